@@ -1,0 +1,79 @@
+"""Learned absolute position embedding."""
+
+import keras
+from keras import ops
+
+from layers.positions.common import check_positive_integer, integer_positions
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class LearnedPositionEmbedding(keras.layers.Layer):
+    """One trained vector per position, to be added to token embeddings.
+
+    Args:
+        max_length: number of positions; the layer knows positions 0 to `max_length - 1` only.
+        dim: width of the vectors.
+        embeddings_initializer: how the vectors start.
+        **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
+
+    Call arguments:
+        positions: integers of any shape, for example `(length,)` or `(batch, length)`.
+
+    Returns:
+        The vectors, shape `(*positions.shape, dim)`, in the compute dtype.
+
+    Raises:
+        ValueError: `max_length` or `dim` is not a positive integer; `positions` are not integers, or one of them is
+            negative or not below `max_length`. Inside a compiled function the numbers are not known while it is traced,
+            and a position out of range is left to the backend (TensorFlow raises on a CPU, JAX gives NaN).
+
+    Example:
+
+    >>> embedding = LearnedPositionEmbedding(max_length=512, dim=64)
+    >>> embedding(np.arange(10)).shape   # (10, 64)
+
+    Source: Gehring et al. 2017, "Convolutional Sequence to Sequence Learning", section 3.1; Vaswani et al. 2017,
+    section 3.5 and table 3, row E.
+    """
+
+    acts_on = "embedding"
+
+    def __init__(self, max_length: int, dim: int, embeddings_initializer="uniform", **kwargs):
+        super().__init__(**kwargs)
+        self.max_length = check_positive_integer("LearnedPositionEmbedding", "max_length", max_length)
+        self.dim = check_positive_integer("LearnedPositionEmbedding", "dim", dim)
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+
+    def build(self, *input_shapes):
+        self.embeddings = self.add_weight(
+            shape=(self.max_length, self.dim), initializer=self.embeddings_initializer, name="embeddings"
+        )
+        self.built = True
+
+    def call(self, positions):
+        positions = integer_positions("LearnedPositionEmbedding", "positions", positions)
+        self._check_range(positions)
+        return ops.take(self.embeddings, positions, axis=0)
+
+    def _check_range(self, positions):
+        try:
+            numbers = ops.convert_to_numpy(positions)
+        except (NotImplementedError, TypeError):
+            return  # a traced tensor of TensorFlow or JAX: there are no numbers yet
+        if numbers.size and (numbers.min() < 0 or numbers.max() >= self.max_length):
+            raise ValueError(
+                f"LearnedPositionEmbedding: `positions` must lie between 0 and max_length - 1 = {self.max_length - 1}, "
+                f"got positions from {numbers.min()} to {numbers.max()}. Shorten the text or build the layer with a "
+                "larger `max_length`."
+            )
+
+    def compute_output_shape(self, positions_shape):
+        return (*positions_shape, self.dim)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "max_length": self.max_length,
+            "dim": self.dim,
+            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+        }

@@ -1,0 +1,75 @@
+"""Sinusoidal position encoding."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from layers.positions.common import (
+    check_above_zero,
+    check_choice,
+    check_even,
+    float32_or_wider,
+    integer_positions,
+)
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class SinusoidalPositionEncoding(keras.layers.Layer):
+    """Fixed sines and cosines of geometrically spaced wavelengths, to be added to token embeddings.
+
+    With `frequency_i = base ** (-2 i / dim)`, position `p` gets `sin(p * frequency_i)` and `cos(p * frequency_i)` for
+    `i = 0 ... dim / 2 - 1`. The encoding of `p + k` is a rotation of the encoding of `p` that depends on `k` only.
+
+    Args:
+        dim: width of the encoding, even.
+        base: ratio of the longest to the shortest wavelength.
+        layout: order of the features. `"interleaved"` (the paper): sine at even, cosine at odd places;
+            `"concatenated"`: all sines, then all cosines.
+        **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
+
+    Call arguments:
+        positions: integers of any shape, for example `(length,)` or `(batch, length)`.
+
+    Returns:
+        The encoding, shape `(*positions.shape, dim)`, in the compute dtype; the angles are computed in float32 whatever
+        the policy.
+
+    Raises:
+        ValueError: `dim` is odd, `base` not above zero, `layout` unknown or `positions` not integers.
+
+    Example:
+
+    >>> encoding = SinusoidalPositionEncoding(4)
+    >>> encoding(np.array([0, 2]))   # [[0, 1, 0, 1], [sin 2, cos 2, sin 0.02, cos 0.02]]
+
+    Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.5.
+    """
+
+    acts_on = "embedding"
+
+    def __init__(self, dim: int, base: float = 10000.0, layout: str = "interleaved", **kwargs):
+        super().__init__(**kwargs)
+        self.dim = check_even("SinusoidalPositionEncoding", "dim", dim)
+        self.base = check_above_zero("SinusoidalPositionEncoding", "base", base)
+        self.layout = check_choice("SinusoidalPositionEncoding", "layout", layout, ("interleaved", "concatenated"))
+        self._frequencies = self.base ** (-np.arange(0, dim, 2, dtype="float64") / dim)
+
+    def build(self, *input_shapes):
+        self.built = True
+
+    def call(self, positions):
+        positions = integer_positions("SinusoidalPositionEncoding", "positions", positions)
+        angle_dtype = float32_or_wider(self.compute_dtype)
+        angles = ops.expand_dims(ops.cast(positions, angle_dtype), -1) * ops.cast(self._frequencies, angle_dtype)
+        if self.layout == "interleaved":
+            pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
+            encoding = ops.reshape(pairs, (*ops.shape(positions), self.dim))
+        else:
+            encoding = ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
+        return ops.cast(encoding, self.compute_dtype)
+
+    def compute_output_shape(self, positions_shape):
+        return (*positions_shape, self.dim)
+
+    def get_config(self):
+        return {**super().get_config(), "dim": self.dim, "base": self.base, "layout": self.layout}
