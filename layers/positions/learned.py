@@ -25,7 +25,7 @@ class LearnedPositionEmbedding(keras.layers.Layer):
     Raises:
         ValueError: `max_length` or `dim` is not a positive integer; `positions` are not integers, or one of them is
             negative or not below `max_length`. Inside a compiled function the numbers are not known while it is traced,
-            and a position out of range is left to the backend (TensorFlow raises on a CPU, JAX gives NaN).
+            and a position out of range gives NaN (or the error of the backend).
 
     Example:
 
@@ -53,7 +53,10 @@ class LearnedPositionEmbedding(keras.layers.Layer):
     def call(self, positions):
         positions = integer_positions("LearnedPositionEmbedding", "positions", positions)
         self._check_range(positions)
-        return ops.take(self.embeddings, positions, axis=0)
+        vectors = ops.take(self.embeddings, positions, axis=0)
+        # Compiled, some backends would take the last vector for a position out of range: better a loud NaN.
+        known = ops.logical_and(positions >= 0, positions < self.max_length)
+        return ops.where(ops.expand_dims(known, -1), vectors, ops.cast(float("nan"), vectors.dtype))
 
     def _check_range(self, positions):
         try:
