@@ -1,0 +1,191 @@
+"""Embeddings of tokens and of segments."""
+
+import math
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class TokenEmbedding(keras.layers.Layer):
+    """Vectors for token ids, and the same vectors as the output projection (tied weights).
+
+    The table is a `keras.layers.ReversibleEmbedding`, so LoRA and quantization work on it. One `TokenEmbedding` used
+    by an encoder, a decoder and the projection to logits is the three-way sharing of Vaswani et al.
+
+    Args:
+        vocabulary_size: number of token ids.
+        dim: width of the vectors that come out.
+        scale: whether vectors are multiplied by `sqrt(dim)`; `project` does not multiply.
+        factor_dim: width of the table if it is narrower than `dim`; a linear map then leads from `factor_dim` to `dim`
+            (factorised embedding). Default: the table has the width `dim`.
+        factor_bias: whether that map has a bias (as in ALBERT and ELECTRA). Needs `factor_dim`.
+        kernel_initializer: of the table, default normal with the standard deviation `dim**-0.5`.
+
+    Call arguments:
+        token_ids: integers `(...)`, usually `(batch, length)`.
+
+    Returns:
+        `(..., dim)`.
+
+    Raises:
+        ValueError: if a size is not positive, or `factor_bias` is set without `factor_dim`.
+
+    Example:
+
+    >>> embedding = TokenEmbedding(1000, 64, scale=True)
+    >>> vectors = embedding(keras.ops.ones((2, 5), dtype="int32"))
+    >>> vectors.shape, embedding.project(vectors).shape
+    ((2, 5, 64), (2, 5, 1000))
+
+    Source: Vaswani et al. 2017, section 3.4; Press and Wolf 2017 (tied weights); Lan et al. 2020, section 3.1
+    (factorised).
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        dim: int,
+        scale: bool = False,
+        factor_dim: int | None = None,
+        factor_bias: bool = False,
+        kernel_initializer=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        for name, value in (("vocabulary_size", vocabulary_size), ("dim", dim), ("factor_dim", factor_dim)):
+            if value is not None and value < 1:
+                raise ValueError(f"`{name}` is {value}, it must be at least 1.")
+        if factor_bias and factor_dim is None:
+            raise ValueError("`factor_bias` is True, which needs a `factor_dim`: without it there is no map to add to.")
+        if kernel_initializer is None:
+            kernel_initializer = keras.initializers.RandomNormal(stddev=dim**-0.5)
+        self.vocabulary_size = vocabulary_size
+        self.dim = dim
+        self.scale = scale
+        self.factor_dim = factor_dim
+        self.factor_bias = factor_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.table = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            factor_dim or dim,
+            embeddings_initializer=self.kernel_initializer,
+            dtype=self.dtype_policy,
+            name="table",
+        )
+        self.factor = None
+        if factor_dim is not None:
+            self.factor = keras.layers.Dense(dim, use_bias=factor_bias, dtype=self.dtype_policy, name="factor")
+
+    def build(self, input_shape=None):
+        self.table.build(input_shape)
+        if self.factor is not None:
+            self.factor.build((None, self.factor_dim))
+
+    def call(self, token_ids):
+        vectors = self.table(token_ids)
+        if self.factor is not None:
+            vectors = self.factor(vectors)
+        if self.scale:
+            vectors = vectors * math.sqrt(self.dim)
+        return vectors
+
+    def project(self, hidden):
+        """Logits over the vocabulary, by the transposed table.
+
+        Args:
+            hidden: `(..., dim)`; with `factor_dim` also `(..., factor_dim)`, for heads that lead to the width of the
+                table themselves. `(..., dim)` goes through the transposed linear map first.
+
+        Returns:
+            `(..., vocabulary_size)`.
+
+        Raises:
+            ValueError: if the last axis has another size.
+        """
+        width = hidden.shape[-1]
+        allowed = {self.dim, self.factor_dim or self.dim}
+        if width not in allowed:
+            raise ValueError(
+                f"`hidden` has the shape {tuple(hidden.shape)}, the size of its last axis must be "
+                f"{' or '.join(map(str, sorted(allowed)))}."
+            )
+        if self.factor is not None and width == self.dim:
+            hidden = ops.matmul(hidden, ops.transpose(ops.cast(self.factor.kernel, hidden.dtype)))
+        return self.table(hidden, reverse=True)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.dim)
+
+    def compute_output_spec(self, token_ids):
+        return keras.KerasTensor((*token_ids.shape, self.dim), dtype=self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "dim": self.dim,
+            "scale": self.scale,
+            "factor_dim": self.factor_dim,
+            "factor_bias": self.factor_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class SegmentEmbedding(keras.layers.Layer):
+    """A vector for each segment of the input, such as the first and the second sentence of a pair.
+
+    Args:
+        num_segments: number of segment ids.
+        dim: width of the vectors.
+        kernel_initializer: of the table.
+
+    Call arguments:
+        segment_ids: integers `(...)`, usually `(batch, length)`.
+
+    Returns:
+        `(..., dim)`.
+
+    Raises:
+        ValueError: if a size is not positive.
+
+    Example:
+
+    >>> SegmentEmbedding(2, 64)(keras.ops.zeros((2, 5), dtype="int32")).shape
+    (2, 5, 64)
+
+    Source: Devlin et al. 2019, section 3.
+    """
+
+    def __init__(self, num_segments: int, dim: int, kernel_initializer="glorot_uniform", **kwargs):
+        super().__init__(**kwargs)
+        for name, value in (("num_segments", num_segments), ("dim", dim)):
+            if value < 1:
+                raise ValueError(f"`{name}` is {value}, it must be at least 1.")
+        self.num_segments = num_segments
+        self.dim = dim
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.table = keras.layers.Embedding(
+            num_segments, dim, embeddings_initializer=self.kernel_initializer, dtype=self.dtype_policy, name="table"
+        )
+
+    def build(self, input_shape=None):
+        self.table.build(input_shape)
+
+    def call(self, segment_ids):
+        return self.table(segment_ids)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.dim)
+
+    def compute_output_spec(self, segment_ids):
+        return keras.KerasTensor((*segment_ids.shape, self.dim), dtype=self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_segments": self.num_segments,
+            "dim": self.dim,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }

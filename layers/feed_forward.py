@@ -1,0 +1,114 @@
+"""The position-wise feed-forward network and its gated variants."""
+
+import keras
+
+from layers.activations import get_activation
+from layers.dropout import Dropout
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class FeedForward(keras.layers.Layer):
+    """The same two-layer network applied to each position.
+
+    * plain: `down(activation(up(x)))`
+    * gated: `down(activation(gate(x)) * up(x))`; with "sigmoid" this is GLU, with "gelu" GEGLU, with "silu" SwiGLU,
+      with "relu" ReGLU and with "identity" the bilinear network.
+
+    The projections are `keras.layers.Dense`, so LoRA and quantization work on them.
+
+    Args:
+        intermediate_dim: width between the two layers.
+        activation: a name that `layers.activations.get_activation` knows.
+        gated: whether a second projection of the input is multiplied with the activation.
+        use_bias: whether the projections add a bias.
+        dropout: rate of dropout between the activation and the second layer. (Dropout of the output belongs to the
+            residual connection around this layer.)
+        kernel_initializer: of the projections.
+        output_dim: width of the output, default the width of the input.
+
+    Call arguments:
+        inputs: `(..., dim)`, usually `(batch, length, dim)`.
+        training: whether dropout is active.
+
+    Returns:
+        `(..., output_dim)`.
+
+    Raises:
+        ValueError: if a width is not positive, `dropout` not in [0, 1) or `activation` unknown.
+
+    Example:
+
+    >>> layer = FeedForward(2048, activation="silu", gated=True, use_bias=False)
+    >>> layer(keras.ops.ones((2, 5, 512))).shape
+    (2, 5, 512)
+
+    Source: Vaswani et al. 2017, section 3.3, equation 2; gated: Shazeer 2020, equations 5 and 6.
+    """
+
+    def __init__(
+        self,
+        intermediate_dim: int,
+        activation: str = "relu",
+        gated: bool = False,
+        use_bias: bool = True,
+        dropout: float = 0.0,
+        kernel_initializer="glorot_uniform",
+        output_dim: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if intermediate_dim < 1:
+            raise ValueError(f"`intermediate_dim` is {intermediate_dim}, it must be at least 1.")
+        if output_dim is not None and output_dim < 1:
+            raise ValueError(f"`output_dim` is {output_dim}, it must be at least 1, or None for the input's width.")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"`dropout` is {dropout}, it must be at least 0 and below 1.")
+        self.intermediate_dim = intermediate_dim
+        self.activation = activation
+        self.gated = gated
+        self.use_bias = use_bias
+        self.dropout = dropout
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.output_dim = output_dim
+        self.supports_masking = True
+        self._activation_function = get_activation(activation)
+        self.gate = self._dense(intermediate_dim, "gate") if gated else None
+        self.up = self._dense(intermediate_dim, "up")
+        self.down = None  # its width may be that of the input
+        self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+
+    def _dense(self, units: int, name: str) -> keras.layers.Dense:
+        # A copy each: an initializer with a seed gives equal kernels to those that share it.
+        initializer = keras.initializers.get(keras.initializers.serialize(self.kernel_initializer))
+        return keras.layers.Dense(
+            units, use_bias=self.use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name
+        )
+
+    def build(self, input_shape):
+        if self.gated:
+            self.gate.build(input_shape)
+        self.up.build(input_shape)
+        self.down = self._dense(self.output_dim or input_shape[-1], "down")
+        self.down.build((*input_shape[:-1], self.intermediate_dim))
+
+    def call(self, inputs, training=None):
+        if self.gated:
+            hidden = self._activation_function(self.gate(inputs)) * self.up(inputs)
+        else:
+            hidden = self._activation_function(self.up(inputs))
+        return self.down(self.dropout_layer(hidden, training=training))
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.output_dim or input_shape[-1])
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "intermediate_dim": self.intermediate_dim,
+            "activation": self.activation,
+            "gated": self.gated,
+            "use_bias": self.use_bias,
+            "dropout": self.dropout,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "output_dim": self.output_dim,
+        }
