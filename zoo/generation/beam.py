@@ -1,0 +1,176 @@
+"""Beam search that keeps its finished hypotheses."""
+
+import keras
+from keras import ops
+
+from zoo.generation.samplers import Beam
+from zoo.generation.selection import is_one_of, pick, write
+
+
+def length_normalisation(lengths, length_penalty: float):
+    """lp(Y) = ((5 + |Y|) / 6) ** length_penalty, float32 (Wu et al. 2016, equation 14).
+
+    Args:
+        lengths: Integer tensor of any shape: numbers of generated tokens, with the end token.
+        length_penalty: The exponent, called alpha in the paper.
+    """
+    return ops.power((5.0 + ops.cast(lengths, "float32")) / 6.0, length_penalty)
+
+
+def beam_search(
+    step, state, constants, first_tokens, first_index, max_new_tokens, sampler: Beam, end_ids, pad_id, length_limit
+) -> dict:
+    """Search for the hypotheses with the highest length-normalised log-probability; called through `decode`.
+
+    In each step the `num_beams` unfinished hypotheses of a row are extended by every token, and the
+    `(1 + number of end ids) * num_beams` best extensions are looked at (2 per beam with one end token: enough that
+    `num_beams` unfinished ones are among them):
+
+    * Of the best `num_beams` of them, those that end with an end token are finished. They compete by score with the
+      finished ones that are kept, and the best `num_results` of both stay. A finished hypothesis is lost
+      to better finished ones only, never to unfinished ones. (An end token further down the list is passed over: with
+      one beam the search is greedy.)
+    * The best `num_beams` extensions without an end token are pursued, whatever is finished: finished hypotheses
+      take no places away from unfinished ones.
+    * In the last step that `length_limit` allows, the best `num_beams` extensions are all finished as they are, with or
+      without an end token, and compete on equal terms: same score, with |Y| = length_limit.
+    * A row is done when no unfinished hypothesis can enter the kept ones any more: log-probabilities only fall, so
+      log P / lp(length_limit) bounds the score of everything that can still come of a hypothesis. This is exact: the
+      results are those of a search that always goes to the limit.
+
+    Args:
+        step, state, constants, first_tokens, first_index, max_new_tokens, end_ids, pad_id, length_limit: See `decode`
+            (tensors, the limits clipped to [0, max_new_tokens]).
+        sampler: The `Beam` with its arguments.
+
+    Returns:
+        The dict that `decode` describes, for the best hypothesis of each row, and in it `beams`: a dict with
+        `token_ids` `(batch, num_results, max_new_tokens)`, `lengths`, `finished`, `log_probabilities` and `scores`
+        `(batch, num_results)`, the best first. Where fewer hypotheses exist (a vocabulary or limit too small), the
+        remaining places have the score -inf and length 0. A row with limit 0 has one empty hypothesis of score 0.
+
+    Source: Wu et al. 2016, section 7 (scores); the exact end of the search is of our own making.
+    """
+    num_beams = sampler.num_beams
+    num_results = num_beams if sampler.num_results is None else sampler.num_results
+    alpha = sampler.length_penalty
+    batch = ops.shape(first_tokens)[0]
+    rows = ops.arange(batch, dtype="int32")
+    per_row = ops.expand_dims(length_limit, -1)
+    final_normalisation = length_normalisation(length_limit, alpha)
+
+    def unfinished(position, done, *rest):
+        return ops.logical_not(ops.all(done))
+
+    def advance(position, done, tokens, log_probabilities, history, results, state):
+        logits, state = step(ops.reshape(tokens, (-1,)), first_index + position, state, constants)
+        parents, tokens, log_probabilities = _best_extensions(
+            ops.cast(logits, "float32"), log_probabilities, num_beams * (1 + len(end_ids))
+        )
+        position = position + 1
+
+        ends = is_one_of(tokens, end_ids)
+        # The candidates are sorted: the first `num_beams` may be finished.
+        candidates = {
+            "token_ids": tokens[:, :num_beams],
+            "log_probabilities": log_probabilities[:, :num_beams],
+            "finished": ends[:, :num_beams],
+        }
+        complete = ops.logical_or(candidates["finished"], position >= per_row)
+        complete = ops.logical_and(complete, ops.logical_not(ops.expand_dims(done, -1)))
+        scores = candidates["log_probabilities"] / length_normalisation(position, alpha)
+        candidates["scores"] = ops.where(complete, scores, float("-inf"))
+        results = _merge(results, candidates, parents[:, :num_beams], history, position)
+
+        # The best without an end token go on.
+        log_probabilities, places = ops.top_k(ops.where(ends, float("-inf"), log_probabilities), num_beams)
+        tokens = pick(tokens, places)
+        if num_beams > 1:
+            parents = pick(parents, places)
+            history = pick(history, parents)
+            flat_parents = ops.reshape(ops.expand_dims(rows * num_beams, -1) + parents, (-1,))
+            state = keras.tree.map_structure(lambda tensor: ops.take(tensor, flat_parents, axis=0), state)
+        history = write(history, position - 1, tokens)
+
+        attainable = log_probabilities[:, 0] / final_normalisation
+        hopeless = results["scores"][:, -1] >= attainable
+        done = ops.logical_or(done, ops.logical_or(position >= length_limit, hopeless))
+        tokens = ops.where(ops.expand_dims(done, -1), pad_id, tokens)
+        return position, done, tokens, log_probabilities, history, results, state
+
+    state, constants = keras.tree.map_structure(
+        lambda tensor: ops.repeat(tensor, num_beams, axis=0), (state, constants)
+    )
+    # All beams start from the same token, so only the first one may have descendants.
+    only_first = ops.convert_to_tensor([[0.0] + [float("-inf")] * (num_beams - 1)], dtype="float32")
+    # A row that may not generate anything has the empty hypothesis as its first result.
+    empty = ops.logical_and(per_row <= 0, ops.expand_dims(ops.arange(num_results) == 0, 0))
+    empty_scores = ops.where(empty, 0.0, ops.convert_to_tensor(float("-inf"), dtype="float32"))
+    *_, results, _ = ops.while_loop(
+        unfinished,
+        advance,
+        (
+            ops.convert_to_tensor(0, dtype="int32"),
+            length_limit <= 0,
+            ops.repeat(ops.expand_dims(first_tokens, -1), num_beams, axis=1),
+            ops.repeat(only_first, batch, axis=0),
+            ops.full((batch, num_beams, max_new_tokens), pad_id, dtype="int32"),
+            {
+                "token_ids": ops.full((batch, num_results, max_new_tokens), pad_id, dtype="int32"),
+                "lengths": ops.zeros((batch, num_results), dtype="int32"),
+                "finished": ops.zeros((batch, num_results), dtype="bool"),
+                "log_probabilities": empty_scores,
+                "scores": empty_scores,
+            },
+            state,
+        ),
+    )
+    best = {name: tensor[:, 0] for name, tensor in results.items() if name != "scores"}
+    return {**best, "beams": results}
+
+
+def _best_extensions(logits, log_probabilities, count: int):
+    """The best extensions of the hypotheses of each row by one token, sorted.
+
+    Args:
+        logits: float32 tensor `(batch * beams, vocabulary)`.
+        log_probabilities: float32 tensor `(batch, beams)` of the hypotheses.
+        count: How many are wanted; fewer exist with a tiny vocabulary.
+
+    Returns:
+        Parent beams, tokens and log-probabilities, each `(batch, count)`.
+    """
+    beams = log_probabilities.shape[1]
+    # First within each hypothesis, so that no normalised copy of the logits is made, then among those few.
+    per_beam = min(count, logits.shape[-1])
+    best, tokens = ops.top_k(logits, per_beam)
+    best = best - ops.logsumexp(logits, axis=-1, keepdims=True)
+    best = ops.reshape(best, (-1, beams, per_beam)) + ops.expand_dims(log_probabilities, -1)
+    tokens = ops.reshape(ops.cast(tokens, "int32"), (-1, beams * per_beam))
+    values, places = ops.top_k(ops.reshape(best, (-1, beams * per_beam)), min(count, beams * per_beam))
+    places = ops.cast(places, "int32")
+    return places // per_beam, pick(tokens, places), values
+
+
+def _merge(results, candidates, parents, history, position):
+    """The best of the kept hypotheses and of the candidates that are complete (their score is not -inf)."""
+    kept = results["scores"].shape[1]
+    lengths = ops.zeros_like(candidates["token_ids"]) + position
+    scores, places = ops.top_k(ops.concatenate([results["scores"], candidates["scores"]], axis=1), kept)
+    places = ops.cast(places, "int32")
+    merged = {"scores": scores}
+    for name, values in (
+        ("lengths", lengths),
+        ("finished", candidates["finished"]),
+        ("log_probabilities", candidates["log_probabilities"]),
+    ):
+        merged[name] = pick(ops.concatenate([results[name], values], axis=1), places)
+    # The texts are gathered once, straight from the hypotheses that the candidates extend.
+    new = places >= kept
+    candidate = ops.maximum(places - kept, 0)
+    sources = ops.where(new, kept + pick(parents, candidate), places)
+    texts = pick(ops.concatenate([results["token_ids"], history], axis=1), sources)
+    merged["token_ids"] = ops.where(
+        ops.expand_dims(new, -1), write(texts, position - 1, pick(candidates["token_ids"], candidate)), texts
+    )
+    return merged

@@ -1,0 +1,99 @@
+"""Drawing from a categorical distribution with one uniform number per row, and restricting its support."""
+
+import math
+
+from keras import ops
+
+_BLOCK = 256
+# Halvings of an interval of about 15 nats: the cut is found to about 1e-7, the spacing of float32 numbers near 1.
+_HALVINGS = 27
+
+
+def nucleus(weights, top_p: float):
+    """Mark the smallest set of most probable tokens that holds at least the mass `top_p`.
+
+    The set is found as a threshold on the logarithms by bisection, without sorting the vocabulary. Tokens that tie
+    with the least probable member are all kept, so the result does not depend on the order of the vocabulary.
+
+    Args:
+        weights: float32 tensor `(batch, vocabulary)`, probabilities divided by the largest of the row.
+        top_p: Probability mass to keep, in (0, 1).
+
+    Returns:
+        bool tensor `(batch, vocabulary)`; at least one entry is true in every row.
+
+    Source: Holtzman et al., "The curious case of neural text degeneration" (2020), section 3.1.
+    """
+    total = ops.sum(weights, axis=-1, keepdims=True)
+    wanted = top_p * total
+    # All tokens less probable than (1 - top_p) / vocabulary together hold less than 1 - top_p: the cut is above.
+    low = ops.log(total) + math.log((1.0 - top_p) / weights.shape[-1])
+    high = ops.ones_like(low) * 1e-3
+
+    def halve(_, interval):
+        low, high = interval
+        middle = 0.5 * (low + high)
+        mass = ops.sum(ops.where(weights >= ops.exp(middle), weights, 0.0), axis=-1, keepdims=True)
+        enough = mass >= wanted
+        return ops.where(enough, middle, low), ops.where(enough, high, middle)
+
+    low, _ = ops.fori_loop(0, _HALVINGS, halve, (low, high))
+    # Even where rounding put the cut above it, the most probable token stays.
+    return weights >= ops.minimum(ops.exp(low), 1.0)
+
+
+def sorted_nucleus(weights, top_p: float):
+    """`nucleus` of weights in descending order: of tokens that tie for the last place the first ones are kept."""
+    mass_before = ops.cumsum(weights, axis=-1) - weights
+    kept = mass_before < top_p * ops.sum(weights, axis=-1, keepdims=True)
+    # Nothing comes before the first one but what rounding may leave.
+    return ops.logical_or(kept, ops.arange(weights.shape[-1]) == 0)
+
+
+def _first_true(condition, otherwise):
+    """Index of the first true entry of each row `(batch, size)`, or `otherwise` `(batch,)` where there is none."""
+    index = ops.argmax(ops.cast(condition, "int32"), axis=-1)
+    return ops.where(ops.any(condition, axis=-1), ops.cast(index, "int32"), ops.cast(otherwise, "int32"))
+
+
+def _invert(weights, target):
+    """First index at which the running sum of `weights` `(batch, size)` exceeds `target` `(batch, 1)`.
+
+    Also returns the running sum before it, `(batch, 1)`. An entry of weight zero is never chosen: parallel running
+    sums need not be monotone to the last bit.
+    """
+    running = ops.cumsum(weights, axis=-1)
+    condition = ops.logical_and(running > target, weights > 0.0)
+    index = _first_true(condition, ops.argmax(weights, axis=-1))
+    picked = ops.expand_dims(index, -1)
+    before = ops.take_along_axis(running, picked, axis=-1) - ops.take_along_axis(weights, picked, axis=-1)
+    return index, before
+
+
+def draw(weights, numbers):
+    """Draw one index per row with probability proportional to its weight, by inversion of the distribution.
+
+    The running sum is taken in two levels (over blocks, then within the chosen block): faster than one long sum and
+    with smaller rounding errors. The probability of an index is exact up to the resolution of the numbers, 2**-23.
+
+    Args:
+        weights: float32 tensor `(batch, size)`, not negative, at least one positive per row.
+        numbers: float32 tensor `(batch,)`, uniform in (0, 1).
+
+    Returns:
+        int32 tensor `(batch,)`. An index of weight zero is never returned.
+    """
+    size = weights.shape[-1]
+    target = ops.expand_dims(numbers, -1)
+    if size <= _BLOCK:
+        index, _ = _invert(weights, target * ops.sum(weights, axis=-1, keepdims=True))
+        return index
+    blocks = -(-size // _BLOCK)
+    padded = ops.pad(weights, ((0, 0), (0, blocks * _BLOCK - size)))
+    padded = ops.reshape(padded, (-1, blocks, _BLOCK))
+    sums = ops.sum(padded, axis=-1)
+    target = target * ops.sum(sums, axis=-1, keepdims=True)
+    block, before = _invert(sums, target)
+    inside = ops.take_along_axis(padded, ops.reshape(block, (-1, 1, 1)), axis=1)[:, 0]
+    index, _ = _invert(inside, target - before)
+    return block * _BLOCK + index

@@ -1,0 +1,172 @@
+"""The decoding loop: from a step function to token ids."""
+
+import keras
+from keras import ops
+
+from zoo.generation.beam import beam_search
+from zoo.generation.random import uniforms
+from zoo.generation.samplers import Beam, Sample, Sampler
+from zoo.generation.score import token_log_probabilities
+from zoo.generation.selection import is_one_of
+
+
+def decode(
+    step,
+    state,
+    constants,
+    first_tokens,
+    first_index,
+    max_new_tokens: int,
+    sampler: Sampler,
+    end_ids,
+    pad_id: int,
+    length_limit=None,
+    seed=0,
+    streams=None,
+) -> dict:
+    """Generate tokens until every row has ended or reached its limit.
+
+    The loop is one `keras.ops.while_loop` over tensors of fixed shapes. It runs on TensorFlow (eagerly, in a
+    `tf.function`, with and without XLA, in a SavedModel) and on JAX, and ends as soon as all rows are finished.
+    `step` is called once for each position until then; the last generated token is not fed any more.
+
+    A row is finished when it has generated an end token or `length_limit` tokens; from then on it emits and is fed
+    `pad_id`, and nothing of its result changes. The result of a row depends on the row alone: not on its neighbours,
+    nor on the size of the batch, nor (with `streams`) on its place in it. This holds as far as `step` computes the same
+    logits for a row in any company: matrix products may differ in the last bits between batch sizes.
+
+    Args:
+        step: Callable `step(token_ids, index, state, constants) -> (logits, state)`: takes the tokens `(rows,)` int32
+            at position `index` (int32 scalar) and returns the logits `(rows, vocabulary)` of position `index + 1` and
+            the new state, of the same structure, shapes and types. `rows` is `batch`, with beams `batch * num_beams`.
+        state: Nested dict, list or tuple of tensors with the batch on axis 0: whatever depends on the tokens
+            generated so far (caches). Beam search repeats it for every beam and reorders it.
+        constants: Likewise, but fixed (an encoder's output, masks). Beam search repeats it and never reorders it.
+        first_tokens: Integer tensor `(batch,)`: the start tokens, or the last tokens of the prompts.
+        first_index: Integer or int32 scalar: the position of the first tokens.
+        max_new_tokens: Length of the output, a Python integer of at least 1.
+        sampler: `Greedy`, `Sample` or `Beam`.
+        end_ids: Id or ids of tokens that end a row; an empty sequence: only the limit ends it.
+        pad_id: Id that fills the output behind the end.
+        length_limit: Integer tensor `(batch,)`, the largest number of tokens to generate for each row (with the end
+            token); above `max_new_tokens` means `max_new_tokens`; 0 or less: nothing is generated and the row
+            costs no step. None: `max_new_tokens` for all rows.
+        seed: Integer in [0, 2**32) or integer scalar tensor, for `Sample`: the same seed gives the same random
+            numbers on every backend, with and without XLA.
+        streams: Integer tensor `(batch,)`, for `Sample`: the stream of random numbers of each row. A row's numbers
+            are a function of (seed, stream, number of tokens generated before), see `uniforms`. None: the index of
+            the row in the batch, so that equal prompts in one batch get different texts; to repeat row 3 of a batch
+            alone, pass `streams=[3]`.
+
+    Returns:
+        Dict of the tensors `token_ids` `(batch, max_new_tokens)` int32, the generated tokens with the end token and
+        without the first tokens; `lengths` `(batch,)` int32, the number of generated tokens with the end token;
+        `finished` `(batch,)` bool, whether an end token was generated; `log_probabilities` `(batch,)` float32,
+        log P of the generated tokens under the model's own distribution (before temperature and restrictions).
+        With `Beam` these are those of the best hypothesis, and `beams` holds a dict of all of them, see `beam_search`.
+
+    Raises:
+        ValueError: if `max_new_tokens`, `end_ids`, `pad_id` or the number of rows of a tensor is not allowed.
+        TypeError: if `sampler` is not a sampler that this loop knows.
+
+    Example:
+
+    >>> table = keras.ops.eye(4)[[1, 2, 3, 0]] * 9                # token i is followed by i + 1
+    >>> def step(token_ids, index, state, constants):
+    ...     return keras.ops.take(table, token_ids, axis=0), state
+    >>> decode(step, (), (), [0, 1], 0, 4, Greedy(), end_ids=3, pad_id=0)["token_ids"]
+    [[1, 2, 3, 0], [2, 3, 0, 0]]
+    """
+    if not isinstance(max_new_tokens, int) or isinstance(max_new_tokens, bool) or max_new_tokens < 1:
+        raise ValueError(f"`max_new_tokens` must be a Python integer of at least 1. Received: {max_new_tokens!r}")
+    end_ids = _as_ids("end_ids", end_ids)
+    (pad_id,) = _as_ids("pad_id", pad_id)
+    first_tokens = ops.cast(ops.convert_to_tensor(first_tokens), "int32")
+    first_index = ops.cast(first_index, "int32")
+    state, constants = keras.tree.map_structure(ops.convert_to_tensor, (state, constants))
+    batch = ops.shape(first_tokens)[0]
+    if length_limit is None:
+        length_limit = ops.full((batch,), max_new_tokens, dtype="int32")
+    length_limit = ops.clip(ops.cast(ops.convert_to_tensor(length_limit), "int32"), 0, max_new_tokens)
+    _check_rows(first_tokens, state=state, constants=constants, length_limit=length_limit)
+    arguments = (step, state, constants, first_tokens, first_index, max_new_tokens, sampler, end_ids, pad_id)
+    if isinstance(sampler, Beam):
+        return beam_search(*arguments, length_limit)
+    if not hasattr(sampler, "choose"):
+        raise TypeError(f"`sampler` must be Greedy(), Sample(...) or Beam(...). Received: {sampler!r}")
+    numbers = None
+    if isinstance(sampler, Sample):
+        streams = ops.arange(batch, dtype="int32") if streams is None else ops.convert_to_tensor(streams)
+        _check_rows(first_tokens, streams=streams)
+        numbers = uniforms(seed, streams, max_new_tokens)
+    return _token_by_token(*arguments, length_limit, numbers)
+
+
+def _token_by_token(
+    step, state, constants, first_tokens, first_index, max_new_tokens, sampler, end_ids, pad_id, length_limit, numbers
+):
+    """One hypothesis per row; the loop of every sampler that has a method `choose`."""
+
+    def unfinished(position, tokens, done, *rest):
+        return ops.logical_not(ops.all(done))
+
+    def advance(position, tokens, done, output, lengths, finished, log_probabilities, state):
+        logits, state = step(tokens, first_index + position, state, constants)
+        logits = ops.cast(logits, "float32")
+        chosen = sampler.choose(logits, None if numbers is None else ops.take(numbers, position, axis=0))
+        alive = ops.logical_not(done)
+        gained = token_log_probabilities(logits, chosen)
+        log_probabilities = log_probabilities + ops.where(alive, gained, 0.0)
+        chosen = ops.where(alive, chosen, pad_id)
+        output = ops.slice_update(output, (position, 0), ops.expand_dims(chosen, 0))
+        lengths = lengths + ops.cast(alive, "int32")
+        finished = ops.logical_or(finished, ops.logical_and(alive, is_one_of(chosen, end_ids)))
+        position = position + 1
+        done = ops.logical_or(finished, position >= length_limit)
+        return position, chosen, done, output, lengths, finished, log_probabilities, state
+
+    batch = ops.shape(first_tokens)[0]
+    nothing = ops.zeros_like(first_tokens)
+    _, _, _, output, lengths, finished, log_probabilities, _ = ops.while_loop(
+        unfinished,
+        advance,
+        (
+            ops.convert_to_tensor(0, dtype="int32"),
+            first_tokens,
+            length_limit <= 0,
+            ops.full((max_new_tokens, batch), pad_id, dtype="int32"),
+            nothing,
+            ops.cast(nothing, "bool"),
+            ops.cast(nothing, "float32"),
+            state,
+        ),
+    )
+    return {
+        "token_ids": ops.transpose(output),
+        "lengths": lengths,
+        "finished": finished,
+        "log_probabilities": log_probabilities,
+    }
+
+
+def _as_ids(name: str, ids) -> tuple:
+    ids = (ids,) if hasattr(ids, "__index__") else tuple(ids)
+    if any(isinstance(i, bool) or not hasattr(i, "__index__") or int(i) < 0 for i in ids):
+        raise ValueError(f"`{name}` must be made of Python integers of at least 0. Received: {ids!r}")
+    return tuple(int(i) for i in ids)
+
+
+def _check_rows(first_tokens, **structures):
+    """Every tensor must have the batch of `first_tokens` on axis 0, as far as the shapes are known now."""
+    if len(first_tokens.shape) != 1:
+        raise ValueError(f"`first_tokens` must have the shape (batch,). Received: {tuple(first_tokens.shape)}")
+    batch = first_tokens.shape[0]
+    for name, structure in structures.items():
+        for path, tensor in keras.tree.flatten_with_path(structure):
+            shape = tuple(tensor.shape)
+            if not shape or (batch is not None and shape[0] is not None and shape[0] != batch):
+                where = "".join(f"[{key!r}]" for key in path)
+                raise ValueError(
+                    f"`{name}{where}` must have the batch ({batch} rows, as `first_tokens`) on axis 0. "
+                    f"Received the shape {shape}."
+                )

@@ -1,0 +1,86 @@
+"""Random numbers that depend on nothing but (seed, stream, step)."""
+
+import keras
+from keras import ops
+
+# Rotation distances and key parity of Threefry-2x32 (Salmon et al. 2011, table 2 and section 3.3).
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+
+
+def _uint32(value):
+    """`value` as a tensor of 32-bit words; Python integers and integer tensors."""
+    if keras.ops.is_tensor(value):
+        return ops.cast(value, "uint32")
+    return ops.convert_to_tensor(value, dtype="uint32")
+
+
+def _rotate_left(word, distance: int):
+    return ops.bitwise_or(
+        ops.left_shift(word, _uint32(distance)),
+        ops.right_shift(word, _uint32(32 - distance)),
+    )
+
+
+def threefry_2x32(key, counter):
+    """The Threefry-2x32 block function with 20 rounds: a keyed bijection of 64-bit counters.
+
+    Additions, exclusive ors and rotations of 32-bit words only, so every backend, device and compiler computes the
+    same bits. Flipping one bit of the key or of the counter changes each output bit with probability one half, and
+    the numbers made of consecutive counters (or of consecutive keys) pass the BigCrush battery of tests.
+
+    Args:
+        key: Pair of uint32 tensors that broadcast against each other and against the counter.
+        counter: Pair of uint32 tensors.
+
+    Returns:
+        Pair of uint32 tensors of the broadcast shape.
+
+    Source: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011), section 3.3.
+    """
+    keys = (key[0], key[1], ops.bitwise_xor(ops.bitwise_xor(key[0], key[1]), _uint32(_PARITY)))
+    first = ops.add(counter[0], keys[0])
+    second = ops.add(counter[1], keys[1])
+    for group in range(5):
+        for distance in _ROTATIONS[group % 2]:
+            first = ops.add(first, second)
+            second = ops.bitwise_xor(_rotate_left(second, distance), first)
+        first = ops.add(first, keys[(group + 1) % 3])
+        second = ops.add(ops.add(second, keys[(group + 2) % 3]), _uint32(group + 1))
+    return first, second
+
+
+def uniforms(seed, streams, count: int):
+    """One uniform random number per row and step, each a function of (seed, stream of the row, step) alone.
+
+    A row therefore draws the same numbers whatever stands beside it in the batch, however the batch is padded, on
+    every backend, with and without XLA, and however many steps are asked for. The key of `threefry_2x32` is
+    (seed, stream), its counter is the step.
+
+    Args:
+        seed: Integer in [0, 2**32), or a scalar integer tensor.
+        streams: Integer tensor `(batch,)`, the stream of each row; equal numbers give equal rows.
+        count: Number of steps, a Python integer.
+
+    Returns:
+        float32 tensor `(count, batch)`: odd multiples of 2**-24, strictly between 0 and 1.
+
+    Raises:
+        ValueError: if a Python seed is not an integer in [0, 2**32).
+
+    Example:
+
+    >>> uniforms(seed=7, streams=[0, 1], count=3).shape
+    (3, 2)
+    """
+    if not ops.is_tensor(seed):
+        if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= int(seed) < 2**32:
+            raise ValueError(f"`seed` must be an integer from 0 to 2**32 - 1 or an integer tensor. Received: {seed!r}")
+        seed = int(seed)
+    stream_words = ops.expand_dims(_uint32(streams), 0)
+    seed_words = ops.add(ops.zeros_like(stream_words), _uint32(seed))
+    steps = ops.expand_dims(_uint32(list(range(count))), 1)
+    words, _ = threefry_2x32((seed_words, stream_words), (steps, ops.zeros_like(steps)))
+    # 23 bits and a half: exact in float32, and neither 0 nor 1 can occur.
+    numbers = ops.cast(ops.right_shift(words, _uint32(9)), "float32")
+    return (2.0 * numbers + 1.0) * 2.0**-24
