@@ -59,3 +59,31 @@ def integer_positions(owner: str, name: str, positions, ranks: tuple[int, ...] |
             f"{owner}: `{name}` must have shape (length,) or (batch, length), got shape {tuple(positions.shape)}."
         )
     return positions
+
+
+def distances(owner: str, query_positions, key_positions):
+    """How far each key stands behind (positive: to the right of) each query.
+
+    Args:
+        owner: name of the layer, for messages.
+        query_positions: integers, shape `(query_length,)` or `(batch, query_length)`.
+        key_positions: integers, shape `(key_length,)` or `(batch, key_length)`.
+
+    Returns:
+        `key_positions - query_positions`, int32, shape `(1 or batch, query_length, key_length)`.
+    """
+    query_positions = integer_positions(owner, "query_positions", query_positions, ranks=(1, 2))
+    key_positions = integer_positions(owner, "key_positions", key_positions, ranks=(1, 2))
+    difference = ops.expand_dims(ops.cast(key_positions, "int32"), -2) - ops.expand_dims(
+        ops.cast(query_positions, "int32"), -1
+    )
+    return ops.expand_dims(difference, 0) if len(difference.shape) == 2 else difference
+
+
+def bias_shape(num_heads: int, query_positions_shape, key_positions_shape) -> tuple:
+    """Static shape `(1 or batch, num_heads, query_length, key_length)` of a bias of the scores."""
+    batch = 1
+    for shape in (query_positions_shape, key_positions_shape):
+        if len(shape) == 2 and batch in (1, None):
+            batch = shape[0]
+    return (batch, num_heads, query_positions_shape[-1], key_positions_shape[-1])

@@ -1,0 +1,89 @@
+"""Attention with linear biases."""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from layers.positions.common import (
+    bias_shape,
+    check_above_zero,
+    check_positive_integer,
+    distances,
+    float32_or_wider,
+)
+
+
+def alibi_slopes(num_heads: int, bias_max: float = 8.0) -> np.ndarray:
+    """The slope of each head.
+
+    For a power of two, `2 ** (-bias_max i / num_heads)` for `i = 1 ... num_heads`. Otherwise the slopes of the next
+    lower power of two, followed by every second slope of the next higher one.
+
+    Args:
+        num_heads: number of heads.
+        bias_max: minus the binary logarithm of the smallest slope.
+
+    Returns:
+        Slopes, float64, shape `(num_heads,)`.
+
+    Source: Press, Smith and Lewis 2022, "Train Short, Test Long", section 3, and its published code.
+    """
+    power = 2 ** math.floor(math.log2(num_heads))
+    slopes = 2.0 ** (-bias_max * np.arange(1, power + 1) / power)
+    between = 2.0 ** (-bias_max * np.arange(1, 2 * power + 1, 2) / (2 * power))
+    return np.concatenate([slopes, between[: num_heads - power]])
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class ALiBi(keras.layers.Layer):
+    """Lowers the score of a key in proportion to its distance from the query, with a fixed slope per head.
+
+    The bias is `-slope * abs(key position - query position)`. With a causal mask this is the paper's; without one it is
+    the symmetric form for encoders. It has no weights.
+
+    Args:
+        num_heads: number of heads, any positive integer.
+        bias_max: minus the binary logarithm of the smallest slope (MPT's `alibi_bias_max`); 8 in the paper.
+        **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
+
+    Call arguments:
+        query_positions: integers, shape `(query_length,)` or `(batch, query_length)`.
+        key_positions: integers, shape `(key_length,)` or `(batch, key_length)`.
+
+    Returns:
+        The bias to be added to the scaled scores, shape `(1, num_heads, query_length, key_length)`, or with `batch`
+        instead of 1 when one of the arguments has rows; in float32 whatever the policy.
+
+    Raises:
+        ValueError: `num_heads` is not a positive integer, or positions are not integers of one or two axes.
+
+    Example:
+
+    >>> ALiBi(num_heads=2)(np.arange(3), np.arange(3))[0, 0]   # slope 1/16: [[0, -1/16, -2/16], [-1/16, 0, ...
+
+    Source: Press, Smith and Lewis 2022, "Train Short, Test Long: Attention with Linear Biases", section 3.
+    """
+
+    acts_on = "scores"
+
+    def __init__(self, num_heads: int, bias_max: float = 8.0, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads = check_positive_integer("ALiBi", "num_heads", num_heads)
+        self.bias_max = check_above_zero("ALiBi", "bias_max", bias_max)
+
+    def build(self, *input_shapes):
+        self.built = True
+
+    def call(self, query_positions, key_positions):
+        dtype = float32_or_wider(self.compute_dtype)
+        distance = ops.cast(-ops.abs(distances("ALiBi", query_positions, key_positions)), dtype)
+        slopes = ops.cast(alibi_slopes(self.num_heads, self.bias_max), dtype)
+        return ops.expand_dims(distance, 1) * ops.reshape(slopes, (1, self.num_heads, 1, 1))
+
+    def compute_output_shape(self, query_positions_shape, key_positions_shape):
+        return bias_shape(self.num_heads, query_positions_shape, key_positions_shape)
+
+    def get_config(self):
+        return {**super().get_config(), "num_heads": self.num_heads, "bias_max": self.bias_max}

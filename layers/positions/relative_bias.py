@@ -1,0 +1,149 @@
+"""Learned bias of the attention scores per bucket of distances, as in T5."""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from layers.positions.common import bias_shape, check_positive_integer, distances, float32_or_wider
+
+
+def relative_position_buckets(
+    distance: np.ndarray, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
+) -> np.ndarray:
+    """The bucket of each distance.
+
+    Half of the buckets hold one distance each, the other half grow in width with the logarithm of the distance up to
+    `max_distance`; the last one holds everything beyond. If `bidirectional`, keys after the query have buckets of their
+    own (the upper half), else they share bucket 0 with the query itself.
+
+    Args:
+        distance: integers, key position minus query position, of any shape.
+        num_buckets: number of buckets.
+        max_distance: distance from which on all share the last bucket.
+        bidirectional: whether keys after the query are told apart.
+
+    Returns:
+        Bucket numbers from 0 to `num_buckets - 1`, int32, of the shape of `distance`.
+
+    Source: Raffel et al. 2020, "Exploring the Limits of Transfer Learning", section 2.1, and its published code.
+    """
+    distance = np.asarray(distance)
+    offset = 0
+    if bidirectional:
+        num_buckets //= 2
+        offset = np.where(distance > 0, num_buckets, 0)
+        distance = np.abs(distance)
+    else:
+        distance = np.maximum(-distance, 0)
+    exact = num_buckets // 2
+    # In float32, like the published code: at the borders of buckets the rounding decides.
+    ratio = np.maximum(distance, exact).astype("float32") / np.float32(exact)
+    steps = np.log(ratio) / np.float32(math.log(max_distance / exact)) * np.float32(num_buckets - exact)
+    wide = np.minimum(exact + steps.astype("int32"), num_buckets - 1)
+    return (offset + np.where(distance < exact, distance, wide)).astype("int32")
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class RelativePositionBias(keras.layers.Layer):
+    """Adds to each attention score a learned number that depends on the head and on the bucket of the distance.
+
+    T5 has one such layer per stack, shared by all its blocks, and does not scale the scores.
+
+    Args:
+        num_heads: number of heads.
+        num_buckets: number of buckets; even if `bidirectional`.
+        max_distance: distance from which on all share the last bucket.
+        bidirectional: true for encoders: keys before and after the query have buckets of their own. False for causal
+            attention: all buckets are for keys before the query.
+        embeddings_initializer: how the weights start.
+        **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
+
+    Call arguments:
+        query_positions: integers, shape `(query_length,)` or `(batch, query_length)`.
+        key_positions: integers, shape `(key_length,)` or `(batch, key_length)`.
+
+    Returns:
+        The bias to be added to the scores, shape `(1, num_heads, query_length, key_length)`, or with `batch` instead of
+        1 when one of the arguments has rows; in float32 whatever the policy.
+
+    Raises:
+        ValueError: there are too few buckets or an odd number of them for two directions, `max_distance` is not larger
+            than the number of buckets that hold one distance each, or positions are not integers of one or two axes.
+
+    Example:
+
+    >>> bias = RelativePositionBias(num_heads=8, bidirectional=False)
+    >>> bias(np.arange(4, 5), np.arange(5)).shape   # one decoding step: (1, 8, 1, 5)
+
+    Source: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
+    section 2.1.
+    """
+
+    acts_on = "scores"
+
+    def __init__(
+        self,
+        num_heads: int,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+        embeddings_initializer="random_normal",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        owner = "RelativePositionBias"
+        self.num_heads = check_positive_integer(owner, "num_heads", num_heads)
+        self.num_buckets = check_positive_integer(owner, "num_buckets", num_buckets)
+        self.max_distance = check_positive_integer(owner, "max_distance", max_distance)
+        if not isinstance(bidirectional, bool):
+            raise ValueError(f"{owner}: `bidirectional` must be true or false, got {bidirectional!r}.")
+        self.bidirectional = bidirectional
+        if bidirectional and (num_buckets % 2 or num_buckets < 4):
+            raise ValueError(
+                f"{owner}: `num_buckets` must be even and at least 4 if bidirectional is true, got {num_buckets}."
+            )
+        if num_buckets < 2:
+            raise ValueError(f"{owner}: `num_buckets` must be at least 2, got {num_buckets}.")
+        exact = num_buckets // 4 if bidirectional else num_buckets // 2
+        if max_distance <= exact:
+            raise ValueError(
+                f"{owner}: `max_distance` must be larger than {exact}, the number of buckets per direction that hold "
+                f"one distance each, got {max_distance}."
+            )
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+
+    def build(self, *input_shapes):
+        self.embeddings = self.add_weight(
+            shape=(self.num_buckets, self.num_heads),
+            initializer=self.embeddings_initializer,
+            autocast=False,  # the scores it is added to are float32
+            name="embeddings",
+        )
+        self.built = True
+
+    def call(self, query_positions, key_positions):
+        # Beyond max_distance nothing changes, so the logarithms are needed for that many distances only, not for every
+        # pair of a query and a key.
+        limit = self.max_distance
+        buckets = relative_position_buckets(
+            np.arange(-limit, limit + 1), self.num_buckets, self.max_distance, self.bidirectional
+        )
+        by_distance = ops.take(self.embeddings, buckets, axis=0)
+        distance = distances("RelativePositionBias", query_positions, key_positions)
+        bias = ops.take(by_distance, ops.clip(distance, -limit, limit) + limit, axis=0)
+        return ops.cast(ops.transpose(bias, (0, 3, 1, 2)), float32_or_wider(self.compute_dtype))
+
+    def compute_output_shape(self, query_positions_shape, key_positions_shape):
+        return bias_shape(self.num_heads, query_positions_shape, key_positions_shape)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "num_buckets": self.num_buckets,
+            "max_distance": self.max_distance,
+            "bidirectional": self.bidirectional,
+            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+        }
