@@ -1,0 +1,1 @@
+"""What the recipes share: configs, run folders, data sets, batches of text, metrics of text."""

@@ -1,0 +1,118 @@
+"""Config files: YAML with the line of every value, booleans that are only true and false, and no doubled keys."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Set
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from recipes.common.errors import ConfigError
+
+
+class Located(NamedTuple):
+    """A value of a config file and where it stands, `FILE:line`."""
+
+    value: Any
+    origin: str
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2 scalars: `no` is a word (and a language), `5e-4` is a number; PyYAML reads both the other way."""
+
+    yaml_implicit_resolvers = {}
+
+
+_FLOAT = re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
+
+# Order matters: the first pattern that matches decides, so integers come before floats.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(~|null|Null|NULL|)$"), ["~", "n", "N", ""])
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?(0|[1-9][0-9_]*)$"), list("-+0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what either YAML version would take for something else than text."""
+
+
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+
+
+def read_yaml(path: str | os.PathLike, groups: Set[str]) -> dict[str, Located]:
+    """Read a config file into dotted keys.
+
+    Args:
+        path: YAML file whose top level is a mapping.
+        groups: Dotted keys whose value is a mapping of further keys; other mappings are values.
+
+    Returns:
+        Dotted key to its value and origin, in the order of the file.
+
+    Raises:
+        ConfigError: The file cannot be read, is not YAML, is not a mapping or holds a key twice.
+
+    Example:
+
+    >>> read_yaml("config.yaml", {"data"})["data.train"]
+    Located(value=['train.en', 'train.de'], origin='config.yaml:2')
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the config file {str(path)!r}: {error}") from error
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return {}
+        values = {}
+        _collect(loader, node, "", path, groups, values)
+        return values
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    finally:
+        loader.dispose()
+
+
+def dump_yaml(values: dict[str, Any]) -> str:
+    """Plain nested values as YAML text that `read_yaml` reads back as the same values.
+
+    Args:
+        values: Dicts, lists, strings, numbers, booleans and None.
+
+    Returns:
+        YAML text, keys in the order of the dicts.
+
+    Example:
+
+    >>> dump_yaml({"language": "no"})
+    "language: 'no'\\n"
+    """
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
+
+
+def _collect(
+    loader: _Loader, node: yaml.Node, prefix: str, path: Any, groups: Set[str], values: dict[str, Located]
+) -> None:
+    if not isinstance(node, yaml.MappingNode):
+        what = prefix.rstrip(".") or "a config file"
+        raise ConfigError(f"{_origin(path, node)}: {what} must hold keys with values; got {node.value!r}")
+    for key_node, value_node in node.value:
+        name = prefix + str(key_node.value)
+        origin = _origin(path, key_node)
+        if name in groups:
+            _collect(loader, value_node, name + ".", path, groups, values)
+            continue
+        if name in values:
+            raise ConfigError(f"{origin}: key {name} is given twice, first at {values[name].origin}")
+        values[name] = Located(loader.construct_object(value_node, deep=True), origin)
+
+
+def _origin(path: Any, node: yaml.Node) -> str:
+    return f"{path}:{node.start_mark.line + 1}"

@@ -1,0 +1,159 @@
+"""Scores of translations and other generated text: BLEU, chrF, exact match."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import sacrebleu
+import sacremoses
+
+
+class Score(NamedTuple):
+    """A score, the metric's name and the signature that says exactly how it was computed."""
+
+    name: str
+    value: float
+    signature: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value:.2f} ({self.signature})"
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """Corpus BLEU of detokenised text, 0 to 100, by sacreBLEU with its own tokenisation (13a), with case.
+
+    Args:
+        hypotheses: The texts to score.
+        references: The right texts, one for each.
+
+    Returns:
+        The score with sacreBLEU's signature.
+
+    Raises:
+        ValueError: Different numbers of texts, or none.
+
+    Source: Post 2018, "A Call for Clarity in Reporting BLEU Scores"; Papineni et al. 2002.
+
+    Example:
+
+    >>> str(bleu(["a dog runs fast"], ["a dog runs fast"]))
+    'BLEU 100.00 (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0)'
+    """
+    return _sacrebleu_score(sacrebleu.BLEU(), "BLEU", hypotheses, references)
+
+
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """Corpus chrF2, the F-score of character n-grams up to 6, 0 to 100, by sacreBLEU.
+
+    Args:
+        hypotheses: The texts to score.
+        references: The right texts, one for each.
+
+    Returns:
+        The score with sacreBLEU's signature.
+
+    Raises:
+        ValueError: Different numbers of texts, or none.
+
+    Source: Popović 2015, "chrF: character n-gram F-score for automatic MT evaluation".
+
+    Example:
+
+    >>> chrf(["a dog"], ["a dog"]).value
+    100.0
+    """
+    return _sacrebleu_score(sacrebleu.CHRF(), "chrF2", hypotheses, references)
+
+
+def tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Score:
+    """Corpus BLEU on Moses-tokenised, lower-cased text, as most papers on Multi30k report it.
+
+    Hypotheses and references both go through these steps: lower-case (Unicode), normalise punctuation
+    (`MosesPunctNormalizer(language)`), tokenise (`MosesTokenizer(language)`, no splitting at hyphens, no HTML
+    escapes), the tools being those of the `sacremoses` package. Then corpus BLEU over 1- to 4-grams of the tokens, one
+    reference, no smoothing, the brevity penalty over the whole corpus: what Moses' `multi-bleu.perl` computes.
+    These are the steps by which the tokenised files of Multi30k were made (lower-casing, normalisation,
+    tokenisation), so that hypotheses in plain text can be compared with numbers measured on those files. It is not
+    comparable with `bleu`.
+
+    Args:
+        hypotheses: The texts to score, detokenised.
+        references: The right texts, detokenised, one for each.
+        language: Two-letter code, decides about abbreviations and apostrophes.
+
+    Returns:
+        The score; the signature names the steps and the versions of the packages.
+
+    Raises:
+        ValueError: Different numbers of texts, or none.
+
+    Example:
+
+    >>> tokenised_bleu(["Ein Hund läuft schnell."], ["ein Hund läuft schnell ."], "de").value
+    100.0
+    """
+    _check(hypotheses, references)
+    # The texts are tokenised already, so sacreBLEU must neither tokenise again nor warn about it (force).
+    metric = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
+    score = metric.corpus_score(moses_tokens(hypotheses, language), [moses_tokens(references, language)])
+    signature = f"lower-cased|moses:{language}|{metric.get_signature()}|sacremoses:{sacremoses.__version__}"
+    return Score("tokenised BLEU", score.score, signature)
+
+
+def moses_tokens(texts: Sequence[str], language: str) -> list[str]:
+    """Lower-case, normalise the punctuation of and tokenise texts, as `tokenised_bleu` does before it counts.
+
+    Args:
+        texts: Plain texts.
+        language: Two-letter code.
+
+    Returns:
+        For each text its tokens, joined by spaces.
+
+    Example:
+
+    >>> moses_tokens(["It's a dog."], "en")
+    ["it 's a dog ."]
+    """
+    normalizer = sacremoses.MosesPunctNormalizer(language)
+    tokenizer = sacremoses.MosesTokenizer(language)
+    return [tokenizer.tokenize(normalizer.normalize(text.lower()), return_str=True, escape=False) for text in texts]
+
+
+def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """The share of texts that equal their reference, character by character.
+
+    Args:
+        hypotheses: The texts to score.
+        references: The right texts, one for each.
+
+    Returns:
+        Between 0 and 1.
+
+    Raises:
+        ValueError: Different numbers of texts, or none.
+
+    Example:
+
+    >>> exact_match(["1999-05-04", "2000-01-01"], ["1999-05-04", "2001-01-01"])
+    0.5
+    """
+    _check(hypotheses, references)
+    return sum(map(str.__eq__, hypotheses, references)) / len(references)
+
+
+def _sacrebleu_score(metric, name: str, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    _check(hypotheses, references)
+    score = metric.corpus_score(list(hypotheses), [list(references)])
+    return Score(name, score.score, str(metric.get_signature()))
+
+
+def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    if isinstance(hypotheses, str) or isinstance(references, str):
+        raise ValueError("hypotheses and references must be lists of texts; got a single text")
+    if len(hypotheses) != len(references) or not len(references):
+        raise ValueError(
+            "there must be one reference for each hypothesis, and at least one; "
+            f"got {len(hypotheses)} hypotheses and {len(references)} references"
+        )
