@@ -1,0 +1,262 @@
+"""SentencePiece tokenizer (unigram and BPE): trained here or loaded from a `*.model` file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from zoo.tokenizers.base import Tokenizer
+from zoo.tokenizers.sentencepiece_training import train_sentencepiece
+from zoo.tokenizers.tensors import import_tensorflow
+
+_MODEL_FILE = "sentencepiece.model"
+_SPACE = "\u2581"
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
+    """Subword tokenizer whose model, normalization included, is one SentencePiece `ModelProto`.
+
+    Ids equal those of the `sentencepiece` package, whose behaviour holds for awkward text too: a text that is empty, or
+    white space that the model's normalization removes, has no tokens; each byte that is not valid UTF-8 is read as
+    U+FFFD, the replacement character; control tokens such as `<eos>` are never made from text that spells them, but
+    user-defined special tokens are.
+
+    `detokenize` undoes the splitting, not the normalization. Unknown tokens come out as the model's text for them,
+    " ⁇ " by default. A special token of the user comes out as it is spelled.
+
+    Args:
+        proto: a serialized `ModelProto`, the content of a `*.model` file.
+        pad_token, start_token, end_token: tokens to use in these roles. `None` takes the model's own, if it has them.
+            Mistral's, for example, has no padding token.
+
+    Raises:
+        TypeError: `proto` is not bytes.
+        ValueError: `proto` is not a SentencePiece model, or a given token is not in it.
+
+    Example:
+        >>> tokenizer = SentencePieceTokenizer.train(sentences, vocabulary_size=8000)
+        >>> ids = tokenizer.tokenize(["A small dog.", "Ein kleiner Hund."])
+        >>> tokenizer.detokenize(ids).numpy()
+        array([b'A small dog.', b'Ein kleiner Hund.'], dtype=object)
+
+    References:
+        Kudo and Richardson (2018), SentencePiece; Kudo (2018), Subword Regularization, section 3.2 (unigram);
+        Sennrich et al. (2016), Neural Machine Translation of Rare Words with Subword Units (BPE).
+    """
+
+    def __init__(
+        self,
+        proto: bytes,
+        *,
+        pad_token: str | None = None,
+        start_token: str | None = None,
+        end_token: str | None = None,
+    ):
+        if not isinstance(proto, bytes):
+            raise TypeError(
+                f"proto must be the content of a model file as bytes, got {type(proto).__name__}. "
+                "To read a file use SentencePieceTokenizer.from_file(path)."
+            )
+        model = _parse(proto)
+        types = {piece.piece: piece.type for piece in model.pieces}
+        names = model.trainer_spec
+        control = model.SentencePiece.CONTROL
+
+        def own(piece: str) -> str | None:
+            # Models without the role still name its default piece, so look whether the vocabulary has it.
+            return piece if types.get(piece) == control else None
+
+        super().__init__(
+            [piece.piece for piece in model.pieces],
+            pad_token=own(names.pad_piece) if pad_token is None else pad_token,
+            start_token=own(names.bos_piece) if start_token is None else start_token,
+            end_token=own(names.eos_piece) if end_token is None else end_token,
+            unknown_token=next(piece.piece for piece in model.pieces if piece.type == piece.UNKNOWN),
+            silent_ids=[index for index, piece in enumerate(model.pieces) if piece.type == control],
+        )
+        self._proto = proto
+        self._unknown_bytes = len(names.unk_surface.encode("utf-8"))
+        byte = model.SentencePiece.BYTE
+        self._begins_with_space = np.array([p.piece.startswith(_SPACE) and p.type != byte for p in model.pieces])
+        self._keeps_leading_spaces = (
+            model.normalizer_spec.add_dummy_prefix
+            and not model.normalizer_spec.remove_extra_whitespaces
+            and not names.treat_whitespace_as_suffix
+            and self._unknown_bytes > 0
+        )
+        self._operations, self._resource = _make_resource(proto)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike, **special_tokens: str | None) -> SentencePieceTokenizer:
+        """Reads a `*.model` file.
+
+        Args:
+            path: the file.
+            **special_tokens: `pad_token`, `start_token`, `end_token`, as for the constructor.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: it is not a SentencePiece model.
+        """
+        content = Path(path).read_bytes()
+        try:
+            return cls(content, **special_tokens)
+        except ValueError as error:
+            raise ValueError(f"{str(path)!r}: {error}") from error
+
+    @classmethod
+    def train(
+        cls,
+        texts: Iterable[str | bytes],
+        vocabulary_size: int,
+        *,
+        model_type: str = "unigram",
+        pad_token: str = "<pad>",
+        start_token: str = "<sos>",
+        end_token: str = "<eos>",
+        unknown_token: str = "<unk>",
+        special_tokens: Sequence[str] = (),
+        character_coverage: float = 0.9995,
+        byte_fallback: bool = False,
+        split_digits: bool = False,
+        normalization: str = "nmt_nfkc",
+        remove_extra_whitespaces: bool = True,
+    ) -> SentencePieceTokenizer:
+        """Learns a vocabulary. The same texts in the same order give the same bytes, on any number of cores.
+
+        Padding, start, end and unknown get the ids 0, 1, 2 and 3; `special_tokens` and the byte tokens follow.
+
+        Args:
+            texts: sentences or lines, read once; all are held in memory by the trainer. U+2585 in them counts as a
+                space, because the trainer keeps that character for itself.
+            vocabulary_size: number of tokens, all special ones included.
+            model_type: `"unigram"` or `"bpe"`.
+            special_tokens: tokens that are found as a whole wherever a text spells them, such as `"<mask>"`.
+            character_coverage: share of the characters of the texts that become tokens, 0.98 to 1. The rarest
+                others are unknown, or bytes with `byte_fallback`.
+            byte_fallback: adds 256 tokens, one for each byte, that spell what is not in the vocabulary.
+            split_digits: every digit is a token of its own.
+            normalization: `"nmt_nfkc"`, `"nfkc"`, the two with `"_cf"` for case folding, or `"identity"`.
+            remove_extra_whitespaces: drop spaces at both ends and all but one of several. With `False`, `"identity"`
+                and `byte_fallback=True`, every text without U+2581 comes back exactly.
+
+        Raises:
+            TypeError: a text is not `str` or `bytes`.
+            ValueError: no text, not UTF-8, a vocabulary too large or too small for the texts (the message says what
+                they allow), or an argument outside its range.
+        """
+        proto = train_sentencepiece(
+            texts,
+            vocabulary_size,
+            model_type=model_type,
+            pad_token=pad_token,
+            start_token=start_token,
+            end_token=end_token,
+            unknown_token=unknown_token,
+            special_tokens=special_tokens,
+            character_coverage=character_coverage,
+            byte_fallback=byte_fallback,
+            split_digits=split_digits,
+            normalization=normalization,
+            remove_extra_whitespaces=remove_extra_whitespaces,
+        )
+        return cls(proto)
+
+    @property
+    def proto(self) -> bytes:
+        """The serialized `ModelProto`, what a `*.model` file holds."""
+        return self._proto
+
+    @property
+    def trackables(self) -> list:
+        return [self._resource]
+
+    def _tokenize(self, texts):
+        tf = import_tensorflow()
+        values, row_splits = self._operations.sentencepiece_tokenize_op(
+            self._resource.resource_handle,
+            texts,
+            nbest_size=0,
+            alpha=1.0,
+            add_bos=False,
+            add_eos=False,
+            reverse=False,
+            out_type=tf.int32,
+        )
+        return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
+
+    def _detokenize(self, ids):
+        if not self._keeps_leading_spaces:
+            return self._join(ids)
+        # The operation drops all leading spaces; the sentencepiece package drops only the one that tokenizing added
+        # unless the model removes extra white space. With a token in front no space leads.
+        tf = import_tensorflow()
+        unknown = tf.fill([ids.nrows(), 1], tf.cast(self.unknown_id, tf.int32))
+        texts = tf.strings.substr(self._join(tf.concat([unknown, ids], axis=1)), self._unknown_bytes, 2**31 - 1)
+        padded = tf.concat([ids, unknown], axis=1)
+        first_ids = tf.gather(padded.values, padded.row_starts())
+        begins_with_space = tf.gather(tf.constant(self._begins_with_space), first_ids)
+        return tf.where(begins_with_space, tf.strings.regex_replace(texts, "^ ", ""), texts)
+
+    def _join(self, ids):
+        return self._operations.sentencepiece_detokenize_op(
+            self._resource.resource_handle, ids.values, ids.row_splits, add_bos=False, add_eos=False, reverse=False
+        )
+
+    def _config(self) -> dict[str, Any]:
+        tokens = {"pad_token": self.pad_id, "start_token": self.start_id, "end_token": self.end_id}
+        return {role: None if index is None else self.id_to_token(index) for role, index in tokens.items()}
+
+    def _files(self) -> dict[str, bytes]:
+        return {_MODEL_FILE: self._proto}
+
+    @classmethod
+    def _from_files(cls, files: dict[str, bytes], config: dict[str, Any]) -> SentencePieceTokenizer:
+        if _MODEL_FILE not in files:
+            raise ValueError(f"A sentencepiece tokenizer needs the file {_MODEL_FILE!r}, got {sorted(files)}.")
+        return cls(files[_MODEL_FILE], **config)
+
+
+def _parse(proto: bytes):
+    from google.protobuf.message import DecodeError
+    from sentencepiece import sentencepiece_model_pb2
+
+    try:
+        model = sentencepiece_model_pb2.ModelProto.FromString(proto)
+    except DecodeError as error:
+        raise ValueError(f"This is not a SentencePiece model ({len(proto)} bytes): {error}.") from error
+    if not any(piece.type == piece.UNKNOWN for piece in model.pieces):
+        raise ValueError(f"This is not a SentencePiece model ({len(proto)} bytes): it has no unknown piece.")
+    return model
+
+
+def _make_resource(proto: bytes):
+    """Loads the model into TensorFlow.
+
+    `tensorflow_text.SentencepieceTokenizer` leaves the model to the kernel that loaded it, so it is gone, in running
+    input pipelines too, as soon as `tf.random.set_seed`, `keras.utils.set_random_seed` or
+    `keras.backend.clear_session` empties the cache of kernels. A shared name keeps it; equal models share one.
+    """
+    tf = import_tensorflow()
+    from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer as operations
+
+    name = f"sentencepiece_{hashlib.sha256(proto).hexdigest()}"
+
+    class SentencePieceModel(tf.saved_model.experimental.TrackableResource):
+        def _create_resource(self):
+            return operations.sentencepiece_op(model=proto, shared_name=name)
+
+    with tf.init_scope():
+        resource = SentencePieceModel(device="CPU:0")
+        try:
+            _ = resource.resource_handle  # reading it creates it
+        except tf.errors.OpError as error:
+            raise ValueError(f"TensorFlow can't load this SentencePiece model: {error.message}") from error
+    return operations, resource

@@ -1,0 +1,137 @@
+"""Trains a SentencePiece model in memory, with errors that name the argument."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+MODEL_TYPES = ("unigram", "bpe")
+NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
+
+# The trainer drops every sentence that holds this character, which it keeps for itself.
+_RESERVED_CHARACTER = "\u2585"
+# The trainer drops longer sentences, by default those over 4,192 bytes. This is the largest limit it takes.
+_MAX_SENTENCE_BYTES = 2**30
+# The result depends on the number of threads (sums in another order), so it must not depend on the machine.
+_NUM_THREADS = 4
+
+
+def train_sentencepiece(
+    texts: Iterable[str | bytes],
+    vocabulary_size: int,
+    *,
+    model_type: str,
+    pad_token: str,
+    start_token: str,
+    end_token: str,
+    unknown_token: str,
+    special_tokens: Sequence[str],
+    character_coverage: float,
+    byte_fallback: bool,
+    split_digits: bool,
+    normalization: str,
+    remove_extra_whitespaces: bool,
+) -> bytes:
+    """Returns a serialized SentencePiece `ModelProto`. See `SentencePieceTokenizer.train` for arguments and errors."""
+    import sentencepiece
+
+    if model_type not in MODEL_TYPES:
+        raise ValueError(f"model_type={model_type!r} must be one of {MODEL_TYPES}.")
+    if normalization not in NORMALIZATIONS:
+        raise ValueError(f"normalization={normalization!r} must be one of {NORMALIZATIONS}.")
+    if not 0.98 <= character_coverage <= 1.0:
+        raise ValueError(f"character_coverage={character_coverage!r} must be at least 0.98 and at most 1.")
+    if isinstance(texts, (str, bytes)):
+        raise TypeError(f"texts must be an iterable of texts, got a single {type(texts).__name__}.")
+    tokens = [pad_token, start_token, end_token, unknown_token, *special_tokens]
+    for token in tokens:
+        if not token or any(character.isspace() or character == "\u2581" for character in token):
+            raise ValueError(f"The special token {token!r} must not be empty or hold white space.")
+        if tokens.count(token) > 1:
+            raise ValueError(f"The special token {token!r} is given more than once.")
+    needed = len(tokens) + 256 * byte_fallback
+    if vocabulary_size <= needed:
+        raise ValueError(f"vocabulary_size={vocabulary_size!r} must be above {needed}, the special and byte tokens.")
+
+    reader = _Reader(texts)
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(reader),
+            model_writer=model,
+            model_type=model_type,
+            vocab_size=vocabulary_size,
+            pad_id=0,
+            bos_id=1,
+            eos_id=2,
+            unk_id=3,
+            pad_piece=pad_token,
+            bos_piece=start_token,
+            eos_piece=end_token,
+            unk_piece=unknown_token,
+            user_defined_symbols=list(special_tokens),
+            character_coverage=character_coverage,
+            byte_fallback=byte_fallback,
+            split_digits=split_digits,
+            normalization_rule_name=normalization,
+            remove_extra_whitespaces=remove_extra_whitespaces,
+            max_sentence_length=_MAX_SENTENCE_BYTES,
+            num_threads=_NUM_THREADS,
+            minloglevel=2,
+        )
+    except (RuntimeError, ValueError) as error:
+        if reader.failure is not None:
+            raise reader.failure from None
+        raise ValueError(_explain(str(error), vocabulary_size, character_coverage, reader)) from error
+    return model.getvalue()
+
+
+class _Reader:
+    """Checks texts on their way to the trainer and keeps what went wrong, which the trainer turns into a string."""
+
+    def __init__(self, texts: Iterable[str | bytes]):
+        self.texts = texts
+        self.rows = 0
+        self.has_text = False
+        self.failure: BaseException | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            for row, text in enumerate(self.texts):
+                text = self._check(text, row)
+                self.rows += 1
+                self.has_text = self.has_text or not text.isspace() and text != ""
+                yield text.replace(_RESERVED_CHARACTER, " ")
+        except BaseException as failure:
+            self.failure = failure
+            raise
+
+    @staticmethod
+    def _check(text: str | bytes, row: int) -> str:
+        try:
+            if isinstance(text, bytes):
+                return text.decode("utf-8")
+            if isinstance(text, str):
+                text.encode("utf-8")
+                return text
+        except UnicodeError as error:
+            raise ValueError(f"texts[{row}] is not valid UTF-8: {error}.") from error
+        raise TypeError(f"texts[{row}] must be str or bytes, got {text!r} of type {type(text).__name__}.")
+
+
+def _explain(message: str, vocabulary_size: int, character_coverage: float, reader: _Reader) -> str:
+    """The trainer's messages name its C++ source lines; these name the arguments."""
+    if not reader.has_text:
+        return f"texts holds no text: {reader.rows} rows, all empty or white space."
+    if found := re.search(r"Vocabulary size too high \(\d+\).*?<= (\d+)", message):
+        return (
+            f"vocabulary_size={vocabulary_size} is too large for these {reader.rows} texts: "
+            f"they allow at most {found[1]}."
+        )
+    if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        return (
+            f"vocabulary_size={vocabulary_size} is too small: the characters and special tokens of these texts need "
+            f"{found[1]} with character_coverage={character_coverage}. Raise the one or lower the other."
+        )
+    return f"SentencePiece could not train on these {reader.rows} texts: {message}"

@@ -1,0 +1,104 @@
+"""Turns what users pass to a tokenizer into tensors, with errors that name the row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def import_tensorflow():
+    """Returns the tensorflow module. Imported late, so that `import zoo` works on JAX without TensorFlow."""
+    try:
+        import tensorflow as tf
+        import tensorflow_text  # noqa: F401  (registers the text operations)
+    except ImportError as error:
+        raise ImportError(
+            "Tokenizers run on TensorFlow's text operations whatever the Keras backend: "
+            "pip install tensorflow tensorflow-text"
+        ) from error
+    return tf
+
+
+def as_text_tensor(texts: Any):
+    """Converts one text or a batch of texts to a `tf.string` tensor of rank 0 or 1.
+
+    Args:
+        texts: `str`, `bytes`, a flat list, tuple or NumPy array of these, or a `tf.string` tensor of rank 0 or 1.
+
+    Raises:
+        TypeError: something is not text.
+        ValueError: the rank is above 1 or unknown, or a `str` holds a lone surrogate, which UTF-8 can't encode.
+    """
+    tf = import_tensorflow()
+    if isinstance(texts, (str, bytes)):
+        return tf.constant(_encode(texts, "texts"))
+    if isinstance(texts, (list, tuple, np.ndarray)) and not (isinstance(texts, np.ndarray) and texts.ndim == 0):
+        return tf.constant([_encode(text, f"texts[{row}]") for row, text in enumerate(texts)], dtype=tf.string)
+    if isinstance(texts, tf.RaggedTensor):
+        raise ValueError(f"texts must be one text or a flat batch of texts, got a ragged tensor {texts.shape}.")
+    tensor = tf.convert_to_tensor(texts)
+    if tensor.dtype != tf.string:
+        raise TypeError(f"texts must be strings, got a tensor of {tensor.dtype.name}.")
+    if tensor.shape.rank is None or tensor.shape.rank > 1:
+        raise ValueError(f"texts must be a tensor of rank 0 or 1, got shape {tensor.shape}.")
+    return tensor
+
+
+def _encode(text: Any, name: str) -> bytes:
+    if isinstance(text, bytes):
+        return text
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must be str or bytes, got {text!r} of type {type(text).__name__}.")
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} can't be encoded as UTF-8: {error}.") from error
+
+
+def as_ragged_ids(ids: Any):
+    """Converts one row or a batch of rows of token ids to a ragged int32 tensor.
+
+    Args:
+        ids: integers: a ragged tensor of rank 2, a dense tensor or array of rank 1 or 2, a list of ids or of rows.
+
+    Returns:
+        `(ragged, is_single)`: a `tf.RaggedTensor` of shape `(batch, None)`, and whether `ids` had rank 1.
+
+    Raises:
+        TypeError: the values are not integers.
+        ValueError: the rank is unknown or neither 1 nor 2.
+    """
+    tf = import_tensorflow()
+    if isinstance(ids, (list, tuple)):
+        rows = [np.asarray(row) for row in ids]
+        if any(row.ndim != 0 for row in rows):
+            for number, row in enumerate(rows):
+                if row.ndim != 1:
+                    raise ValueError(f"ids[{number}] must be a row of token ids, got {ids[number]!r}.")
+            lengths = [row.size for row in rows]
+            values = np.concatenate([row for row in rows if row.size] or [np.zeros(0, np.int32)])
+            ids = tf.RaggedTensor.from_row_lengths(_as_int32(values), lengths)
+        else:
+            ids = np.asarray(ids) if rows else np.zeros(0, np.int32)
+    if isinstance(ids, tf.RaggedTensor):
+        if ids.ragged_rank != 1 or ids.flat_values.shape.rank != 1:
+            raise ValueError(f"ids must have rank 1 or 2, got a ragged tensor of shape {ids.shape}.")
+        return ids.with_values(_as_int32(ids.values)), False
+    ids = _as_int32(ids)
+    if ids.shape.rank == 1:
+        return tf.RaggedTensor.from_tensor(ids[tf.newaxis]), True
+    if ids.shape.rank == 2:
+        return tf.RaggedTensor.from_tensor(ids), False
+    raise ValueError(f"ids must have rank 1 or 2, got shape {ids.shape}.")
+
+
+def _as_int32(ids: Any):
+    tf = import_tensorflow()
+    if not tf.is_tensor(ids):
+        ids = np.asarray(ids)
+        if not np.issubdtype(ids.dtype, np.integer):
+            raise TypeError(f"ids must be integers, got {ids.dtype.name}.")
+    elif not ids.dtype.is_integer:
+        raise TypeError(f"ids must be integers, got {ids.dtype.name}.")
+    return tf.cast(ids, tf.int32)
