@@ -13,8 +13,12 @@ class _LastAxisNorm(keras.layers.Layer):
             raise ValueError(f"`epsilon` is {epsilon}, it must be above 0.")
         self.epsilon = epsilon
         self.supports_masking = True
-        # The layer casts by itself: half-precision inputs to float32, and the weights stay in float32.
+        # Inputs and weights are cast by `_wide` only: a residual stream in float32 is not rounded on its way in.
         self.autocast = False
+
+    def _wide(self, x):
+        """Inputs or weights in the dtype of the statistics: at least float32 whatever the policy."""
+        return ops.cast(x, keras.backend.result_type(self.variable_dtype, "float32"))
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -61,7 +65,8 @@ class LayerNorm(_LastAxisNorm):
         self.beta = self.add_weight(name="beta", shape=width, initializer="zeros") if self.center else None
 
     def call(self, inputs):
-        outputs = ops.layer_normalization(inputs, self.gamma, self.beta, axis=-1, epsilon=self.epsilon)
+        x = self._wide(inputs)
+        outputs = ops.layer_normalization(x, self.gamma, self.beta, axis=-1, epsilon=self.epsilon)
         return ops.cast(outputs, self.compute_dtype)
 
     def get_config(self):
@@ -110,25 +115,201 @@ class RMSNorm(_LastAxisNorm):
         )
 
     def call(self, inputs):
-        scale = self.scale
-        if self.unit_offset:
-            scale = 1.0 + ops.cast(scale, "float32")
-        outputs = ops.rms_normalization(inputs, scale, axis=-1, epsilon=self.epsilon)
+        scale = 1.0 + self._wide(self.scale) if self.unit_offset else self.scale
+        outputs = ops.rms_normalization(self._wide(inputs), scale, axis=-1, epsilon=self.epsilon)
         return ops.cast(outputs, self.compute_dtype)
 
     def get_config(self):
         return {**super().get_config(), "unit_offset": self.unit_offset, "use_scale": self.use_scale}
 
 
-_NORMS = {"layer": LayerNorm, "rms": RMSNorm}
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class ScaleNorm(_LastAxisNorm):
+    """Scaled L2 normalisation with one learned length: `scale * x / max(||x||, epsilon)` over the last axis.
+
+    The length starts at `sqrt(dim)`, where the layer does what `RMSNorm` does at its start. It is computed in float32
+    whatever the policy.
+
+    Args:
+        epsilon: least length that is divided by.
+
+    Call arguments:
+        inputs: `(..., dim)`.
+
+    Returns:
+        The shape of the inputs.
+
+    Raises:
+        ValueError: if `epsilon` is not positive.
+
+    Example:
+
+    >>> ScaleNorm()(keras.ops.convert_to_tensor([[3.0, 4.0]]))  # [[0.8485, 1.1314]]
+
+    Source: Nguyen and Salazar 2019, section 2.2, equation 3.
+    """
+
+    def __init__(self, epsilon: float = 1e-5, **kwargs):
+        super().__init__(epsilon, **kwargs)
+
+    def build(self, input_shape):
+        length = keras.initializers.Constant(input_shape[-1] ** 0.5)
+        self.scale = self.add_weight(name="scale", shape=(), initializer=length)
+
+    def call(self, inputs):
+        x = self._wide(inputs)
+        squared_length = ops.sum(ops.square(x), axis=-1, keepdims=True)
+        # The maximum is taken before the root, whose derivative at zero is infinite.
+        outputs = x * (self._wide(self.scale) * ops.rsqrt(ops.maximum(squared_length, self.epsilon**2)))
+        return ops.cast(outputs, self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class DynamicTanh(keras.layers.Layer):
+    """An element-wise stand-in for a norm: `gamma * tanh(alpha * x) + beta`, without statistics.
+
+    Args:
+        alpha: initial value of the one learned slope.
+
+    Call arguments:
+        inputs: `(..., dim)`.
+
+    Returns:
+        The shape of the inputs.
+
+    Example:
+
+    >>> DynamicTanh()(keras.ops.convert_to_tensor([[1.0, 3.0]]))  # tanh of 0.5 and 1.5: [[0.4621, 0.9051]]
+
+    Source: Zhu et al. 2025, section 4, equation 3.
+    """
+
+    def __init__(self, alpha: float = 0.5, **kwargs):
+        super().__init__(**kwargs)
+        self.initial_alpha = alpha
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        width = (input_shape[-1],)
+        slope = keras.initializers.Constant(self.initial_alpha)
+        self.alpha = self.add_weight(name="alpha", shape=(), initializer=slope)
+        self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones")
+        self.beta = self.add_weight(name="beta", shape=width, initializer="zeros")
+
+    def call(self, inputs):
+        return self.gamma * ops.tanh(self.alpha * inputs) + self.beta
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "alpha": self.initial_alpha}
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class MaskedBatchNorm(_LastAxisNorm):
+    """Batch normalisation of sequences that does not count padding: statistics per feature over all real positions.
+
+    At training `(x - mean) / sqrt(variance + epsilon) * gamma + beta` with the mean and the (biased) variance of the
+    batch, which also update moving averages; at inference, or when `trainable` is False, with the moving averages.
+    A batch without a single real position leaves the averages alone. Statistics are computed in float32 whatever the
+    policy. Under a distribution strategy each replica uses the statistics of its own part of the batch.
+
+    The outputs at padding are normalised with the same numbers; whatever is there does not reach the real positions.
+
+    Args:
+        epsilon: added to the variance.
+        momentum: share of the old moving average that is kept at each step, in [0, 1).
+
+    Call arguments:
+        inputs: `(batch, length, dim)`, or any shape whose last axis is the features.
+        mask: true where a position is real, `(batch, length)`: the shape of the inputs without the last axis.
+            Default: all positions are real.
+        training: whether the statistics of the batch are used.
+
+    Returns:
+        The shape of the inputs.
+
+    Raises:
+        ValueError: if `epsilon` is not positive, `momentum` not in [0, 1), or `mask` has a wrong rank.
+
+    Example:
+
+    >>> norm = MaskedBatchNorm()
+    >>> norm(keras.ops.ones((2, 3, 4)), mask=[[True, True, False], [True, False, False]], training=True).shape
+    (2, 3, 4)
+
+    Source: Ioffe and Szegedy 2015, algorithm 1; compared with layer norm in Shen et al. 2020, section 3.
+    """
+
+    def __init__(self, epsilon: float = 1e-5, momentum: float = 0.99, **kwargs):
+        super().__init__(epsilon, **kwargs)
+        if not 0 <= momentum < 1:
+            raise ValueError(f"`momentum` is {momentum}, it must be at least 0 and below 1.")
+        self.momentum = momentum
+
+    def build(self, input_shape):
+        width = (input_shape[-1],)
+        self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones")
+        self.beta = self.add_weight(name="beta", shape=width, initializer="zeros")
+        self.moving_mean = self.add_weight(name="moving_mean", shape=width, initializer="zeros", trainable=False)
+        self.moving_variance = self.add_weight(name="moving_variance", shape=width, initializer="ones", trainable=False)
+
+    def call(self, inputs, mask=None, training=None):
+        x = self._wide(inputs)
+        if training and self.trainable:
+            mean, variance, count = self._statistics(x, mask)
+            self._update(self.moving_mean, mean, count)
+            self._update(self.moving_variance, variance, count)
+        else:
+            mean, variance = self._wide(self.moving_mean), self._wide(self.moving_variance)
+        factor = self._wide(self.gamma) * ops.rsqrt(variance + self.epsilon)
+        return ops.cast(x * factor + (self._wide(self.beta) - mean * factor), self.compute_dtype)
+
+    def _statistics(self, x, mask):
+        """Mean and variance per feature, `(dim,)`, and the number of positions that they were taken over."""
+        axes = tuple(range(len(x.shape) - 1))
+        if mask is None:
+            mean, variance = ops.moments(x, axes=axes)
+            return mean, variance, ops.cast(ops.size(x) // x.shape[-1], x.dtype)
+        mask = ops.convert_to_tensor(mask, dtype="bool")
+        if len(mask.shape) != len(x.shape) - 1:
+            raise ValueError(
+                f"`mask` has the shape {tuple(mask.shape)}, it must be that of the inputs, {tuple(x.shape)}, without "
+                "the last axis."
+            )
+        mask = ops.expand_dims(mask, -1)
+        count = ops.sum(ops.cast(mask, x.dtype))
+        divisor = ops.maximum(count, 1.0)
+        # `where`, not a product: padding may hold NaN or infinity.
+        mean = ops.sum(ops.where(mask, x, 0.0), axis=axes) / divisor
+        deviation = ops.where(mask, x - mean, 0.0)
+        return mean, ops.sum(ops.square(deviation), axis=axes) / divisor, count
+
+    def _update(self, moving, value, count):
+        old = self._wide(moving)
+        updated = old * self.momentum + ops.stop_gradient(value) * (1 - self.momentum)
+        moving.assign(ops.where(count > 0, updated, old))
+
+    def get_config(self):
+        return {**super().get_config(), "momentum": self.momentum}
+
+
+_NORMS = {
+    "layer": LayerNorm,
+    "rms": RMSNorm,
+    "scale": ScaleNorm,
+    "dynamic_tanh": DynamicTanh,
+    "batch": MaskedBatchNorm,
+}
 
 
 def make_norm(kind: str, epsilon: float | None = None, **options) -> keras.layers.Layer:
     """The norm layer of that kind.
 
     Args:
-        kind: "layer", "rms".
-        epsilon: of the layer, default the layer's own.
+        kind: "layer", "rms", "scale", "dynamic_tanh" or "batch".
+        epsilon: of the layer, default the layer's own. A `DynamicTanh` divides by nothing and has none.
         options: further arguments of the layer, among them `name` and `dtype`.
 
     Raises:
@@ -140,6 +321,6 @@ def make_norm(kind: str, epsilon: float | None = None, **options) -> keras.layer
     """
     if kind not in _NORMS:
         raise ValueError(f"`kind` is {kind!r}, allowed are {', '.join(map(repr, _NORMS))}.")
-    if epsilon is not None:
+    if epsilon is not None and kind != "dynamic_tanh":
         options["epsilon"] = epsilon
     return _NORMS[kind](**options)
