@@ -175,7 +175,7 @@ class Tokenizer:
         if self.unknown_id is None:
             keep &= inside
         if self.end_id is not None:
-            is_end = values == self.end_id
+            is_end = ids.values == self.end_id
             starts = ids.row_starts()
             if self.start_id == self.end_id:
                 is_end &= tf.range(tf.size(values, out_type=starts.dtype)) != tf.gather(starts, ids.value_rowids())

@@ -75,5 +75,5 @@ def to_dense(ids, pad_id: int, multiple: int = 1):
     lengths = ids.row_lengths()
     longest = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
     length = (longest + multiple - 1) // multiple * multiple
-    token_ids = ids.to_tensor(default_value=tf.cast(pad_id, ids.dtype), shape=[None, length])
+    token_ids = ids.to_tensor(default_value=tf.cast(pad_id, ids.dtype), shape=tf.stack([-1, length]))
     return token_ids, tf.sequence_mask(lengths, length)

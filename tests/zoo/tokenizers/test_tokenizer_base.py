@@ -1,0 +1,62 @@
+"""What the base class gives any tokenizer, with a small one that splits at spaces."""
+
+import pytest
+import tensorflow as tf
+
+from zoo.tokenizers import SentencePieceTokenizer, Tokenizer
+
+
+class SpaceTokenizer(Tokenizer, kind="space_separated_for_tests"):
+    """Words that are all in the vocabulary; as in GPT-2, one token starts and ends, and nothing is unknown."""
+
+    def __init__(self, words, end_token="<end>"):
+        super().__init__(words, start_token=end_token, end_token=end_token)
+
+    def _detokenize(self, ids):
+        return tf.strings.reduce_join(tf.gather(tf.constant(self._vocabulary), ids), axis=1, separator=" ")
+
+    def _config(self):
+        return {"end_token": self.id_to_token(self.end_id)}
+
+    def _files(self):
+        return {"words.txt": "\n".join(self._vocabulary).encode()}
+
+    @classmethod
+    def _from_files(cls, files, config):
+        return cls(files["words.txt"].decode().split("\n"), **config)
+
+
+@pytest.fixture
+def tokenizer():
+    return SpaceTokenizer(["<end>", "a", "b"])
+
+
+def test_a_token_that_starts_and_ends(tokenizer):
+    rows = [[0, 1, 2, 0, 1], [1, 0, 2], [0], [], [0, 0, 1], [2]]
+    assert tokenizer.detokenize(rows).numpy().tolist() == [b"a b", b"a", b"", b"", b"", b"b"]
+
+
+def test_without_unknown_token_ids_outside_are_dropped(tokenizer):
+    assert tokenizer.detokenize([1, 7, -1, 2]).numpy() == b"a b"
+
+
+def test_load_finds_the_class(tokenizer, tmp_path):
+    tokenizer.save(tmp_path)
+    loaded = Tokenizer.load(tmp_path)
+    assert type(loaded) is SpaceTokenizer and loaded.get_vocabulary() == tokenizer.get_vocabulary()
+    with pytest.raises(ValueError, match="holds a 'space_separated_for_tests' tokenizer, not 'sentencepiece'"):
+        SentencePieceTokenizer.load(tmp_path)
+
+
+def test_errors_of_the_vocabulary():
+    with pytest.raises(ValueError, match="'a' more than once"):
+        SpaceTokenizer(["<end>", "a", "b", "a"])
+    with pytest.raises(ValueError, match="start_token='<end>' is not in the vocabulary of 2 tokens"):
+        SpaceTokenizer(["a", "b"])
+
+
+def test_a_kind_is_taken_once():
+    with pytest.raises(ValueError, match="kind='sentencepiece' is taken by SentencePieceTokenizer"):
+
+        class Other(Tokenizer, kind="sentencepiece"):
+            pass
