@@ -53,5 +53,5 @@ def get_activation(name: str) -> Callable:
     9.0
     """
     if name not in ACTIVATIONS:
-        raise ValueError(f"`activation` is {name!r}, allowed are {', '.join(map(repr, ACTIVATIONS))}.")
+        raise ValueError(f"`activation` must be one of {', '.join(map(repr, ACTIVATIONS))}, got {name!r}.")
     return ACTIVATIONS[name]

@@ -55,7 +55,7 @@ class TokenEmbedding(keras.layers.Layer):
         super().__init__(**kwargs)
         for name, value in (("vocabulary_size", vocabulary_size), ("dim", dim), ("factor_dim", factor_dim)):
             if value is not None and value < 1:
-                raise ValueError(f"`{name}` is {value}, it must be at least 1.")
+                raise ValueError(f"`{name}` must be at least 1, got {value}.")
         if factor_bias and factor_dim is None:
             raise ValueError("`factor_bias` is True, which needs a `factor_dim`: without it there is no map to add to.")
         if kernel_initializer is None:
@@ -107,8 +107,8 @@ class TokenEmbedding(keras.layers.Layer):
         allowed = {self.dim, self.factor_dim or self.dim}
         if width not in allowed:
             raise ValueError(
-                f"`hidden` has the shape {tuple(hidden.shape)}, the size of its last axis must be "
-                f"{' or '.join(map(str, sorted(allowed)))}."
+                f"`hidden` must have {' or '.join(map(str, sorted(allowed)))} as the size of its last axis, "
+                f"got the shape {tuple(hidden.shape)}."
             )
         if self.factor is not None and width == self.dim:
             hidden = ops.matmul(hidden, ops.transpose(ops.cast(self.factor.kernel, hidden.dtype)))
@@ -162,7 +162,7 @@ class SegmentEmbedding(keras.layers.Layer):
         super().__init__(**kwargs)
         for name, value in (("num_segments", num_segments), ("dim", dim)):
             if value < 1:
-                raise ValueError(f"`{name}` is {value}, it must be at least 1.")
+                raise ValueError(f"`{name}` must be at least 1, got {value}.")
         self.num_segments = num_segments
         self.dim = dim
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

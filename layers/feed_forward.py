@@ -58,11 +58,11 @@ class FeedForward(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         if intermediate_dim < 1:
-            raise ValueError(f"`intermediate_dim` is {intermediate_dim}, it must be at least 1.")
+            raise ValueError(f"`intermediate_dim` must be at least 1, got {intermediate_dim}.")
         if output_dim is not None and output_dim < 1:
-            raise ValueError(f"`output_dim` is {output_dim}, it must be at least 1, or None for the input's width.")
+            raise ValueError(f"`output_dim` must be at least 1, or None for the input's width, got {output_dim}.")
         if not 0 <= dropout < 1:
-            raise ValueError(f"`dropout` is {dropout}, it must be at least 0 and below 1.")
+            raise ValueError(f"`dropout` must be at least 0 and below 1, got {dropout}.")
         self.intermediate_dim = intermediate_dim
         self.activation = activation
         self.gated = gated

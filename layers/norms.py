@@ -10,7 +10,7 @@ class _LastAxisNorm(keras.layers.Layer):
     def __init__(self, epsilon: float, **kwargs):
         super().__init__(**kwargs)
         if epsilon <= 0:
-            raise ValueError(f"`epsilon` is {epsilon}, it must be above 0.")
+            raise ValueError(f"`epsilon` must be above 0, got {epsilon}.")
         self.epsilon = epsilon
         self.supports_masking = True
         # Inputs and weights are cast by `_wide` only: a residual stream in float32 is not rounded on its way in.
@@ -245,7 +245,7 @@ class MaskedBatchNorm(_LastAxisNorm):
     def __init__(self, epsilon: float = 1e-5, momentum: float = 0.99, **kwargs):
         super().__init__(epsilon, **kwargs)
         if not 0 <= momentum < 1:
-            raise ValueError(f"`momentum` is {momentum}, it must be at least 0 and below 1.")
+            raise ValueError(f"`momentum` must be at least 0 and below 1, got {momentum}.")
         self.momentum = momentum
 
     def build(self, input_shape):
@@ -275,8 +275,8 @@ class MaskedBatchNorm(_LastAxisNorm):
         mask = ops.convert_to_tensor(mask, dtype="bool")
         if len(mask.shape) != len(x.shape) - 1:
             raise ValueError(
-                f"`mask` has the shape {tuple(mask.shape)}, it must be that of the inputs, {tuple(x.shape)}, without "
-                "the last axis."
+                f"`mask` must have the shape of the inputs, {tuple(x.shape)}, without the last axis, "
+                f"got {tuple(mask.shape)}."
             )
         mask = ops.expand_dims(mask, -1)
         count = ops.sum(ops.cast(mask, x.dtype))
@@ -320,7 +320,7 @@ def make_norm(kind: str, epsilon: float | None = None, **options) -> keras.layer
     >>> norm = make_norm("rms", 1e-6, unit_offset=True, name="attention_norm")
     """
     if kind not in _NORMS:
-        raise ValueError(f"`kind` is {kind!r}, allowed are {', '.join(map(repr, _NORMS))}.")
+        raise ValueError(f"`kind` must be one of {', '.join(map(repr, _NORMS))}, got {kind!r}.")
     if epsilon is not None and kind != "dynamic_tanh":
         options["epsilon"] = epsilon
     return _NORMS[kind](**options)

@@ -1,0 +1,302 @@
+"""Attention of recurrent models: ways to score queries against keys, each with its softmax and weighted mean.
+
+All layers here are called alike and return `(context, weights)`. A decoder that attends at each step projects the keys
+once, before its loop:
+
+```python
+attention = AdditiveAttention(units=128)
+attention.build(query_shape=(None, 256), keys_shape=(None, None, 512))
+projected_keys = attention.project_keys(memory)
+for state in states:
+    context, weights = attention(state, values=memory, projected_keys=projected_keys, mask=memory_mask)
+```
+"""
+
+import keras
+from keras import ops
+
+
+class ScoredAttention(keras.layers.Layer):
+    """Base of the attention layers of this file: `context = sum_i weights_i values_i`, `weights = softmax(scores)`.
+
+    A subclass says what the scores are, in `compute_scores`, and may map keys beforehand, in `project_keys`. Softmax
+    is computed in float32 whatever the policy. A query whose keys are all masked gets zero weights and a zero context.
+
+    Call arguments:
+        query: one step `(batch, query_dim)` or many `(batch, query_length, query_dim)`.
+        keys: `(batch, key_length, key_dim)`. Leave out if `projected_keys` are given.
+        values: `(batch, key_length, value_dim)`, default the keys.
+        mask: true where a key may be seen, `(batch, key_length)` or, for many queries,
+            `(batch, query_length, key_length)`.
+        projected_keys: what `project_keys` returned.
+
+    Returns:
+        The context, `(batch, value_dim)` or `(batch, query_length, value_dim)`, and the weights, `(batch, key_length)`
+        or `(batch, query_length, key_length)`.
+
+    Raises:
+        ValueError: if ranks or widths do not fit, or not exactly one of `keys` and `projected_keys` is given.
+    """
+
+    def build(self, query_shape, keys_shape=None, values_shape=None):
+        self._check_widths(query_shape, keys_shape)
+
+    def _check_widths(self, query_shape, keys_shape):
+        """Most scores compare a query and a key feature by feature."""
+        if keys_shape is not None and query_shape[-1] != keys_shape[-1]:
+            raise ValueError(
+                f"`query` and `keys` must have the same width for {type(self).__name__}, "
+                f"got query {tuple(query_shape)}, keys {tuple(keys_shape)}."
+            )
+
+    def project_keys(self, keys):
+        """The part of the scores that depends on the keys only, `(batch, key_length, ...)`; here the keys as they are.
+
+        Args:
+            keys: `(batch, key_length, key_dim)`.
+        """
+        return keys
+
+    def compute_scores(self, query, projected_keys):
+        """Scores `(batch, query_length, key_length)` of queries `(batch, query_length, query_dim)`."""
+        raise NotImplementedError
+
+    def call(self, query, keys=None, values=None, mask=None, projected_keys=None):
+        if (keys is None) == (projected_keys is None):
+            raise ValueError(
+                "Exactly one of `keys` and `projected_keys` must be given, "
+                f"got {'neither' if keys is None else 'both'}."
+            )
+        if values is None and keys is None:
+            raise ValueError("`values` must be given together with `projected_keys`, got None.")
+        one_step = len(query.shape) == 2
+        if len(query.shape) not in (2, 3):
+            raise ValueError(f"`query` must have rank 2 or 3, got shape {tuple(query.shape)}.")
+        if one_step:
+            query = ops.expand_dims(query, 1)
+        if projected_keys is None:
+            projected_keys = self.project_keys(keys)
+        if values is None:
+            values = keys
+        scores = self.compute_scores(query, projected_keys)
+        weights = _masked_softmax(scores, _expand_mask(mask, one_step))
+        weights = ops.cast(weights, values.dtype)
+        context = ops.matmul(weights, values)
+        if one_step:
+            return ops.squeeze(context, 1), ops.squeeze(weights, 1)
+        return context, weights
+
+    def compute_output_shape(self, query_shape, keys_shape=None, values_shape=None, projected_keys_shape=None):
+        values_shape = values_shape or keys_shape
+        key_length = values_shape[1]
+        return (*query_shape[:-1], values_shape[-1]), (*query_shape[:-1], key_length)
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class AdditiveAttention(ScoredAttention):
+    """Scores by a small network: `v^T tanh(W_q q + W_k k)`.
+
+    Args:
+        units: width of the hidden layer.
+        use_bias: whether the projection of the queries adds a bias.
+
+    Call arguments, returns and errors: see `ScoredAttention`.
+
+    Example:
+
+    >>> attention = AdditiveAttention(16)
+    >>> context, weights = attention(keras.ops.ones((2, 8)), keras.ops.ones((2, 5, 6)))
+    >>> context.shape, weights.shape
+    ((2, 6), (2, 5))
+
+    Source: Bahdanau et al. 2015, appendix A.1.2.
+    """
+
+    def __init__(self, units: int, use_bias: bool = False, **kwargs):
+        super().__init__(**kwargs)
+        if units < 1:
+            raise ValueError(f"`units` must be at least 1, got {units}.")
+        self.units = units
+        self.use_bias = use_bias
+        self.query_projection = keras.layers.Dense(
+            units, use_bias=use_bias, dtype=self.dtype_policy, name="query_projection"
+        )
+        self.key_projection = keras.layers.Dense(units, use_bias=False, dtype=self.dtype_policy, name="key_projection")
+        self.score_projection = keras.layers.Dense(1, use_bias=False, dtype=self.dtype_policy, name="score_projection")
+
+    def build(self, query_shape, keys_shape=None, values_shape=None):
+        self.query_projection.build(query_shape)
+        _build_key_projection(self.key_projection, keys_shape)
+        self.score_projection.build((None, self.units))
+
+    def project_keys(self, keys):
+        """`W_k k`, `(batch, key_length, units)`."""
+        return self.key_projection(keys)
+
+    def compute_scores(self, query, projected_keys):
+        queries = ops.expand_dims(self.query_projection(query), 2)
+        hidden = ops.tanh(queries + ops.expand_dims(projected_keys, 1))
+        return ops.squeeze(self.score_projection(hidden), -1)
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units, "use_bias": self.use_bias}
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class DotAttention(ScoredAttention):
+    """Scores by the inner product `q^T k`, divided by `sqrt(dim)` on request. Has no weights.
+
+    Args:
+        scaled: whether scores are divided by the square root of the width.
+
+    Call arguments, returns and errors: see `ScoredAttention`.
+
+    Example:
+
+    >>> context, weights = DotAttention(scaled=True)(keras.ops.ones((2, 3, 8)), keras.ops.ones((2, 5, 8)))
+    >>> context.shape, weights.shape
+    ((2, 3, 8), (2, 3, 5))
+
+    Source: Luong et al. 2015, equation 8, "dot"; scaled: Vaswani et al. 2017, equation 1.
+    """
+
+    def __init__(self, scaled: bool = False, **kwargs):
+        super().__init__(**kwargs)
+        self.scaled = scaled
+
+    def compute_scores(self, query, projected_keys):
+        if self.scaled:
+            # Before the product, which might overflow in half precision.
+            query = query * query.shape[-1] ** -0.5
+        return ops.matmul(query, ops.swapaxes(projected_keys, 1, 2))
+
+    def get_config(self):
+        return {**super().get_config(), "scaled": self.scaled}
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class BilinearAttention(ScoredAttention):
+    """Scores by a learned bilinear form: `q^T W k`. The widths of queries and keys may differ.
+
+    Call arguments, returns and errors: see `ScoredAttention`.
+
+    Example:
+
+    >>> context, weights = BilinearAttention()(keras.ops.ones((2, 8)), keras.ops.ones((2, 5, 6)))
+    >>> context.shape, weights.shape
+    ((2, 6), (2, 5))
+
+    Source: Luong et al. 2015, equation 8, "general".
+    """
+
+    def build(self, query_shape, keys_shape=None, values_shape=None):
+        self.key_projection = keras.layers.Dense(
+            query_shape[-1], use_bias=False, dtype=self.dtype_policy, name="key_projection"
+        )
+        _build_key_projection(self.key_projection, keys_shape)
+
+    def project_keys(self, keys):
+        """`W k`, `(batch, key_length, query_dim)`. Needs `build` first, which says how wide queries are."""
+        if not self.built:
+            raise ValueError("`build(query_shape, keys_shape)` must be called before `project_keys`.")
+        return self.key_projection(keys)
+
+    def compute_scores(self, query, projected_keys):
+        return ops.matmul(query, ops.swapaxes(projected_keys, 1, 2))
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class DistanceKernelAttention(ScoredAttention):
+    """Scores by closeness: `-||q - k||^2 / bandwidth`, so that the context is a kernel regression. Has no weights.
+
+    Differences are formed one by one, which takes memory for `batch * query_length * key_length * dim` numbers and
+    loses nothing when vectors are long and close together.
+
+    Args:
+        bandwidth: h, above 0, in squared units of the keys. The smaller, the more the nearest key alone counts.
+
+    Call arguments, returns and errors: see `ScoredAttention`.
+
+    Example: the trouser size of a waist of 59 cm from three known ones; the two nearest waists weigh the same.
+
+    >>> waists = keras.ops.reshape([56.0, 58.0, 60.0], (1, 3, 1))
+    >>> sizes = keras.ops.reshape([36.0, 37.0, 38.0], (1, 3, 1))
+    >>> size, weights = DistanceKernelAttention()(keras.ops.reshape([59.0], (1, 1)), waists, sizes)
+    >>> round(float(size[0, 0]), 2)
+    37.5
+
+    Source: Nadaraya 1964; Watson 1964.
+    """
+
+    def __init__(self, bandwidth: float = 1.0, **kwargs):
+        super().__init__(**kwargs)
+        if bandwidth <= 0:
+            raise ValueError(f"`bandwidth` must be above 0, got {bandwidth}.")
+        self.bandwidth = bandwidth
+
+    def compute_scores(self, query, projected_keys):
+        difference = ops.expand_dims(query, 2) - ops.expand_dims(projected_keys, 1)
+        difference = ops.cast(difference, keras.backend.result_type(difference.dtype, "float32"))
+        return -ops.sum(ops.square(difference), axis=-1) / self.bandwidth
+
+    def get_config(self):
+        return {**super().get_config(), "bandwidth": self.bandwidth}
+
+
+def _expand_mask(mask, one_step):
+    if mask is None:
+        return None
+    mask = ops.convert_to_tensor(mask, dtype="bool")
+    allowed = (2,) if one_step else (2, 3)
+    if len(mask.shape) not in allowed:
+        raise ValueError(
+            f"`mask` must have rank {' or '.join(map(str, allowed))} for a query of rank {2 if one_step else 3}, "
+            f"got shape {tuple(mask.shape)}."
+        )
+    return ops.expand_dims(mask, 1) if len(mask.shape) == 2 else mask
+
+
+def _masked_softmax(scores, mask):
+    scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
+    if mask is None:
+        return ops.softmax(scores, axis=-1)
+    # Finite, so that a row without a single key has no NaN, neither here nor in its gradient.
+    weights = ops.softmax(ops.where(mask, scores, ops.cast(-1e30, scores.dtype)), axis=-1)
+    return ops.where(mask, weights, ops.cast(0.0, scores.dtype))
+
+
+def _build_key_projection(projection, keys_shape):
+    if keys_shape is None:
+        raise ValueError(
+            "`keys` must be given in the first call, or `build(query_shape, keys_shape)` called before: the width of "
+            "the keys cannot be told from `projected_keys`."
+        )
+    projection.build(keys_shape)
+
+
+SCORES = {
+    "additive": AdditiveAttention,
+    "dot": DotAttention,
+    "scaled_dot": lambda **options: DotAttention(scaled=True, **options),
+    "bilinear": BilinearAttention,
+    "distance": DistanceKernelAttention,
+}
+
+
+def make_scored_attention(kind: str, **options) -> ScoredAttention:
+    """The attention layer with scores of that kind.
+
+    Args:
+        kind: "additive", "dot", "scaled_dot", "bilinear" or "distance".
+        options: arguments of the layer: `units` for "additive", `bandwidth` for "distance", `name`, `dtype`.
+
+    Raises:
+        ValueError: if there is no such kind.
+
+    Example:
+
+    >>> attention = make_scored_attention("additive", units=128)
+    """
+    if kind not in SCORES:
+        raise ValueError(f"`kind` must be one of {', '.join(map(repr, SCORES))}, got {kind!r}.")
+    return SCORES[kind](**options)
