@@ -50,24 +50,23 @@ def sorted_nucleus(weights, top_p: float):
     return ops.logical_or(kept, ops.arange(weights.shape[-1]) == 0)
 
 
-def _first_true(condition, otherwise):
-    """Index of the first true entry of each row `(batch, size)`, or `otherwise` `(batch,)` where there is none."""
-    index = ops.argmax(ops.cast(condition, "int32"), axis=-1)
-    return ops.where(ops.any(condition, axis=-1), ops.cast(index, "int32"), ops.cast(otherwise, "int32"))
-
-
 def _invert(weights, target):
     """First index at which the running sum of `weights` `(batch, size)` exceeds `target` `(batch, 1)`.
 
-    Also returns the running sum before it, `(batch, 1)`. An entry of weight zero is never chosen: parallel running
-    sums need not be monotone to the last bit.
+    Also returns the running sum before it, `(batch, 1)`. Running sums that are computed in parallel need not be
+    monotone to the last bit, nor end at exactly the sum: an entry of weight zero is skipped all the same, and a target
+    that nothing exceeds falls to the last positive entry.
     """
+    size = weights.shape[-1]
     running = ops.cumsum(weights, axis=-1)
-    condition = ops.logical_and(running > target, weights > 0.0)
-    index = _first_true(condition, ops.argmax(weights, axis=-1))
-    picked = ops.expand_dims(index, -1)
-    before = ops.take_along_axis(running, picked, axis=-1) - ops.take_along_axis(weights, picked, axis=-1)
-    return index, before
+    places = ops.arange(size, dtype="int32")
+    positive = weights > 0.0
+    exceeds = ops.logical_and(running > target, positive)
+    first = ops.min(ops.where(exceeds, places, size), axis=-1, keepdims=True)
+    last = ops.max(ops.where(positive, places, 0), axis=-1, keepdims=True)
+    index = ops.minimum(first, last)
+    before = ops.take_along_axis(running, index, axis=-1) - ops.take_along_axis(weights, index, axis=-1)
+    return index[:, 0], before
 
 
 def draw(weights, numbers):

@@ -1,0 +1,155 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from zoo.generation import Beam, Greedy, Sample, get_sampler
+from zoo.generation.categorical import draw, nucleus
+from zoo.generation.random import uniforms
+
+
+def restricted_distribution(logits, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0):
+    """The restrictions by sorting, in float64: an independent formula."""
+    logits = np.asarray(logits, "float64") / temperature
+    order = np.argsort(-logits, kind="stable")
+    kept = order[:top_k]
+    p = np.exp(logits[kept] - logits.max())
+    p /= p.sum()
+    if top_p < 1:
+        count = int(np.searchsorted(np.cumsum(p), top_p)) + 1  # the first place where the mass reaches top_p
+        kept, p = kept[:count], p[:count]
+    strong = p >= min_p * p.max()
+    kept, p = kept[strong], p[strong]
+    result = np.zeros_like(logits)
+    result[kept] = p / p.sum()
+    return result
+
+
+SAMPLERS = [
+    Sample(),
+    Sample(temperature=0.5),
+    Sample(temperature=1.7),
+    Sample(top_k=1),
+    Sample(top_k=7),
+    Sample(top_k=400),
+    Sample(top_p=0.5),
+    Sample(top_p=0.95),
+    Sample(min_p=0.1),
+    Sample(temperature=1.3, top_k=20, top_p=0.8),
+    Sample(temperature=1.5, top_k=20, top_p=0.9, min_p=0.2),
+    Sample(temperature=1.3, top_p=0.8, min_p=0.05),
+]
+
+
+@pytest.mark.parametrize("size", [30, 300])
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+def test_frequencies(sampler, size):
+    logits = np.random.default_rng(3).normal(0, 1.5, size).astype("float32")
+    expected = restricted_distribution(logits, **sampler.get_config())
+    count = 20_000
+    numbers = uniforms(11, np.arange(count), 1)[0]
+    tokens = ops.convert_to_numpy(sampler.choose(ops.tile(logits[None], (count, 1)), numbers))
+    assert tokens.dtype == np.int32
+    counts = np.bincount(tokens, minlength=size)
+    np.testing.assert_array_equal(counts[expected == 0], 0)
+    likely = expected * count >= 5  # Pearson's statistic needs some expected cases in each class
+    statistic = np.sum((counts - expected * count)[likely] ** 2 / (expected * count)[likely])
+    degrees = max(likely.sum() - 1, 1)
+    assert statistic < degrees + 4 * np.sqrt(2 * degrees)
+    assert counts[likely].sum() >= count * expected[likely].sum() - 4 * np.sqrt(count)
+
+
+@pytest.mark.parametrize("size", [1, 2, 256, 257, 1000])
+def test_draw_inverts_the_distribution_function(size):
+    generator = np.random.default_rng(size)
+    weights = generator.random((50, size)) * (generator.random((50, size)) < 0.5)
+    weights[:, generator.integers(size)] += 0.1
+    numbers = generator.random(50)
+    numbers[:2] = 2.0**-24, 1 - 2.0**-24
+    weights, numbers = weights.astype("float32"), numbers.astype("float32")
+    chosen = ops.convert_to_numpy(draw(ops.convert_to_tensor(weights), ops.convert_to_tensor(numbers)))
+    running = np.cumsum(weights.astype("float64"), axis=1) / weights.sum(axis=1, dtype="float64")[:, None]
+    for row, index in enumerate(chosen):
+        assert weights[row, index] > 0
+        before = running[row, index - 1] if index else 0.0
+        # float32 sums of up to 1,000 terms, taken in two levels
+        assert before - 1e-6 <= numbers[row] <= running[row, index] + 1e-6
+
+
+@pytest.mark.parametrize("top_p", [0.01, 0.3, 0.9, 0.999])
+def test_nucleus_is_the_smallest_set(top_p):
+    logits = np.random.default_rng(0).normal(0, 3, (40, 500)).astype("float32")
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    kept = ops.convert_to_numpy(nucleus(ops.convert_to_tensor(weights), top_p))
+    p = weights.astype("float64") / weights.sum(axis=1, keepdims=True)
+    for row in range(40):
+        inside = p[row][kept[row]]
+        assert inside.sum() >= top_p - 1e-6
+        assert inside.sum() - inside.min() < top_p + 1e-6
+        assert kept[row].all() or inside.min() > p[row][~kept[row]].max()
+
+
+def test_nucleus_keeps_ties_together():
+    kept = nucleus(ops.convert_to_tensor([[1.0, 0.5, 0.5, 0.5, 0.01]]), 0.5)
+    assert ops.convert_to_numpy(kept).tolist() == [[True, True, True, True, False]]
+
+
+def test_banned_tokens_are_never_drawn():
+    logits = np.full((2000, 300), -np.inf, "float32")
+    logits[:, [5, 299]] = 0.0
+    numbers = uniforms(0, np.arange(2000), 1)[0]
+    for sampler in (Sample(), Sample(top_k=10), Sample(top_p=0.99), Sample(top_k=10, top_p=0.99)):
+        tokens = ops.convert_to_numpy(sampler.choose(ops.convert_to_tensor(logits), numbers))
+        assert set(tokens.tolist()) == {5, 299}
+
+
+def test_greedy_takes_the_first_of_equals():
+    assert ops.convert_to_numpy(Greedy().choose(ops.convert_to_tensor([[0.0, 2.0, 2.0]]), None)).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "sampler", [Greedy(), Sample(0.7, 40, 0.9, 0.05), Beam(5, 1.0, 2)], ids=lambda sampler: type(sampler).__name__
+)
+def test_serialization(sampler):
+    text = json.dumps(keras.saving.serialize_keras_object(sampler))
+    assert keras.saving.deserialize_keras_object(json.loads(text)) == sampler
+    config = {"name": type(sampler).__name__.lower(), **sampler.get_config()}
+    assert get_sampler(json.loads(json.dumps(config))) == sampler
+    assert get_sampler(sampler) is sampler
+    with pytest.raises(AttributeError):
+        sampler.temperature = 2.0
+
+
+def test_get_sampler():
+    assert get_sampler("greedy") == Greedy()
+    assert get_sampler("beam") == Beam(num_beams=4, length_penalty=0.6)
+    with pytest.raises(ValueError, match=r"one of \['beam', 'greedy', 'sample'\]. Received: 'gready'"):
+        get_sampler("gready")
+    with pytest.raises(ValueError, match=r"'sample' has the arguments .*'top_k'.* Received also: \['topk'\]"):
+        get_sampler({"name": "sample", "topk": 3})
+    with pytest.raises(TypeError, match="must be a Sampler"):
+        get_sampler(3)
+
+
+@pytest.mark.parametrize(
+    "kind, name, value",
+    [
+        (Sample, "temperature", 0),
+        (Sample, "temperature", float("nan")),
+        (Sample, "top_k", 0),
+        (Sample, "top_k", 1.5),
+        (Sample, "top_p", 0),
+        (Sample, "top_p", 1.1),
+        (Sample, "min_p", -0.1),
+        (Sample, "min_p", True),
+        (Beam, "num_beams", 0),
+        (Beam, "length_penalty", -0.5),
+        (Beam, "num_results", 5),
+        (Beam, "num_results", 0),
+    ],
+)
+def test_bad_arguments(kind, name, value):
+    with pytest.raises(ValueError, match=f"`{name}` must be .*Received: {value!r}"):
+        kind(**{name: value})
