@@ -1,0 +1,175 @@
+"""What every position layer owes: configuration, files, compiled and dynamic shapes, gradients."""
+
+import keras
+import numpy as np
+import pytest
+
+from layers import positions as position_layers
+from layers.positions import (
+    ALiBi,
+    LearnedPositionEmbedding,
+    RelativePositionBias,
+    RotaryEmbedding,
+    ShawRelativePositions,
+    SinusoidalPositionEncoding,
+)
+
+LONGROPE = {
+    "kind": "longrope",
+    "short_factor": [1.0, 1.0, 1.5, 2.0],
+    "long_factor": [1.0, 2.0, 4.0, 8.0],
+    "factor": 4.0,
+    "original_max_position_embeddings": 8,
+}
+LAYERS = {
+    "sinusoidal": lambda **kwargs: SinusoidalPositionEncoding(8, base=100.0, **kwargs),
+    "sinusoidal_concatenated": lambda **kwargs: SinusoidalPositionEncoding(8, layout="concatenated", **kwargs),
+    "learned": lambda **kwargs: LearnedPositionEmbedding(32, 8, embeddings_initializer="random_normal", **kwargs),
+    "rotary": lambda **kwargs: RotaryEmbedding(8, base=500.0, **kwargs),
+    "rotary_interleaved_partial": lambda **kwargs: RotaryEmbedding(8, layout="interleaved", rotary_dim=4, **kwargs),
+    "rotary_longrope": lambda **kwargs: RotaryEmbedding(8, scaling=LONGROPE, **kwargs),
+    "relative_bias": lambda **kwargs: RelativePositionBias(
+        3, num_buckets=8, max_distance=20, bidirectional=False, **kwargs
+    ),
+    "alibi": lambda **kwargs: ALiBi(3, bias_max=4.0, **kwargs),
+}
+
+
+@keras.saving.register_keras_serializable("position_tests")
+class ShawAttention(keras.layers.Layer):
+    """The smallest attention around relative keys and values."""
+
+    def __init__(self, relative, **kwargs):
+        super().__init__(**kwargs)
+        self.relative = relative
+
+    def build(self, *shapes):
+        if not self.relative.built:
+            self.relative.build()
+        self.built = True
+
+    def call(self, x, positions):
+        x = keras.ops.transpose(x, (0, 2, 1, 3))
+        weights = keras.ops.softmax(self.relative.key_bias(x, positions, positions))
+        return self.relative.value_context(weights, positions, positions)
+
+    def get_config(self):
+        return {**super().get_config(), "relative": keras.saving.serialize_keras_object(self.relative)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(keras.saving.deserialize_keras_object(config.pop("relative")), **config)
+
+
+LAYERS["shaw"] = lambda **kwargs: ShawAttention(ShawRelativePositions(8, 3, **kwargs), **kwargs)
+
+
+def apply(layer, x, positions):
+    if isinstance(layer, RotaryEmbedding | ShawAttention):
+        return layer(x, positions)
+    if layer.acts_on == "embedding":
+        return layer(positions)
+    return layer(positions, positions)
+
+
+def model_of(layer):
+    """Of dynamic batch and length."""
+    x, positions = keras.Input((None, 2, 8)), keras.Input((None,), dtype="int32")
+    return keras.Model([x, positions], apply(layer, x, positions))
+
+
+def inputs(numbers, batch=2, length=11):
+    positions = np.arange(length) + np.arange(batch)[:, None]
+    return [numbers.normal(size=(batch, length, 2, 8)).astype("float32"), positions.astype("int32")]
+
+
+def test_every_layer_says_where_it_acts():
+    found = {
+        name: getattr(position_layers, name).acts_on
+        for name in position_layers.__all__
+        if name[0].isupper() and isinstance(getattr(position_layers, name), type)
+    }
+    assert found == {
+        "SinusoidalPositionEncoding": "embedding",
+        "LearnedPositionEmbedding": "embedding",
+        "RotaryEmbedding": "query_key",
+        "RelativePositionBias": "scores",
+        "ALiBi": "scores",
+        "ShawRelativePositions": "keys_and_values",
+    }
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_configuration_round_trip(name):
+    layer = LAYERS[name]()
+    if name == "shaw":
+        layer = layer.relative
+    copy = type(layer).from_config(layer.get_config())
+    assert copy.get_config() == layer.get_config()
+    assert {"name", "trainable", "dtype"} < set(layer.get_config())
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_keras_file_round_trip_and_dynamic_shapes(name, numbers, tmp_path):
+    model = model_of(LAYERS[name]())
+    model.save(tmp_path / "model.keras")
+    reloaded = keras.models.load_model(tmp_path / "model.keras")
+    for batch, length in ((2, 11), (3, 5)):
+        data = inputs(numbers, batch, length)
+        ours, theirs = (keras.ops.convert_to_numpy(one(data)) for one in (model, reloaded))
+        np.testing.assert_array_equal(ours, theirs)
+        assert ours.shape[0] == batch and length in ours.shape
+        assert len(ours.shape) == len(model.output_shape)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_compiled_equals_eager(name, numbers):
+    layer = LAYERS[name]()
+    data = [keras.ops.convert_to_tensor(array) for array in inputs(numbers)]
+    expected = keras.ops.convert_to_numpy(apply(layer, *data))
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        functions = [tf.function(lambda *a: apply(layer, *a), jit_compile=jit) for jit in (False, True)]
+    elif keras.backend.backend() == "jax":
+        import jax
+
+        functions = [jax.jit(lambda *a: apply(layer, *a))]
+    else:
+        pytest.skip("needs a compiler: TensorFlow or JAX")
+    for function in functions:
+        np.testing.assert_allclose(keras.ops.convert_to_numpy(function(*data)), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["rotary", "rotary_interleaved_partial", "rotary_longrope", "shaw"])
+def test_gradient_of_the_input_is_that_of_finite_differences(name, numbers):
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("takes the gradient with TensorFlow")
+    import tensorflow as tf
+
+    layer = LAYERS[name](dtype="float64")
+    x, positions = inputs(numbers, 1, 4)
+    x = tf.constant(x, "float64")
+    direction = tf.constant(numbers.normal(size=x.shape))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        total = tf.reduce_sum(apply(layer, x, positions) ** 3)
+    gradient = tape.gradient(total, x)
+
+    def total_at(step):
+        return float(tf.reduce_sum(apply(layer, x + step * direction, positions) ** 3))
+
+    numeric = (total_at(1e-5) - total_at(-1e-5)) / 2e-5
+    np.testing.assert_allclose(float(tf.reduce_sum(gradient * direction)), numeric, rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["learned", "relative_bias", "shaw"])
+def test_weights_learn(name, numbers):
+    data = inputs(numbers)
+    model = model_of(LAYERS[name]())
+    model.compile(keras.optimizers.SGD(0.1), loss="mean_squared_error")
+    before = [weight.copy() for weight in model.get_weights()]
+    target = keras.ops.convert_to_numpy(model(data)) + 1.0
+    model.fit(data, target, epochs=1, batch_size=2, verbose=0)
+    for old, new in zip(before, model.get_weights(), strict=True):
+        assert np.isfinite(new).all() and np.abs(new - old).max() > 0
