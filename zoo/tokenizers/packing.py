@@ -76,4 +76,5 @@ def to_dense(ids, pad_id: int, multiple: int = 1):
     longest = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
     length = (longest + multiple - 1) // multiple * multiple
     token_ids = ids.to_tensor(default_value=tf.cast(pad_id, ids.dtype), shape=tf.stack([-1, length]))
+    token_ids.set_shape([ids.shape[0], None])  # a batch size that is known stays known
     return token_ids, tf.sequence_mask(lengths, length)

@@ -64,7 +64,9 @@ def test_in_a_pipeline(trained):
         return to_dense(ids, tokenizer.pad_id, multiple=8)
 
     texts = ["the dog runs over the red ball", "a"]
-    ((ids, mask),) = list(tf.data.Dataset.from_tensor_slices(texts).batch(2).map(pack))
+    dataset = tf.data.Dataset.from_tensor_slices(texts).batch(2, drop_remainder=True).map(pack)
+    assert [spec.shape.as_list() for spec in dataset.element_spec] == [[2, None], [2, None]]
+    ((ids, mask),) = list(dataset)
     rows = [[1, *tokenizer.tokenize(text).numpy()[:4].tolist(), 2] for text in texts]
     assert [row[real].tolist() for row, real in zip(ids.numpy(), mask.numpy(), strict=True)] == rows
     assert ids.shape == [2, 8]
