@@ -10,7 +10,7 @@ import json
 import os
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -222,39 +222,42 @@ def _unknown_key(name: str, keys: Mapping[str, _Key], groups: set[str], dashes: 
 
 def _typed(key: _Key, value: Any, origin: str) -> Any:
     """The value converted to the key's type by jsonargparse."""
-    parser = _parser()
-    parser.add_argument("--value", type=key.annotation)
-    try:
-        return parser.parse_object({"value": value}).value
-    except argparse.ArgumentError as error:
-        allowed = _type_text(key.annotation)
-        raise ConfigError(f"{origin}: {key.name}: value {value!r} is not allowed; allowed: {allowed}") from error
+    return _convert(key, value, origin, lambda parser: parser.parse_object({"value": value}))
 
 
 def _typed_from_words(key: _Key, words: list[str]) -> Any:
     origin = "command line"
     if _takes_list(key.annotation):
-        nothing = words == ["null"] and type(None) in typing.get_args(key.annotation)
+        nothing = words == ["null"] and _takes_none(key.annotation)
         return _typed(key, None if nothing else words, origin)
     if len(words) != 1:
         raise ConfigError(f"{origin}: --{key.name} takes one value ({_type_text(key.annotation)}); got {words}")
-    parser = _parser()
+    return _convert(key, words[0], origin, lambda parser: parser.parse_args([f"--value={words[0]}"]))
+
+
+def _convert(key: _Key, given: Any, origin: str, parse_with: Callable[[jsonargparse.ArgumentParser], Any]) -> Any:
+    parser = jsonargparse.ArgumentParser(exit_on_error=False, add_help=False)
     parser.add_argument("--value", type=key.annotation)
     try:
-        return parser.parse_args([f"--value={words[0]}"]).value
-    except argparse.ArgumentError as error:
-        allowed = _type_text(key.annotation)
-        raise ConfigError(f"{origin}: {key.name}: value {words[0]!r} is not allowed; allowed: {allowed}") from error
+        value = parse_with(parser).value
+        # For jsonargparse None means "not given" and passes for any type.
+        allowed = value is not None or _takes_none(key.annotation)
+    except argparse.ArgumentError:
+        allowed = False
+    if not allowed:
+        types_text = _type_text(key.annotation)
+        raise ConfigError(f"{origin}: {key.name}: value {given!r} is not allowed; allowed: {types_text}")
+    return value
+
+
+def _takes_none(annotation: Any) -> bool:
+    return annotation in (None, type(None), Any) or type(None) in typing.get_args(annotation)
 
 
 def _takes_list(annotation: Any) -> bool:
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return any(_takes_list(member) for member in typing.get_args(annotation))
     return annotation in (list, tuple) or typing.get_origin(annotation) in (list, tuple)
-
-
-def _parser() -> jsonargparse.ArgumentParser:
-    return jsonargparse.ArgumentParser(exit_on_error=False, add_help=False, allow_abbrev=False)
 
 
 def _help_text(config_class: type, keys: Mapping[str, _Key], prog: str | None) -> str:

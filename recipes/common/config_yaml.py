@@ -41,7 +41,13 @@ class _Dumper(yaml.SafeDumper):
     """Quotes what either YAML version would take for something else than text."""
 
 
+def _represent_text(dumper: _Dumper, text: str) -> yaml.Node:
+    # PyYAML turns unusual line separators into spaces unless it escapes them, which it does in double quotes.
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
+
+
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+_Dumper.add_representer(str, _represent_text)
 
 
 def read_yaml(path: str | os.PathLike, groups: Set[str]) -> dict[str, Located]:

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from recipes.common.config import parse, setting
+from recipes.common.errors import RunFolderError
+from recipes.common.run_folder import RunFolder
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """A config."""
+
+    seed: int = setting(1, "Seed.")
+    train: list[str] = setting([], "Files.")
+    verbose: int = setting(1, "How much to print.", harmless=True)
+
+
+def test_new_folder_holds_the_config(tmp_path):
+    with RunFolder(tmp_path / "runs" / "a", Config(seed=3)) as run:
+        assert not run.resumed
+        assert parse(Config, ["--config", str(run.config_yaml)]) == Config(seed=3)
+
+
+def test_same_config_resumes(tmp_path):
+    with RunFolder(tmp_path, Config(train=["a"])):
+        pass
+    with RunFolder(tmp_path, Config(train=["a"])) as run:
+        assert run.resumed
+
+
+def test_changed_keys_are_listed(tmp_path):
+    RunFolder(tmp_path, Config()).close()
+    with pytest.raises(RunFolderError) as error:
+        RunFolder(tmp_path, Config(seed=2, train=["b"], verbose=0))
+    message = str(error.value)
+    assert "seed: 1 in the folder, 2 now" in message
+    assert "train: [] in the folder, ['b'] now" in message
+    assert "verbose" not in message
+    # The refused start has neither changed the config nor kept the lock.
+    with RunFolder(tmp_path, Config()) as run:
+        assert run.resumed
+
+
+def test_harmless_key_may_change_and_is_stored(tmp_path):
+    RunFolder(tmp_path, Config()).close()
+    with RunFolder(tmp_path, Config(verbose=2)) as run:
+        assert run.resumed
+        assert parse(Config, ["--config", str(run.config_yaml)]).verbose == 2
+
+
+def test_config_of_another_version(tmp_path):
+    (tmp_path / "config.yaml").write_text("sead: 1\n")
+    with pytest.raises(RunFolderError, match="another version of the recipe.*config.yaml:1: unknown key sead"):
+        RunFolder(tmp_path, Config())
+
+
+def test_foreign_folder_is_refused(tmp_path):
+    (tmp_path / "thesis.doc").write_text("x")
+    with pytest.raises(RunFolderError, match="holds 'thesis.doc' but no config.yaml"):
+        RunFolder(tmp_path, Config())
+    assert not (tmp_path / "config.yaml").exists()
+
+
+def test_path_of_a_file_is_refused(tmp_path):
+    (tmp_path / "a").write_text("x")
+    with pytest.raises(RunFolderError, match="is a file"):
+        RunFolder(tmp_path / "a", Config())
+
+
+def test_folder_killed_before_the_first_save_is_new(tmp_path):
+    (tmp_path / "run.lock").touch()
+    (tmp_path / ".config.yaml.x7.tmp").write_text("see")
+    with RunFolder(tmp_path, Config()) as run:
+        assert not run.resumed
+
+
+def test_second_process_is_refused_until_the_first_is_killed(tmp_path):
+    program = (
+        "import sys, time\n"
+        "from recipes.common.run_folder import RunFolder\n"
+        "import dataclasses\n"
+        "@dataclasses.dataclass(frozen=True)\n"
+        "class Config:\n"
+        "    verbose: int = 1\n"
+        "run = RunFolder(sys.argv[1], Config())\n"
+        "print('held', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(RunFolderError, match="in use by another process"):
+            RunFolder(tmp_path, Config())
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    with RunFolder(tmp_path, Config()) as run:
+        assert run.resumed
+
+
+def test_paths_and_texts(tmp_path):
+    with RunFolder(tmp_path, Config()) as run:
+        for folder in (run.checkpoints, run.tensorboard, run.tokenizer, run.samples, run.plots):
+            assert folder.is_dir()
+            assert folder.parent == tmp_path
+        assert run.metrics_csv == tmp_path / "metrics.csv"
+        assert not run.export.exists()
+        assert run.write_text("samples/new/epoch_1.txt", "a\n").read_text() == "a\n"
