@@ -1,0 +1,278 @@
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from recipes.common.batching import PairBatches
+from recipes.common.errors import DataError
+from recipes.common.parallel_text import ParallelText
+
+
+def make_pairs(number=203, seed=0):
+    """Distinct pairs of random lengths; the number of the pair is in both texts."""
+    generator = np.random.default_rng(seed)
+    lengths = generator.integers(0, 20, (number, 2))
+    return [
+        (f"{index:04d}" + "a" * source, f"{index:04d}" + "b" * target, f"f:{index + 1}")
+        for index, (source, target) in enumerate(lengths)
+    ]
+
+
+def make_batches(pairs, tokenizer, **arguments):
+    defaults = {"tokens_per_batch": 400, "max_source_length": 40, "max_target_length": 40, "number_of_buckets": 4}
+    return PairBatches(pairs, tokenizer, **{**defaults, **arguments})
+
+
+def collect(batches):
+    return [tf.nest.map_structure(lambda tensor: tensor.numpy(), batch) for batch in batches.dataset]
+
+
+def assert_equal_batches(first, second):
+    assert len(first) == len(second)
+    for batch, other in zip(first, second, strict=True):
+        tf.nest.map_structure(np.testing.assert_array_equal, batch, other)
+
+
+def text_of(ids):
+    return "".join(map(chr, ids))
+
+
+def texts_of(batches):
+    """The pairs of texts in batches, after checks of every array against what the texts say it must hold."""
+    pairs = []
+    for inputs, labels, weights in batches:
+        for row in range(len(labels)):
+            source_mask, target_mask = inputs["encoder_padding_mask"][row], inputs["decoder_padding_mask"][row]
+            source = inputs["encoder_token_ids"][row]
+            decoder, label = inputs["decoder_token_ids"][row], labels[row]
+            for ids, mask in ((source, source_mask), (decoder, target_mask), (label, target_mask)):
+                # Real tokens come first; the padding token is 0.
+                assert not np.any(np.diff(mask.astype(int)) > 0)
+                assert not ids[~mask].any()
+                assert ids[mask].all()
+            np.testing.assert_array_equal(weights[row], target_mask)
+            if not source_mask.any():
+                assert not target_mask.any()
+                continue
+            source, decoder, label = source[source_mask], decoder[target_mask], label[target_mask]
+            assert source[-1] == label[-1] == 2
+            assert decoder[0] == 1
+            np.testing.assert_array_equal(decoder[1:], label[:-1])
+            pairs.append((text_of(source[:-1]), text_of(label[:-1])))
+    return pairs
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_every_pair_is_in_each_epoch_once(character_tokenizer, cache):
+    pairs = make_pairs()
+    batches = make_batches(pairs, character_tokenizer, cache=cache, window=50)
+    orders = []
+    for epoch in (0, 1):
+        batches.start_epoch(epoch)
+        result = collect(batches)
+        assert len(result) == batches.number_of_batches == len(batches.dataset)
+        orders.append(texts_of(result))
+        assert sorted(orders[-1]) == sorted(pair[:2] for pair in pairs)
+        assert sum(w.sum() + i["encoder_padding_mask"].sum() for i, _, w in result) == batches.number_of_tokens
+    assert orders[0] != orders[1]
+    assert batches.number_of_pairs == len(pairs)
+    assert batches.dropped.report() == "skipped 0"
+
+
+def test_types_and_few_shapes(character_tokenizer):
+    batches = make_batches(make_pairs(), character_tokenizer)
+    shapes = set()
+    for inputs, labels, weights in collect(batches):
+        assert list(inputs) == [
+            "encoder_token_ids",
+            "encoder_padding_mask",
+            "decoder_token_ids",
+            "decoder_padding_mask",
+        ]
+        assert {inputs[key].dtype for key in inputs if key.endswith("ids")} == {labels.dtype} == {np.dtype(np.int32)}
+        assert {inputs[key].dtype for key in inputs if key.endswith("mask")} == {np.dtype(bool)}
+        assert weights.dtype == np.float32
+        assert {array.shape for array in (*inputs.values(), labels, weights)} == {labels.shape}
+        assert 2 * labels.size <= 400
+        shapes.add(labels.shape)
+    assert shapes <= set(zip(batches.batch_sizes, batches.bucket_lengths, strict=True))
+    assert len(shapes) == 4
+    for size, length in shapes:
+        assert 2 * (size + 1) * length > 400
+
+
+def test_small_vocabulary_is_stored_as_16_bits_without_loss(character_tokenizer):
+    pairs = [("caf\uffffé", "z", "f:1")]
+    character_tokenizer.vocabulary_size = 2**16
+    assert texts_of(collect(make_batches(pairs, character_tokenizer))) == [("caf\uffffé", "z")]
+    character_tokenizer.vocabulary_size = 2**16 + 1
+    pairs = [("caf\U00010000é", "z", "f:1")]
+    assert texts_of(collect(make_batches(pairs, character_tokenizer))) == [("caf\U00010000é", "z")]
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_order_is_a_function_of_seed_and_epoch_only(character_tokenizer, cache):
+    def epoch(seed, number):
+        batches = make_batches(make_pairs(), character_tokenizer, cache=cache, window=50, seed=seed)
+        batches.start_epoch(number)
+        return collect(batches)
+
+    reference = epoch(1, 4)
+    assert_equal_batches(reference, epoch(1, 4))
+    assert texts_of(reference) != texts_of(epoch(1, 5))
+    assert texts_of(reference) != texts_of(epoch(2, 4))
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_skipping_batches_goes_on_inside_the_epoch(character_tokenizer, cache):
+    batches = make_batches(make_pairs(), character_tokenizer, cache=cache, window=50)
+    batches.start_epoch(3)
+    whole = collect(batches)
+    for skipped in (1, 7, len(whole)):
+        batches.start_epoch(3, skip_batches=skipped)
+        assert_equal_batches(collect(batches), whole[skipped:])
+    # The next epoch is a whole one again.
+    batches.start_epoch(4)
+    assert len(collect(batches)) == len(whole)
+
+
+def test_without_shuffling_short_pairs_come_first(character_tokenizer):
+    batches = make_batches(make_pairs(), character_tokenizer, shuffle=False)
+    first = collect(batches)
+    lengths = [labels.shape[1] for _, labels, _ in first]
+    assert lengths == sorted(lengths)
+    batches.start_epoch(1)
+    assert_equal_batches(first, collect(batches))
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_long_pairs_are_dropped_counted_and_listed(character_tokenizer, cache):
+    pairs = [
+        ("a" * 9, "b", "f:1"),
+        ("a" * 10, "b", "f:2"),
+        ("a", "b" * 5, "f:3"),
+        ("a" * 10, "b" * 5, "f:4"),
+        ("", "b", "f:5"),
+        ("a", "", "f:6"),
+        ("a", "b" * 4, "f:7"),
+    ]
+    limits = {"max_source_length": 10, "max_target_length": 5}
+    batches = make_batches(pairs, character_tokenizer, cache=cache, window=2, **limits)
+    # The end token counts: nine characters fit into ten tokens, ten do not.
+    assert sorted(texts_of(collect(batches))) == [("a", "bbbb"), ("aaaaaaaaa", "b")]
+    assert batches.dropped.origins == {
+        "source longer than 10 tokens": ["f:2", "f:4"],
+        "target longer than 5 tokens": ["f:3"],
+        "source without tokens": ["f:5"],
+        "target without tokens": ["f:6"],
+    }
+    assert batches.number_of_pairs + batches.dropped.total == len(pairs)
+    assert len(collect(batches)) == batches.number_of_batches
+    with pytest.raises(DataError, match=r"f:2: source longer than 10 tokens: it has 11"):
+        make_batches(pairs, character_tokenizer, cache=cache, on_long="raise", **limits)
+
+
+def test_data_without_usable_pairs(character_tokenizer):
+    for pairs in ([], [("a" * 50, "b", "f:1")]):
+        for cache in (True, False):
+            with pytest.raises(DataError, match="no pair of texts is left: skipped"):
+                make_batches(pairs, character_tokenizer, cache=cache)
+
+
+def test_errors_in_the_data_come_at_once(character_tokenizer, tmp_path):
+    (tmp_path / "a.en").write_text("a\n" * 5)
+    (tmp_path / "a.de").write_text("b\n" * 6)
+    with pytest.raises(DataError, match="unequal length"):
+        make_batches(ParallelText([tmp_path / "a.en", tmp_path / "a.de"]), character_tokenizer, cache=False, window=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tokens_per_batch": 45}, "tokens_per_batch must be at least 48, as the longest pair takes 24 .* got 45"),
+        ({"max_source_length": 0}, "max_source_length must be at least 1; got 0"),
+        ({"number_of_buckets": 0}, "number_of_buckets must be at least 1; got 0"),
+        ({"window": 0}, "window must be at least 1"),
+        ({"seed": -1}, "seed must be at least 0; got -1"),
+        ({"on_long": "cut"}, "on_error must be 'raise' or 'skip'; got 'cut'"),
+    ],
+)
+def test_arguments_out_of_range(character_tokenizer, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make_batches(make_pairs(), character_tokenizer, **arguments)
+
+
+def test_epochs_and_tokenizers_out_of_range(character_tokenizer):
+    batches = make_batches(make_pairs(), character_tokenizer)
+    with pytest.raises(ValueError, match="epoch must be at least 0; got -1"):
+        batches.start_epoch(-1)
+    with pytest.raises(ValueError, match=rf"skip_batches must be 0 to {batches.number_of_batches}; got 1000"):
+        batches.start_epoch(0, 1000)
+    character_tokenizer.end_id = None
+    with pytest.raises(ValueError, match="the tokenizer has no end_id"):
+        make_batches(make_pairs(), character_tokenizer)
+
+
+class Scorer(keras.Model):
+    """The smallest model with the inputs and outputs of a sequence-to-sequence model."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = keras.layers.Embedding(128, 128)
+
+    def call(self, inputs):
+        return self.embedding(inputs["decoder_token_ids"]) + self.embedding(inputs["encoder_token_ids"])
+
+
+class Record(keras.callbacks.Callback):
+    """Sets the epoch of the data, as a training-state callback does, and records the loss after each batch."""
+
+    def __init__(self, batches, first_epoch=0, skip_batches=0, stop_after=None):
+        super().__init__()
+        self.batches, self.first, self.stop_after = batches, (first_epoch, skip_batches), stop_after
+        self.losses = []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        first_epoch, skip_batches = self.first
+        self.batches.start_epoch(epoch, skip_batches if epoch == first_epoch else 0)
+        self.losses.append([])
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.losses[-1].append(logs["loss"])
+        if (len(self.losses) - 1, batch + 1) == self.stop_after:
+            self.model.stop_training = True
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_fit_resumed_inside_an_epoch_equals_an_uninterrupted_one(character_tokenizer, cache):
+    def fit(model, epochs, **arguments):
+        batches = make_batches(make_pairs(), character_tokenizer, cache=cache, window=50)
+        record = Record(batches, **arguments)
+        first_epoch = arguments.get("first_epoch", 0)
+        model.fit(batches.dataset, initial_epoch=first_epoch, epochs=epochs, callbacks=[record], verbose=0)
+        return record.losses, batches.number_of_batches
+
+    def make_model():
+        keras.utils.set_random_seed(5)
+        model = Scorer()
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.5), loss, jit_compile=False)
+        return model
+
+    uninterrupted, number_of_batches = fit(make_model(), 4)
+    assert [len(epoch) for epoch in uninterrupted] == [number_of_batches] * 4
+
+    model = make_model()
+    before, _ = fit(model, 2, stop_after=(1, 3))
+    assert [len(epoch) for epoch in before] == [number_of_batches, 3]
+    with warnings.catch_warnings():
+        # Keras expects as many batches of the resumed epoch as of a whole one.
+        warnings.filterwarnings("ignore", "Your input ran out of data")
+        after, _ = fit(model, 4, first_epoch=1, skip_batches=3)
+    # All later epochs are whole.
+    assert [len(epoch) for epoch in after] == [number_of_batches - 3, number_of_batches, number_of_batches]
+    # `logs` hold running means over an epoch, so the later epochs are compared; the same operations on the same
+    # numbers in the same order give the same bits.
+    assert after[1:] == uninterrupted[2:]
