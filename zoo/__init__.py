@@ -1,0 +1,43 @@
+"""A model zoo for Keras 3: composable sequence models, presets, training, decoding, export."""
+
+import layers as _layers
+
+if not hasattr(_layers, "MultiHeadAttention"):
+    raise ImportError(
+        f"`import layers` found {getattr(_layers, '__file__', None) or list(_layers.__path__)}, not the package `layers` "
+        "of keras-transformer-zoo: rename that module or start Python elsewhere."
+    )
+
+from zoo.backbones import Backbone, Transformer
+from zoo.config import (
+    AttentionConfig,
+    EmbeddingConfig,
+    FeedForwardConfig,
+    NormConfig,
+    PositionConfig,
+    TransformerConfig,
+)
+from zoo.generation import Beam, Greedy, Sample
+from zoo.presets import list_presets, preset_config, register_preset
+from zoo.tasks import Seq2SeqLM, Task
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AttentionConfig",
+    "Backbone",
+    "Beam",
+    "EmbeddingConfig",
+    "FeedForwardConfig",
+    "Greedy",
+    "NormConfig",
+    "PositionConfig",
+    "Sample",
+    "Seq2SeqLM",
+    "Task",
+    "Transformer",
+    "TransformerConfig",
+    "list_presets",
+    "preset_config",
+    "register_preset",
+]

@@ -1,0 +1,259 @@
+"""The one Transformer block: attention, cross-attention, feed-forward, their residuals and norms."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from layers.dropout import Dropout
+from layers.norms import MaskedBatchNorm, make_norm
+
+PLACEMENTS = ("post", "pre", "sandwich", "parallel")
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class TransformerBlock(keras.layers.Layer):
+    """One block of a Transformer, made of the parts that it is given.
+
+    With `f` a sublayer (self-attention, then cross-attention where there is one, then feed-forward) and dropout on the
+    output of each:
+
+    * `placement="post"`: `x = norm(residual_scale * x + f(x))`, the original Transformer; with a `residual_scale` above
+      1 this is DeepNorm.
+    * `placement="pre"`: `x = x + f(norm(x))`.
+    * `placement="sandwich"`: `x = x + norm_after(f(norm(x)))`.
+    * `placement="parallel"`: `x = x + attention(norm(x)) [+ cross(norm(x))] + feed_forward(norm(x))`, one norm for all.
+
+    Args:
+        attention: Self-attention, a `MultiHeadAttention`.
+        feed_forward: Position-wise network, for example `FeedForward`.
+        cross_attention: Attention to a memory, a second `MultiHeadAttention`; None where there is none.
+        norm: Kind of norm, see `layers.norms.make_norm`.
+        norm_epsilon: Epsilon of the norms.
+        norm_options: Further arguments of the norms, for example `{"unit_offset": True}`.
+        placement: Where the norms are: "post", "pre", "sandwich" or "parallel".
+        dropout: Rate of the dropout on the output of each sublayer (residual dropout).
+        residual_scale: Factor on the residual branch, for DeepNorm. Only with "post".
+
+    Call arguments:
+        inputs: `(batch, length, width)`.
+        memory: What cross-attention attends to, `(batch, memory_length, memory_width)`.
+        memory_padding_mask: True where the memory is real, `(batch, memory_length)`.
+        padding_mask, attention_mask, segment_ids, prefix_length, positions, cache, cache_index: Of the
+            self-attention, see `MultiHeadAttention`.
+        projected_memory: Keys and values of the memory as `cross_attention.project_memory` returns them.
+        return_weights: Whether to return `{"attention": ..., "cross_attention": ...}` too.
+        training: Whether dropout is active.
+
+    Returns:
+        `(batch, length, width)`. With `cache`: a tuple with the written cache next. With `return_weights`: a tuple with
+        the dictionary of attention weights last.
+
+    Raises:
+        ValueError: If `placement` or `residual_scale` is out of range, if a cross-attention has no memory, or a memory
+            has no cross-attention.
+
+    Example:
+
+    >>> block = TransformerBlock(MultiHeadAttention(8, 64), FeedForward(2048), placement="pre", norm="rms")
+    >>> block(np.ones((2, 10, 512), "float32")).shape
+    (2, 10, 512)
+
+    Reference:
+        Vaswani et al. 2017, section 3.1 and 5.4 (post, residual dropout); Xiong et al. 2020, "On Layer Normalization in
+        the Transformer Architecture" (pre); Ding et al. 2021, "CogView", section 2.4 (sandwich); Wang and Komatsuzaki
+        2021, "GPT-J-6B" (parallel); Wang et al. 2022, "DeepNet", section 3 (DeepNorm).
+    """
+
+    def __init__(
+        self,
+        attention: keras.layers.Layer,
+        feed_forward: keras.layers.Layer,
+        cross_attention: keras.layers.Layer | None = None,
+        *,
+        norm: str = "layer",
+        norm_epsilon: float = 1e-6,
+        norm_options: dict[str, Any] | None = None,
+        placement: str = "post",
+        dropout: float = 0.0,
+        residual_scale: float = 1.0,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        if placement not in PLACEMENTS:
+            raise ValueError(f"placement must be one of {PLACEMENTS}, got {placement!r}.")
+        if residual_scale != 1.0 and placement != "post":
+            raise ValueError(
+                f"residual_scale={residual_scale!r} (DeepNorm) is defined for placement='post', got {placement!r}."
+            )
+        self.attention = attention
+        self.feed_forward = feed_forward
+        self.cross_attention = cross_attention
+        self.norm = norm
+        self.norm_epsilon = norm_epsilon
+        self.norm_options = dict(norm_options or {})
+        self.placement = placement
+        self.residual_scale = residual_scale
+        self.dropout_rate = dropout
+
+        def make(name: str) -> keras.layers.Layer:
+            return make_norm(norm, norm_epsilon, **self.norm_options, name=name, dtype=self.dtype_policy)
+
+        sublayers = (
+            ["attention", "feed_forward"]
+            if cross_attention is None
+            else [
+                "attention",
+                "cross_attention",
+                "feed_forward",
+            ]
+        )
+        if placement == "parallel":
+            self.norms = {"attention": make("norm")}
+        else:
+            self.norms = {name: make(f"{name}_norm") for name in sublayers}
+        self.norms_after = {}
+        if placement == "sandwich":
+            self.norms_after = {name: make(f"{name}_norm_after") for name in sublayers}
+        self.dropouts = {
+            name: Dropout(dropout, name=f"{name}_dropout", dtype=self.dtype_policy) for name in sublayers if dropout
+        }
+
+    def build(self, inputs_shape: tuple, memory_shape: tuple | None = None) -> None:
+        self.attention.build(inputs_shape)
+        if self.cross_attention is not None:
+            self.cross_attention.build(inputs_shape, memory_shape or inputs_shape)
+        self.feed_forward.build(inputs_shape)
+        for norm in (*self.norms.values(), *self.norms_after.values()):
+            norm.build(inputs_shape)
+        self.built = True
+
+    def call(
+        self,
+        inputs: Any,
+        memory: Any = None,
+        *,
+        padding_mask: Any = None,
+        attention_mask: Any = None,
+        segment_ids: Any = None,
+        prefix_length: Any = None,
+        positions: Any = None,
+        cache: dict[str, Any] | None = None,
+        cache_index: Any = None,
+        memory_padding_mask: Any = None,
+        projected_memory: dict[str, Any] | None = None,
+        return_weights: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        has_memory = memory is not None or projected_memory is not None
+        if has_memory != (self.cross_attention is not None):
+            raise ValueError(
+                "memory or projected_memory must be given exactly when the block has a cross_attention: "
+                f"cross_attention={self.cross_attention!r}, memory given: {has_memory}."
+            )
+        # with a cache, padding_mask is about slots; the norms see only the new positions, all real
+        real = padding_mask if cache is None else None
+        new_cache = None
+        weights = {}
+
+        def attend(x: Any) -> Any:
+            nonlocal new_cache
+            result = self.attention(
+                x,
+                padding_mask=padding_mask,
+                attention_mask=attention_mask,
+                segment_ids=segment_ids,
+                prefix_length=prefix_length,
+                positions=positions,
+                cache=cache,
+                cache_index=cache_index,
+                return_weights=return_weights,
+                training=training,
+            )
+            if return_weights:
+                *result, weights["attention"] = result
+                result = result[0] if cache is None else result
+            if cache is not None:
+                result, new_cache = result
+            return result
+
+        def cross_attend(x: Any) -> Any:
+            result = self.cross_attention(
+                x,
+                memory,
+                padding_mask=memory_padding_mask,
+                projected_memory=projected_memory,
+                return_weights=return_weights,
+                training=training,
+            )
+            if return_weights:
+                result, weights["cross_attention"] = result
+            return result
+
+        def feed_forward(x: Any) -> Any:
+            return self.feed_forward(x, training=training)
+
+        functions: dict[str, Callable] = {"attention": attend}
+        if self.cross_attention is not None:
+            functions["cross_attention"] = cross_attend
+        functions["feed_forward"] = feed_forward
+
+        x = inputs
+        if self.placement == "parallel":
+            normed = self._normalize(self.norms["attention"], x, real, training)
+            for name, function in functions.items():
+                x = x + self._drop(name, function(normed), training)
+        else:
+            for name, function in functions.items():
+                x = self._sublayer(name, function, x, real, training)
+        results = (x,)
+        if cache is not None:
+            results += (new_cache,)
+        if return_weights:
+            results += (weights,)
+        return results if len(results) > 1 else x
+
+    def _sublayer(self, name: str, function: Callable, x: Any, real: Any, training: bool | None) -> Any:
+        norm = self.norms[name]
+        if self.placement == "post":
+            residual = x if self.residual_scale == 1.0 else self.residual_scale * x
+            return self._normalize(norm, residual + self._drop(name, function(x), training), real, training)
+        output = function(self._normalize(norm, x, real, training))
+        if self.placement == "sandwich":
+            output = self._normalize(self.norms_after[name], output, real, training)
+        return x + self._drop(name, output, training)
+
+    def _normalize(self, norm: keras.layers.Layer, x: Any, real: Any, training: bool | None) -> Any:
+        if isinstance(norm, MaskedBatchNorm):
+            return norm(x, mask=real, training=training)
+        return norm(x)
+
+    def _drop(self, name: str, x: Any, training: bool | None) -> Any:
+        return self.dropouts[name](x, training=training) if name in self.dropouts else x
+
+    def compute_output_shape(self, inputs_shape: tuple, memory_shape: tuple | None = None) -> tuple:
+        return tuple(inputs_shape)
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        serialize = keras.saving.serialize_keras_object
+        config.update(
+            attention=serialize(self.attention),
+            feed_forward=serialize(self.feed_forward),
+            cross_attention=None if self.cross_attention is None else serialize(self.cross_attention),
+            norm=self.norm,
+            norm_epsilon=self.norm_epsilon,
+            norm_options=self.norm_options,
+            placement=self.placement,
+            dropout=self.dropout_rate,
+            residual_scale=self.residual_scale,
+        )
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "TransformerBlock":
+        config = dict(config)
+        for part in ("attention", "feed_forward", "cross_attention"):
+            if config.get(part) is not None:
+                config[part] = keras.saving.deserialize_keras_object(config[part])
+        return cls(**config)

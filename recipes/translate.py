@@ -1,0 +1,369 @@
+"""Translate: from parallel text to a SavedModel that takes a sentence and returns one.
+
+    python -m recipes.translate                                              # learns to read dates, in minutes
+    python -m recipes.translate --config recipes/configs/multi30k_tiny.yaml  # Multi30k English-German
+    python -m recipes.translate --data.train a.en a.de --data.validation b.en b.de --run_folder runs/mine
+
+The same command resumes an interrupted run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import keras
+import numpy as np
+
+import zoo
+from recipes.common import card, command_line
+from recipes.common.batching import PairBatches
+from recipes.common.config import setting
+from recipes.common.datasets import open_pairs
+from recipes.common.errors import ConfigError, DataError
+from recipes.common.parallel_text import TextPair
+from recipes.common.run_folder import RunFolder
+from recipes.common.text_metrics import bleu, chrf, exact_match, tokenised_bleu
+from zoo.generation import get_sampler
+from zoo.inspect import plot_attention, plot_curves, plot_position_encoding
+from zoo.tokenizers import SentencePieceTokenizer, Tokenizer
+from zoo.training import (
+    CheckpointAveraging,
+    InverseSquareRoot,
+    PerUpdate,
+    SampleOutputs,
+    StopOnNonFiniteLoss,
+    Throughput,
+    TokenCount,
+    TokenCrossEntropy,
+    TokenNegativeLogLikelihood,
+    TrainingState,
+    average_weights,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Where the text comes from."""
+
+    train: list[str] = setting(["dates"], "Two aligned files, one TSV or JSON-lines file (plain or .gz), or a data set.")
+    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
+    test: list[str] = setting([], "Likewise; empty for the test part of the data set that train names.")
+    columns: int = setting(2, "Columns of a TSV file; the first two are source and target.")
+    keys: list[str] = setting(["source", "target"], "Keys of source and target in JSON lines.")
+    on_error: Literal["raise", "skip"] = setting("raise", "What to do with a malformed row: stop, or skip and count it.")
+    max_length: int = setting(128, "Longest sentence in tokens, end token included; longer pairs are dropped and counted.")
+    target_language: str = setting("en", "Two-letter code, for the tokenised BLEU.")
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerConfig:
+    """The SentencePiece tokenizer, trained on both sides of the training data."""
+
+    vocabulary_size: int = setting(110, "Number of pieces, special ones included.")
+    model_type: Literal["bpe", "unigram"] = setting("bpe", "Kind of model.")
+    character_coverage: float = setting(1.0, "Share of the characters that get a piece of their own.")
+    split_digits: bool = setting(True, "Whether each digit is a piece of its own.")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """The architecture."""
+
+    preset: str = setting("transformer_tiny", "A name of zoo.list_presets().")
+    options: dict[str, Any] = setting({"num_layers": 2, "dropout": 0.1}, "Choices that differ from the preset.")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """How the model is trained."""
+
+    epochs: int = setting(12, "Most passes over the training data.", harmless=True)
+    tokens_per_batch: int = setting(4096, "Tokens of a batch: source and target together, padding included.")
+    number_of_buckets: int = setting(6, "Most distinct lengths that sentences are padded to.")
+    learning_rate: float = setting(0.002, "Peak of the learning rate.")
+    warmup_steps: int = setting(300, "Steps up to the peak; then it falls with the inverse square root of the step.")
+    beta_1: float = setting(0.9, "Adam's first decay rate.")
+    beta_2: float = setting(0.98, "Adam's second decay rate.")
+    epsilon: float = setting(1e-9, "Adam's epsilon.")
+    clip_norm: float | None = setting(None, "Norm that the whole gradient is clipped to.")
+    accumulation_steps: int | None = setting(None, "Batches whose gradients are averaged before an update.")
+    label_smoothing: float = setting(0.1, "Probability mass spread over the vocabulary.")
+    dtype: str = setting("float32", "Dtype policy, for example mixed_bfloat16.")
+    jit_compile: bool = setting(False, "Whether XLA compiles the training step.")
+    patience: int | None = setting(None, "Epochs without a better validation loss after which training stops.")
+    average_checkpoints: int = setting(1, "Number of last epochs whose weights are averaged; 1 takes the last.")
+    save_every: int = setting(200, "Batches between two saved states within an epoch.", harmless=True)
+    samples: int = setting(4, "Sentences translated and printed at every validation.", harmless=True)
+    seed: int = setting(0, "Seed of weights, dropout and order.")
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslateConfig:
+    """Trains an encoder-decoder on parallel text and exports it as a SavedModel from strings to strings."""
+
+    run_folder: str = setting("runs/dates", "Folder of the run; the same command resumes what it holds.")
+    data: DataConfig = DataConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    sampler: dict[str, Any] = setting({"name": "greedy"}, "How test sentences and the export are decoded.", harmless=True)
+    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+
+
+def main(config: TranslateConfig) -> dict[str, Any]:
+    """Runs the recipe.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The results, as written to `results.json` in the run folder.
+    """
+    started = time.monotonic()
+    if config.data.max_length > 1 << 16 or config.data.max_length < 2:
+        raise ConfigError(f"data.max_length must be from 2 to 65536, got {config.data.max_length}")
+    sampler = get_sampler(config.sampler)
+    keras.utils.set_random_seed(config.training.seed)
+    keras.config.set_dtype_policy(config.training.dtype)
+    with RunFolder(config.run_folder, config) as run:
+        train, validation, test = (open_split(config.data, split) for split in ("train", "validation", "test"))
+        if train is None or validation is None:
+            raise DataError("data.train and data.validation must be given (or a data set that has both parts)")
+        tokenizer = load_or_train_tokenizer(config, run, train)
+        batches, validation_batches = make_batches(config, tokenizer, train, validation)
+        model = make_model(config, tokenizer)
+        training_seconds = fit(config, run, model, batches, validation_batches, list(validation))
+        results = evaluate(config, run, model, sampler, validation_batches, list(test or validation))
+        draw(run, model, list(test or validation))
+        model.save_to_preset(run.path / "model")
+        if config.export:
+            export_and_try(run, model, sampler, config, list(test or validation))
+            results["export_megabytes"] = round(_size(run.export) / 1e6, 2)
+        results["training_seconds"] = round(training_seconds, 1)
+        results["total_seconds"] = round(time.monotonic() - started, 1)
+        run.write_text("results.json", json.dumps(results, indent=2) + "\n")
+        card.write_model_card(run, "translate", model, results)
+        print(json.dumps(results, indent=2))
+    return results
+
+
+def open_split(data: DataConfig, split: str) -> Iterable[TextPair] | None:
+    """Returns the pairs of a part, those of the data set that `train` names where the part has no files of its own."""
+    files = getattr(data, split) or (data.train if len(data.train) == 1 else [])
+    if not files or (split != "train" and not getattr(data, split) and Path(files[0]).exists()):
+        return None
+    source_key, target_key = data.keys
+    return open_pairs(files, split, columns=data.columns, keys=(source_key, target_key), on_error=data.on_error)
+
+
+def load_or_train_tokenizer(config: TranslateConfig, run: RunFolder, train: Iterable[TextPair]) -> Tokenizer:
+    """Returns the run's tokenizer, trained on both sides of the training data if the run has none yet."""
+    if any(run.tokenizer.iterdir()):
+        return Tokenizer.load(run.tokenizer)
+    options = config.tokenizer
+    print(f"training a {options.model_type} tokenizer of {options.vocabulary_size} pieces")
+    tokenizer = SentencePieceTokenizer.train(
+        (text for pair in train for text in (pair.source, pair.target)),
+        options.vocabulary_size,
+        model_type=options.model_type,
+        character_coverage=options.character_coverage,
+        split_digits=options.split_digits,
+    )
+    tokenizer.save(run.tokenizer)
+    return tokenizer
+
+
+def make_batches(
+    config: TranslateConfig, tokenizer: Tokenizer, train: Iterable[TextPair], validation: Iterable[TextPair]
+) -> tuple[PairBatches, PairBatches]:
+    """Returns training and validation batches, and says what was left out."""
+
+    def make(name: str, pairs: Iterable[TextPair], shuffle: bool) -> PairBatches:
+        batches = PairBatches(
+            pairs,
+            tokenizer,
+            tokens_per_batch=config.training.tokens_per_batch,
+            max_source_length=config.data.max_length,
+            max_target_length=config.data.max_length,
+            number_of_buckets=config.training.number_of_buckets,
+            shuffle=shuffle,
+            seed=config.training.seed,
+        )
+        print(
+            f"{name}: {batches.number_of_pairs} pairs, {batches.number_of_tokens} tokens, "
+            f"{batches.number_of_batches} batches of lengths {batches.bucket_lengths}; {batches.dropped.report()}"
+        )
+        skipped = getattr(pairs, "bad_lines", None)
+        if skipped:
+            print(f"{name}: {skipped.report()}")
+        return batches
+
+    return make("training", train, True), make("validation", validation, False)
+
+
+def make_model(config: TranslateConfig, tokenizer: Tokenizer) -> zoo.Seq2SeqLM:
+    """Returns the compiled model with initial weights."""
+    options = {"max_length": config.data.max_length, **config.model.options}
+    try:
+        model = zoo.Seq2SeqLM.from_preset(
+            config.model.preset,
+            load_weights=False,
+            tokenizer=tokenizer,
+            vocabulary_size=tokenizer.vocabulary_size,
+            **options,
+        )
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"model: {error}") from error
+    print(f"{config.model.preset}: {model.count_params():,} parameters")
+    training = config.training
+    schedule = InverseSquareRoot(training.learning_rate, training.warmup_steps)
+    if training.accumulation_steps is not None:
+        schedule = PerUpdate(schedule, training.accumulation_steps)
+    model.compile(
+        optimizer=keras.optimizers.Adam(
+            schedule,
+            beta_1=training.beta_1,
+            beta_2=training.beta_2,
+            epsilon=training.epsilon,
+            global_clipnorm=training.clip_norm,
+            gradient_accumulation_steps=training.accumulation_steps,
+        ),
+        loss=TokenCrossEntropy(training.label_smoothing),
+        weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenCount()],
+        jit_compile=training.jit_compile,
+    )
+    return model
+
+
+def fit(
+    config: TranslateConfig,
+    run: RunFolder,
+    model: zoo.Seq2SeqLM,
+    batches: PairBatches,
+    validation_batches: PairBatches,
+    validation: list[TextPair],
+) -> float:
+    """Trains the model, or goes on where an interrupted run was, and returns the seconds of this process."""
+    training = config.training
+    pairs = validation[: training.samples]
+
+    def samples() -> list[str]:
+        outputs = model.generate([pair.source for pair in pairs], jit_compile=False)
+        return [f"{pair.source}\n  -> {output}\n   ({pair.target})" for pair, output in zip(pairs, outputs, strict=True)]
+
+    averaging = CheckpointAveraging(run.checkpoints / "last_epochs", keep=training.average_checkpoints)
+    stateful = []
+    if training.patience is not None:
+        stateful.append(keras.callbacks.EarlyStopping(monitor="val_loss", patience=training.patience, verbose=1))
+    stateful += [
+        keras.callbacks.CSVLogger(run.metrics_csv, append=True),
+        keras.callbacks.TensorBoard(run.tensorboard, write_graph=False),
+    ]
+    state = TrainingState(
+        run.checkpoints / "state", batches, stateful, save_every=training.save_every, monitor="val_nll"
+    )
+    if state.resumed:
+        print(f"resuming in epoch {state.initial_epoch + 1}")
+    started = time.monotonic()
+    history = model.fit(
+        batches.dataset,
+        validation_data=validation_batches.dataset,
+        epochs=training.epochs,
+        initial_epoch=state.initial_epoch,
+        callbacks=[
+            StopOnNonFiniteLoss(), Throughput(), SampleOutputs(samples, run.samples), averaging, *stateful, state
+        ],
+    )
+    seconds = time.monotonic() - started
+    epochs = range(1, len(history.history["loss"]) + 1)
+    plot_curves(
+        {name: (epochs, history.history[key]) for name, key in (
+            ("training, smoothed", "loss"), ("training", "nll"), ("validation", "val_nll"))},
+        run.plots / "loss.png",
+        x_label="epoch",
+        y_label="loss per token (nats)",
+        title="Training",
+    )
+    average_weights(averaging.paths, model)
+    return seconds
+
+
+def evaluate(
+    config: TranslateConfig, run: RunFolder, model: zoo.Seq2SeqLM, sampler: Any, validation: PairBatches,
+    test: list[TextPair],
+) -> dict[str, Any]:
+    """Translates the test part and returns its scores; writes the translations beside the references."""
+    validation_logs = model.evaluate(validation.dataset, return_dict=True, verbose=0)
+    started = time.monotonic()
+    outputs = model.generate([pair.source for pair in test], sampler=sampler, batch_size=64, truncate=True)
+    seconds = time.monotonic() - started
+    references = [pair.target for pair in test]
+    run.write_text(
+        "samples/test.tsv", "".join(f"{pair.source}\t{output}\t{pair.target}\n" for pair, output in zip(test, outputs, strict=True))
+    )
+    scores = [
+        bleu(outputs, references), chrf(outputs, references),
+        tokenised_bleu(outputs, references, config.data.target_language),
+    ]
+    return {
+        "parameters": model.count_params(),
+        "validation_nll_per_token": round(float(validation_logs["nll"]), 4),
+        "test_sentences": len(test),
+        "exact_match": round(exact_match(outputs, references), 4),
+        **{score.name: {"value": round(score.value, 2), "signature": score.signature} for score in scores},
+        "sampler": config.sampler,
+        "sentences_per_second": round(len(test) / seconds, 1),
+    }
+
+
+def draw(run: RunFolder, model: zoo.Seq2SeqLM, test: list[TextPair]) -> None:
+    """Draws cross-attention with tokens on the axes, and the position encoding."""
+    pair = test[0]
+    tokenizer = model.tokenizer
+    output = model.generate(pair.source, jit_compile=False, truncate=True)
+    inputs, labels, _ = model.preprocess([pair.source], [output])
+    weights = model.backbone.attention_weights(inputs)["cross"][-1]
+    tokens = [
+        [tokenizer.id_to_token(int(token_id)).replace("\u2581", " ") for token_id in np.asarray(ids)[0]]
+        for ids in (labels, inputs["encoder_token_ids"])
+    ]
+    plot_attention(
+        np.mean(np.asarray(weights, "float32")[0], axis=0),
+        *tokens,
+        run.plots / "cross_attention.png",
+        title="Cross-attention of the last block, mean over heads",
+    )
+    position = model.backbone.decoder.position_embedding
+    if position is not None:
+        encoding = position(np.arange(min(100, model.backbone.config.max_length)))
+        plot_position_encoding(np.asarray(encoding, "float32"), run.plots / "positions.png")
+
+
+def export_and_try(
+    run: RunFolder, model: zoo.Seq2SeqLM, sampler: Any, config: TranslateConfig, test: list[TextPair]
+) -> None:
+    """Writes the SavedModel and checks on a few strings that it says what the model says."""
+    import tensorflow as tf
+
+    model.export(run.export, sampler=sampler)
+    texts = [pair.source for pair in test[:3]]
+    loaded = tf.saved_model.load(str(run.export))
+    outputs = [text.decode("utf-8") for text in loaded.serve(tf.constant(texts)).numpy()]
+    expected = model.generate(texts, sampler=sampler)
+    if outputs != expected:
+        raise RuntimeError(f"The export in {run.export} gives {outputs} where the model gives {expected}.")
+    for text, output in zip(texts, outputs, strict=True):
+        print(f"export: {text!r} -> {output!r}")
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+if __name__ == "__main__":
+    command_line.run(main, TranslateConfig, "translate")

@@ -1,0 +1,7 @@
+"""Models from token ids to hidden states."""
+
+from zoo.backbones.backbone import Backbone
+from zoo.backbones.stack import TransformerStack
+from zoo.backbones.transformer import Transformer
+
+__all__ = ["Backbone", "Transformer", "TransformerStack"]

@@ -1,0 +1,286 @@
+"""A stack of blocks with what comes before and after it: positions, embedding norm and dropout, final norm."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from layers.attention import MultiHeadAttention, make_cache
+from layers.block import TransformerBlock
+from layers.dropout import Dropout
+from layers.feed_forward import FeedForward
+from layers.norms import make_norm
+from layers.positions import (
+    ALiBi,
+    LearnedPositionEmbedding,
+    RelativePositionBias,
+    RotaryEmbedding,
+    ShawRelativePositions,
+    SinusoidalPositionEncoding,
+)
+from zoo.config import TransformerConfig
+
+
+class TransformerStack(keras.layers.Layer):
+    """The encoder or the decoder of a Transformer: embedded tokens in, hidden states out.
+
+    Args:
+        config: The configuration.
+        num_layers: Number of blocks.
+        causal: Whether a position sees only itself and earlier ones.
+        cross_attention: Whether the blocks attend to a memory.
+
+    Call arguments:
+        inputs: Token embeddings `(batch, length, hidden_dim)`.
+        positions: `(length,)` or `(batch, length)`. Default `0, 1, 2, ...`.
+        padding_mask: True where a token is real, `(batch, length)`, or `(batch, capacity)` with caches.
+        sequence_ids: Integers `(batch, length)` of packed sequences: a token sees its own sequence only.
+        memory: `(batch, memory_length, hidden_dim)`.
+        memory_padding_mask: `(batch, memory_length)`.
+        caches: One key-value cache per block.
+        cache_index: Number of entries in the caches already, a scalar integer.
+        projected_memory: What `project_memory` returned, in place of `memory`.
+        return_weights: Whether to return the attention weights.
+        training: Whether dropout is active.
+
+    Returns:
+        `(batch, length, hidden_dim)`; with `caches` and `return_weights` a tuple with the written caches and with one
+        dictionary of attention weights per block.
+    """
+
+    def __init__(
+        self, config: TransformerConfig, num_layers: int, causal: bool, cross_attention: bool = False, **kwargs: Any
+    ):
+        super().__init__(**kwargs)
+        self.config = config
+        self.num_layers = num_layers
+        self.causal = causal
+        self.has_cross_attention = cross_attention
+        self.position_embedding = self._make_position_embedding()
+        self.shared_position = self._make_score_position()
+        norm = config.norm
+        self.embedding_norm = self._make_norm("embedding_norm") if norm.embedding else None
+        self.embedding_dropout = None
+        if config.dropout:
+            self.embedding_dropout = Dropout(config.dropout, name="embedding_dropout", dtype=self.dtype_policy)
+        self.blocks = [self._make_block(index) for index in range(num_layers)]
+        has_final_norm = norm.placement != "post" if norm.final is None else norm.final
+        self.final_norm = self._make_norm("final_norm") if has_final_norm else None
+
+    def _make_norm(self, name: str) -> keras.layers.Layer:
+        norm = self.config.norm
+        return make_norm(norm.kind, norm.epsilon, **self._norm_options(), name=name, dtype=self.dtype_policy)
+
+    def _norm_options(self) -> dict[str, Any]:
+        return {"unit_offset": True} if self.config.norm.unit_offset else {}
+
+    def _make_position_embedding(self) -> keras.layers.Layer | None:
+        config, position = self.config, self.config.position
+        if position.kind == "sinusoidal":
+            return SinusoidalPositionEncoding(
+                config.hidden_dim,
+                base=position.base,
+                layout=position.layout or "interleaved",
+                name="position",
+                dtype=self.dtype_policy,
+            )
+        if position.kind == "learned":
+            return LearnedPositionEmbedding(
+                config.max_length + position.offset, config.hidden_dim, name="position", dtype=self.dtype_policy
+            )
+        return None
+
+    def _make_score_position(self) -> keras.layers.Layer | None:
+        """Positions that all blocks share because they have weights of their own (T5) or none at all (ALiBi)."""
+        heads, position = self.config.attention.num_heads, self.config.position
+        if position.kind == "relative_bias":
+            return RelativePositionBias(
+                heads,
+                num_buckets=position.num_buckets,
+                max_distance=position.max_distance,
+                bidirectional=not self.causal,
+                name="relative_bias",
+                dtype=self.dtype_policy,
+            )
+        if position.kind == "alibi":
+            return ALiBi(heads, name="alibi", dtype=self.dtype_policy)
+        return None
+
+    def _make_block_position(self, has_window: bool) -> keras.layers.Layer | None:
+        config, position = self.config, self.config.position
+        if position.kind == "rotary":
+            base = position.local_base if has_window and position.local_base else position.base
+            return RotaryEmbedding(
+                config.head_dim,
+                base=base,
+                layout=position.layout or "half_split",
+                rotary_dim=position.rotary_dim,
+                scaling=position.scaling,
+                name="rotary",
+                dtype=self.dtype_policy,
+            )
+        if position.kind == "shaw":
+            return ShawRelativePositions(
+                config.head_dim, position.max_distance, name="shaw", dtype=self.dtype_policy
+            )
+        return self.shared_position
+
+    def _initializer(self) -> Any:
+        deviation = self.config.initializer_range
+        return "glorot_uniform" if deviation is None else keras.initializers.TruncatedNormal(stddev=deviation)
+
+    def _make_block(self, index: int) -> TransformerBlock:
+        config, attention, feed_forward = self.config, self.config.attention, self.config.feed_forward
+        pattern = attention.window_layers
+        has_window = attention.window is not None and (pattern is None or pattern[index % len(pattern)])
+
+        def make_attention(name: str, **options: Any) -> MultiHeadAttention:
+            return MultiHeadAttention(
+                attention.num_heads,
+                config.head_dim,
+                num_key_value_heads=attention.num_key_value_heads,
+                use_bias=attention.use_bias,
+                scale=attention.scale,
+                logit_soft_cap=attention.logit_soft_cap,
+                query_key_norm=attention.query_key_norm,
+                norm_epsilon=config.norm.epsilon,
+                sinks=attention.sinks,
+                output_gate=attention.output_gate,
+                dropout=attention.dropout,
+                kernel_initializer=self._initializer(),
+                name=name,
+                dtype=self.dtype_policy,
+                **options,
+            )
+
+        return TransformerBlock(
+            attention=make_attention(
+                "attention",
+                causal=self.causal,
+                position=self._make_block_position(has_window),
+                window=attention.window if has_window else None,
+            ),
+            cross_attention=make_attention("cross_attention") if self.has_cross_attention else None,
+            feed_forward=FeedForward(
+                feed_forward.intermediate_dim,
+                activation=feed_forward.activation,
+                gated=feed_forward.gated,
+                use_bias=feed_forward.use_bias,
+                dropout=feed_forward.dropout,
+                kernel_initializer=self._initializer(),
+                name="feed_forward",
+                dtype=self.dtype_policy,
+            ),
+            norm=config.norm.kind,
+            norm_epsilon=config.norm.epsilon,
+            norm_options=self._norm_options(),
+            placement=config.norm.placement,
+            dropout=config.dropout,
+            residual_scale=config.residual_scale,
+            name=f"block_{index}",
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, inputs_shape: tuple) -> None:
+        shape = (None, None, self.config.hidden_dim)
+        if self.position_embedding is not None:
+            self.position_embedding.build((None,))
+        for norm in (self.embedding_norm, self.final_norm):
+            if norm is not None:
+                norm.build(shape)
+        for block in self.blocks:
+            block.build(shape, shape)
+        self.built = True
+
+    def call(
+        self,
+        inputs: Any,
+        *,
+        positions: Any = None,
+        padding_mask: Any = None,
+        sequence_ids: Any = None,
+        memory: Any = None,
+        memory_padding_mask: Any = None,
+        caches: list[dict[str, Any]] | None = None,
+        cache_index: Any = None,
+        projected_memory: list[dict[str, Any]] | None = None,
+        return_weights: bool = False,
+        training: bool | None = None,
+    ) -> Any:
+        x = inputs
+        if self.position_embedding is not None:
+            x = x + self._position_embeddings(x, positions, cache_index)
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
+        if self.embedding_dropout is not None:
+            x = self.embedding_dropout(x, training=training)
+        new_caches, weights = [], []
+        for index, block in enumerate(self.blocks):
+            result = block(
+                x,
+                memory,
+                padding_mask=padding_mask,
+                segment_ids=sequence_ids,
+                positions=positions,
+                cache=None if caches is None else caches[index],
+                cache_index=cache_index,
+                memory_padding_mask=memory_padding_mask,
+                projected_memory=None if projected_memory is None else projected_memory[index],
+                return_weights=return_weights,
+                training=training,
+            )
+            x, *rest = result if isinstance(result, tuple) else (result,)
+            if caches is not None:
+                new_caches.append(rest[0])
+            if return_weights:
+                weights.append(rest[-1])
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        results = (x,)
+        if caches is not None:
+            results += (new_caches,)
+        if return_weights:
+            results += (weights,)
+        return results if len(results) > 1 else x
+
+    def _position_embeddings(self, x: Any, positions: Any, cache_index: Any) -> Any:
+        if positions is None:
+            positions = ops.arange(ops.shape(x)[1])
+            if cache_index is not None:
+                positions = positions + cache_index
+        # positions before the start belong to left padding: any embedding will do
+        return ops.cast(self.position_embedding(ops.maximum(positions, 0) + self.config.position.offset), x.dtype)
+
+    def make_caches(self, batch_size: Any, capacity: int) -> list[dict[str, Any]]:
+        """Returns empty key-value caches, one per block; a block with a window holds no more than the window.
+
+        Args:
+            batch_size: Rows.
+            capacity: Number of positions.
+        """
+        caches = []
+        for block in self.blocks:
+            attention = block.attention
+            window = attention.window
+            held = capacity
+            if window is not None and window[0] is not None:
+                held = min(capacity, window[0] + 1)
+            caches.append(
+                make_cache(
+                    batch_size,
+                    attention.num_key_value_heads,
+                    held,
+                    attention.head_dim,
+                    attention.value_head_dim,
+                    dtype=self.compute_dtype,
+                )
+            )
+        return caches
+
+    def project_memory(self, memory: Any) -> list[dict[str, Any]]:
+        """Returns the keys and values of the memory for each block's cross-attention.
+
+        Args:
+            memory: `(batch, memory_length, hidden_dim)`.
+        """
+        return [block.cross_attention.project_memory(memory) for block in self.blocks]

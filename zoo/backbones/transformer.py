@@ -1,0 +1,272 @@
+"""The Transformer: encoder-only, decoder-only or encoder-decoder, as its configuration says."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from layers.embeddings import SegmentEmbedding, TokenEmbedding
+from zoo.backbones.backbone import Backbone
+from zoo.backbones.stack import TransformerStack
+from zoo.config import TransformerConfig
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class Transformer(Backbone):
+    """A Transformer of any configuration.
+
+    Args:
+        config: The configuration.
+
+    Call arguments:
+        inputs: For one stack: `{"token_ids", "padding_mask"}`, both `(batch, length)`, the mask true where a token is
+            real, and optionally `"segment_ids"` (token types), `"sequence_ids"` and `"positions"` (packed sequences).
+            For two stacks: `{"encoder_token_ids", "encoder_padding_mask", "decoder_token_ids",
+            "decoder_padding_mask"}`; decoder sequences are padded on the right.
+        training: Whether dropout is active.
+
+    Returns:
+        For one stack hidden states `(batch, length, hidden_dim)`; for two `{"encoder_sequence_output":
+        (batch, encoder_length, hidden_dim), "decoder_sequence_output": (batch, decoder_length, hidden_dim)}`.
+
+    Example:
+
+    >>> config = TransformerConfig("encoder_decoder", vocabulary_size=1000, hidden_dim=64, num_layers=2)
+    >>> backbone = Transformer(config)
+    >>> ids = np.ones((2, 10), "int32")
+    >>> mask = np.ones((2, 10), "bool")
+    >>> outputs = backbone({"encoder_token_ids": ids, "encoder_padding_mask": mask,
+    ...                     "decoder_token_ids": ids, "decoder_padding_mask": mask})
+    >>> backbone.logits(outputs["decoder_sequence_output"]).shape
+    (2, 10, 1000)
+
+    Reference:
+        Vaswani et al. 2017, "Attention Is All You Need", section 3.
+    """
+
+    def __init__(self, config: TransformerConfig, **kwargs: Any):
+        super().__init__(config, **kwargs)
+        embedding = config.embedding
+        deviation = config.initializer_range
+        initializer = (
+            keras.initializers.RandomNormal(stddev=(embedding.factor_dim or config.hidden_dim) ** -0.5)
+            if deviation is None
+            else keras.initializers.TruncatedNormal(stddev=deviation)
+        )
+        options = {"dtype": self.dtype_policy}
+        self.token_embedding = TokenEmbedding(
+            config.vocabulary_size,
+            config.hidden_dim,
+            scale=embedding.scale,
+            factor_dim=embedding.factor_dim,
+            kernel_initializer=initializer,
+            name="token_embedding",
+            **options,
+        )
+        self.segment_embedding = None
+        if embedding.num_segments:
+            self.segment_embedding = SegmentEmbedding(
+                embedding.num_segments, config.hidden_dim, name="segment_embedding", **options
+            )
+        self.encoder = self.decoder = None
+        if config.architecture != "decoder":
+            self.encoder = TransformerStack(config, config.num_layers, causal=False, name="encoder", **options)
+        if config.architecture != "encoder":
+            self.decoder = TransformerStack(
+                config,
+                config.num_decoder_layers or config.num_layers,
+                causal=True,
+                cross_attention=config.architecture == "encoder_decoder",
+                name="decoder",
+                **options,
+            )
+        self.output_projection = None
+        if not embedding.tie_output:
+            self.output_projection = keras.layers.Dense(
+                config.vocabulary_size, use_bias=embedding.output_bias, name="output_projection", **options
+            )
+        self.output_bias = None
+        self.build(None)
+
+    def build(self, input_shape: Any) -> None:
+        config = self.config
+        self.token_embedding.build((None, None))
+        if self.segment_embedding is not None:
+            self.segment_embedding.build((None, None))
+        for stack in (self.encoder, self.decoder):
+            if stack is not None:
+                stack.build((None, None, config.hidden_dim))
+        if self.output_projection is not None:
+            self.output_projection.build((None, None, config.hidden_dim))
+        elif config.embedding.output_bias:
+            self.output_bias = self.add_weight(
+                shape=(config.vocabulary_size,), initializer="zeros", name="output_bias"
+            )
+        self.built = True
+
+    def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        if self.config.architecture != "encoder_decoder":
+            stack = self.encoder or self.decoder
+            return stack(
+                self._embed(inputs["token_ids"], inputs.get("segment_ids")),
+                padding_mask=inputs["padding_mask"],
+                sequence_ids=inputs.get("sequence_ids"),
+                positions=inputs.get("positions"),
+                training=training,
+            )
+        memory = self.encode(inputs["encoder_token_ids"], inputs["encoder_padding_mask"], training=training)
+        # causal attention over right-padded rows never reaches the padding from a real token: no mask is needed
+        hidden = self.decoder(
+            self._embed(inputs["decoder_token_ids"]),
+            memory=memory,
+            memory_padding_mask=inputs["encoder_padding_mask"],
+            training=training,
+        )
+        return {"encoder_sequence_output": memory, "decoder_sequence_output": hidden}
+
+    def _embed(self, token_ids: Any, segment_ids: Any = None) -> Any:
+        embedded = self.token_embedding(token_ids)
+        if self.segment_embedding is None:
+            return embedded
+        segment_ids = ops.zeros_like(token_ids) if segment_ids is None else segment_ids
+        return embedded + self.segment_embedding(segment_ids)
+
+    def encode(self, token_ids: Any, padding_mask: Any, training: bool | None = None) -> Any:
+        """Returns the hidden states of the encoder.
+
+        Args:
+            token_ids: `(batch, length)`.
+            padding_mask: True where a token is real, `(batch, length)`.
+            training: Whether dropout is active.
+        """
+        return self.encoder(self._embed(token_ids), padding_mask=padding_mask, training=training)
+
+    def logits(self, hidden: Any) -> Any:
+        """Returns the logits of hidden states.
+
+        Args:
+            hidden: `(batch, length, hidden_dim)`.
+
+        Returns:
+            `(batch, length, vocabulary)`.
+
+        Reference:
+            Vaswani et al. 2017, section 3.4 (shared with the embedding); Gemma Team 2024, "Gemma 2", section 2 (soft
+            cap).
+        """
+        embedding = self.config.embedding
+        if embedding.output_scale is not None:
+            hidden = hidden * embedding.output_scale
+        if self.output_projection is not None:
+            logits = self.output_projection(hidden)
+        else:
+            logits = self.token_embedding.project(hidden)
+            if self.output_bias is not None:
+                logits = logits + ops.cast(self.output_bias, logits.dtype)
+        cap = embedding.logit_soft_cap
+        return logits if cap is None else cap * ops.tanh(logits / cap)
+
+    def start_decoding(self, inputs: dict[str, Any], capacity: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns what a decoding loop carries and what it only reads.
+
+        Args:
+            inputs: For two stacks `encoder_token_ids` and `encoder_padding_mask`, `(batch, encoder_length)`. For one
+                `padding_mask` `(batch, prompt_length)` of prompts padded on the left.
+            capacity: Number of positions to decode at most, prompt included.
+
+        Returns:
+            `(state, constants)`: `state` holds empty key-value caches; `constants` the projected memory and its mask,
+            or the first real position of each row. Each tensor has the batch on axis 0.
+        """
+        if self.config.architecture == "encoder":
+            raise ValueError("architecture='encoder' does not decode; allowed: 'decoder', 'encoder_decoder'.")
+        if self.config.architecture == "encoder_decoder":
+            mask = inputs["encoder_padding_mask"]
+            memory = self.encode(inputs["encoder_token_ids"], mask, training=False)
+            constants = {"memory": self.decoder.project_memory(memory), "memory_padding_mask": mask}
+        else:
+            mask = inputs["padding_mask"]
+            constants = {"start": ops.argmax(ops.cast(mask, "int32"), axis=1)}
+        return {"caches": self.decoder.make_caches(ops.shape(mask)[0], capacity)}, constants
+
+    def advance(
+        self, token_ids: Any, index: Any, state: dict[str, Any], constants: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Feeds tokens at positions `index, index + 1, ...` to the decoder.
+
+        Args:
+            token_ids: `(batch, new)`.
+            index: Number of positions decoded so far, a scalar integer.
+            state, constants: What `start_decoding` or the last `advance` returned.
+
+        Returns:
+            Hidden states `(batch, new, hidden_dim)` and the new state.
+        """
+        options = {}
+        if "memory" in constants:
+            options = {
+                "projected_memory": constants["memory"],
+                "memory_padding_mask": constants["memory_padding_mask"],
+            }
+        else:
+            steps = ops.arange(ops.shape(token_ids)[1]) + index
+            options = {"positions": steps - ops.expand_dims(ops.cast(constants["start"], steps.dtype), 1)}
+        hidden, caches = self.decoder(
+            self._embed(token_ids), caches=state["caches"], cache_index=index, training=False, **options
+        )
+        return hidden, {"caches": caches}
+
+    def decode_step(
+        self, token_ids: Any, index: Any, state: dict[str, Any], constants: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Feeds one token per row at position `index` and returns the logits of the next one.
+
+        Args:
+            token_ids: `(batch,)`.
+            index: Position, a scalar integer.
+            state, constants: What `start_decoding` or the last step returned.
+
+        Returns:
+            Logits `(batch, vocabulary)` in float32 and the new state.
+        """
+        hidden, state = self.advance(ops.expand_dims(token_ids, 1), index, state, constants)
+        return ops.cast(self.logits(hidden)[:, 0], "float32"), state
+
+    def attention_weights(self, inputs: dict[str, Any]) -> dict[str, list[Any]]:
+        """Returns the attention weights of every block.
+
+        Args:
+            inputs: As for a call.
+
+        Returns:
+            Lists with one entry `(batch, heads, length, attended_length)` per block: `"encoder"`, `"decoder"`,
+            `"cross"`, those that the architecture has.
+        """
+        if self.config.architecture != "encoder_decoder":
+            name = self.config.architecture
+            stack = self.encoder or self.decoder
+            _, weights = stack(
+                self._embed(inputs["token_ids"], inputs.get("segment_ids")),
+                padding_mask=inputs["padding_mask"],
+                sequence_ids=inputs.get("sequence_ids"),
+                positions=inputs.get("positions"),
+                return_weights=True,
+                training=False,
+            )
+            return {name: [block["attention"] for block in weights]}
+        mask = inputs["encoder_padding_mask"]
+        memory, encoder = self.encoder(
+            self._embed(inputs["encoder_token_ids"]), padding_mask=mask, return_weights=True, training=False
+        )
+        _, decoder = self.decoder(
+            self._embed(inputs["decoder_token_ids"]),
+            memory=memory,
+            memory_padding_mask=mask,
+            return_weights=True,
+            training=False,
+        )
+        return {
+            "encoder": [block["attention"] for block in encoder],
+            "decoder": [block["attention"] for block in decoder],
+            "cross": [block["cross_attention"] for block in decoder],
+        }

@@ -1,0 +1,152 @@
+"""Pictures of what a model does: attention with its tokens, training curves, position encodings."""
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def _save(figure: Any, path: str | os.PathLike) -> Path:
+    """Writes a figure as PNG beside its place and renames it, so that a viewer never sees half a picture."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(suffix=".png", dir=path.parent)
+    os.close(handle)
+    try:
+        figure.savefig(temporary, dpi=120, bbox_inches="tight")
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def plot_attention(
+    weights: np.ndarray,
+    query_tokens: Sequence[str],
+    key_tokens: Sequence[str],
+    path: str | os.PathLike,
+    title: str = "Attention",
+) -> Path:
+    """Draws attention weights as a heatmap with the tokens on its axes.
+
+    Args:
+        weights: `(query_length, key_length)`, or `(heads, query_length, key_length)` for one panel per head.
+        query_tokens: Names of the rows.
+        key_tokens: Names of the columns.
+        path: PNG file to write.
+        title: Heading.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: If the tokens do not fit the weights.
+
+    Example:
+
+    >>> plot_attention(np.eye(2), ["ein", "Hund"], ["a", "dog"], "attention.png")
+    """
+    from matplotlib.figure import Figure
+
+    panels = np.asarray(weights, "float32")
+    panels = panels[None] if panels.ndim == 2 else panels
+    if panels.ndim != 3 or panels.shape[1:] != (len(query_tokens), len(key_tokens)):
+        raise ValueError(
+            f"weights of shape {np.shape(weights)} do not fit {len(query_tokens)} query_tokens and {len(key_tokens)} "
+            "key_tokens; expected (query_length, key_length) or (heads, query_length, key_length)."
+        )
+    columns = min(len(panels), 4)
+    rows = -(-len(panels) // columns)
+    width, height = max(2.2, 0.26 * len(key_tokens)), max(2.2, 0.26 * len(query_tokens))
+    figure = Figure(figsize=(columns * (width + 0.9), rows * (height + 0.9)), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for index, axis in enumerate(axes.flat):
+        if index >= len(panels):
+            axis.set_visible(False)
+            continue
+        image = axis.imshow(panels[index], cmap="viridis", vmin=0.0, vmax=max(float(panels.max()), 1e-6), aspect="auto")
+        axis.set_xticks(range(len(key_tokens)), _printable(key_tokens), rotation=90, fontsize=8)
+        axis.set_yticks(range(len(query_tokens)), _printable(query_tokens), fontsize=8)
+        if len(panels) > 1:
+            axis.set_title(f"head {index + 1}", fontsize=9)
+    figure.colorbar(image, ax=axes, fraction=0.03, pad=0.02, label="weight")
+    figure.suptitle(title)
+    return _save(figure, path)
+
+
+def _printable(tokens: Sequence[str]) -> list[str]:
+    # a dollar sign would start a formula in matplotlib; a space would be invisible
+    return [str(token).replace("$", r"\$").replace(" ", "\u2423") or "\u2205" for token in tokens]
+
+
+def plot_curves(
+    series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    path: str | os.PathLike,
+    *,
+    x_label: str,
+    y_label: str,
+    title: str,
+) -> Path:
+    """Draws one or more curves, for example of training and validation loss.
+
+    Args:
+        series: `{name: (x values, y values)}`.
+        path: PNG file to write.
+        x_label, y_label: Axis names with units.
+        title: Heading.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: If a series has not as many x as y values.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axis = figure.subplots()
+    for name, (x, y) in series.items():
+        if len(x) != len(y):
+            raise ValueError(f"series {name!r} has {len(x)} x values and {len(y)} y values; they must be equally many.")
+        axis.plot(x, y, marker="." if len(x) < 60 else None, label=name)
+    axis.set_xlabel(x_label)
+    axis.set_ylabel(y_label)
+    axis.set_title(title)
+    axis.grid(alpha=0.3)
+    axis.legend()
+    return _save(figure, path)
+
+
+def plot_position_encoding(encoding: np.ndarray, path: str | os.PathLike, title: str = "Position encoding") -> Path:
+    """Draws a position encoding as a heatmap of position by coordinate.
+
+    Args:
+        encoding: `(positions, dim)`.
+        path: PNG file to write.
+        title: Heading.
+
+    Returns:
+        The path.
+
+    Reference:
+        Vaswani et al. 2017, section 3.5.
+    """
+    from matplotlib.figure import Figure
+
+    encoding = np.asarray(encoding, "float32")
+    if encoding.ndim != 2:
+        raise ValueError(f"encoding must have shape (positions, dim), got {encoding.shape}.")
+    limit = float(np.abs(encoding).max()) or 1.0
+    figure = Figure(figsize=(8, 4.2), layout="constrained")
+    axis = figure.subplots()
+    image = axis.imshow(encoding, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+    axis.set_xlabel("coordinate")
+    axis.set_ylabel("position (tokens)")
+    axis.set_title(title)
+    figure.colorbar(image, ax=axis, label="value")
+    return _save(figure, path)
