@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
 import os
 import random
@@ -73,6 +74,8 @@ TATOEBA_EN_FR = RemoteFile(
 )
 
 
+# The parts of a data set are mostly asked for one after the other.
+@functools.lru_cache(maxsize=1)
 def load(name: str) -> Splits:
     """A named data set of parallel text.
 
@@ -88,7 +91,7 @@ def load(name: str) -> Splits:
         name: One of the names above.
 
     Returns:
-        The training, validation and test pairs.
+        The training, validation and test pairs. The same object is returned for the same name, so leave it as it is.
 
     Raises:
         DataError: An unknown name, or a file that is neither in the data folder nor can be downloaded, or that has
@@ -118,7 +121,8 @@ def open_pairs(
 
     Args:
         files: One name of a data set, or paths as `ParallelText` takes them.
-        split: The part of a named data set: "train", "validation" or "test".
+        split: The part of a named data set: "train", "validation" or "test". The arguments below are for files: a named
+            data set has one format and, since its checksum is checked, no bad lines.
         columns: See `ParallelText`.
         keys: See `ParallelText`.
         on_error: See `ParallelText`.
