@@ -151,6 +151,21 @@ def test_an_unfinished_hypothesis_can_win_at_the_limit():
     assert ops.convert_to_numpy(result["finished"]).tolist() == [False]
 
 
+def test_several_end_ids_crowd_nothing_out():
+    """Three end tokens lead in the first step; the second best token that goes on must be pursued all the same."""
+
+    def step(token_ids, index, state, constants):
+        first = ops.convert_to_tensor([-9.0, 3.0, 3.0, 3.0, 2.0, 1.9], dtype="float32")
+        undecided = ops.zeros((6,), dtype="float32")
+        certain = ops.convert_to_tensor([0.0, 20.0, 0.0, 0.0, 0.0, 0.0], dtype="float32")
+        later = ops.where(ops.expand_dims(token_ids == 5, -1), certain, undecided)
+        return ops.where(index == 0, first, later), state
+
+    # A long text is so much preferred that 5 followed by the certain end beats the three ends.
+    result = decode(step, (), (), [0], 0, 2, Beam(2, 6.0), (1, 2, 3), PAD)
+    assert ops.convert_to_numpy(result["token_ids"]).tolist() == [[5, 1]]
+
+
 def test_more_beams_than_texts(prefix_model):
     model = prefix_model(3, capacity=5, seed=0)
     beams = run(model, range(2), Beam(9, 0.6), [1, 2], 3)
