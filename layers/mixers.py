@@ -1,0 +1,147 @@
+"""Layers that mix positions without attention, for comparison with it: convolutions and recurrent networks."""
+
+import keras
+from keras import ops
+
+
+def _hide_padding(x, mask):
+    """Zeros where `mask` is false; not a product, because padding may hold NaN."""
+    if mask is None:
+        return x
+    mask = ops.convert_to_tensor(mask, dtype="bool")
+    if len(mask.shape) != 2:
+        raise ValueError(f"`mask` must have the shape (batch, length), got {tuple(mask.shape)}.")
+    return ops.where(ops.expand_dims(mask, -1), x, ops.cast(0, x.dtype))
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class ConvolutionMixer(keras.layers.Layer):
+    """A convolution over the positions, separable or full, that keeps length and width.
+
+    Separable: each feature is convolved on its own, then a linear map mixes the features of each position:
+    `O(kernel_size * n * dim + n * dim^2)` operations for n positions, where the full convolution takes
+    `O(kernel_size * n * dim^2)`. Padding counts as zeros, as do positions outside of the sequence, and gets zeros.
+
+    Args:
+        kernel_size: number of positions that each output sees.
+        separable: whether the convolution is depthwise, followed by a linear map.
+        causal: whether an output sees its own position and earlier ones only. Otherwise the window is centred, with
+            the surplus position of an even size to the right.
+        use_bias: whether the linear map, or the full convolution, adds a bias.
+
+    Call arguments:
+        inputs: `(batch, length, dim)`.
+        mask: true where a position is real, `(batch, length)`.
+
+    Returns:
+        `(batch, length, dim)`.
+
+    Raises:
+        ValueError: if `kernel_size` is not positive or `mask` has a wrong rank.
+
+    Example:
+
+    >>> ConvolutionMixer(3, causal=True)(keras.ops.ones((2, 5, 8))).shape
+    (2, 5, 8)
+
+    Source: Vaswani et al. 2017, section 4 and table 1, row 3; Chollet 2017 (separable); Wu et al. 2019, section 3.
+    """
+
+    def __init__(self, kernel_size: int, separable: bool = True, causal: bool = False, use_bias: bool = True, **kwargs):
+        super().__init__(**kwargs)
+        if kernel_size < 1:
+            raise ValueError(f"`kernel_size` must be at least 1, got {kernel_size}.")
+        self.kernel_size = kernel_size
+        self.separable = separable
+        self.causal = causal
+        self.use_bias = use_bias
+        self.supports_masking = True
+        self.depthwise = self.pointwise = self.convolution = None
+        if separable:
+            self.depthwise = keras.layers.DepthwiseConv1D(
+                kernel_size, use_bias=False, dtype=self.dtype_policy, name="depthwise"
+            )
+
+    def build(self, input_shape):
+        dim = input_shape[-1]
+        options = {"use_bias": self.use_bias, "dtype": self.dtype_policy}
+        if self.separable:
+            self.depthwise.build((input_shape[0], None, dim))
+            self.pointwise = keras.layers.Dense(dim, name="pointwise", **options)
+            self.pointwise.build(input_shape)
+        else:
+            self.convolution = keras.layers.Conv1D(dim, self.kernel_size, name="convolution", **options)
+            self.convolution.build((input_shape[0], None, dim))
+
+    def call(self, inputs, mask=None):
+        before = self.kernel_size - 1 if self.causal else (self.kernel_size - 1) // 2
+        padded = ops.pad(_hide_padding(inputs, mask), [[0, 0], [before, self.kernel_size - 1 - before], [0, 0]])
+        outputs = self.pointwise(self.depthwise(padded)) if self.separable else self.convolution(padded)
+        return _hide_padding(outputs, mask)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "kernel_size": self.kernel_size,
+            "separable": self.separable,
+            "causal": self.causal,
+            "use_bias": self.use_bias,
+        }
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class RecurrentMixer(keras.layers.Layer):
+    """A gated recurrent unit over the positions that keeps length and width: `O(n * dim^2)`, one step per position.
+
+    Padding leaves the state alone and gets zeros.
+
+    Args:
+        bidirectional: whether half of the width is read from the end to the start; otherwise an output sees its own
+            position and earlier ones only.
+
+    Call arguments:
+        inputs: `(batch, length, dim)`.
+        mask: true where a position is real, `(batch, length)`.
+
+    Returns:
+        `(batch, length, dim)`.
+
+    Raises:
+        ValueError: if `dim` is odd and the layer bidirectional, or `mask` has a wrong rank.
+
+    Example:
+
+    >>> RecurrentMixer(bidirectional=True)(keras.ops.ones((2, 5, 8))).shape
+    (2, 5, 8)
+
+    Source: Cho et al. 2014, section 2.3; Vaswani et al. 2017, section 4 and table 1, row 2.
+    """
+
+    def __init__(self, bidirectional: bool = False, **kwargs):
+        super().__init__(**kwargs)
+        self.bidirectional = bidirectional
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        dim = input_shape[-1]
+        if self.bidirectional and dim % 2:
+            raise ValueError(f"`inputs` must have an even width for a bidirectional layer, got {tuple(input_shape)}.")
+        units = dim // 2 if self.bidirectional else dim
+        recurrent = keras.layers.GRU(units, return_sequences=True, dtype=self.dtype_policy, name="recurrent")
+        if self.bidirectional:
+            recurrent = keras.layers.Bidirectional(recurrent, dtype=self.dtype_policy, name="recurrent")
+        self.recurrent = recurrent
+        self.recurrent.build(input_shape)
+
+    def call(self, inputs, mask=None, training=None):
+        outputs = self.recurrent(_hide_padding(inputs, mask), mask=mask, training=training)
+        return _hide_padding(outputs, mask)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "bidirectional": self.bidirectional}
