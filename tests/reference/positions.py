@@ -57,6 +57,7 @@ ROTARY = {
     "yarn_attention_factor": (10000.0, 1.0, {**YARN, "attention_factor": 1.5, "beta_fast": 16.0, "beta_slow": 2.0}),
     "yarn_magnitudes": (10000.0, 1.0, {**YARN, "mscale": 0.707, "mscale_all_dim": 1.2}),
     "yarn_not_truncated": (10000.0, 1.0, {**YARN, "truncate": False}),
+    "yarn_every_pair_turns": (8.0, 1.0, YARN),
     "llama3": (500000.0, 1.0, LLAMA3),
     "llama3_half_rotated": (500000.0, 0.5, LLAMA3),
     "longrope": (10000.0, 1.0, {**LONGROPE, "factor": 4.0}),

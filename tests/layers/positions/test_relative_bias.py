@@ -47,13 +47,13 @@ def test_equals_keras_nlp(bidirectional):
     np.testing.assert_array_equal(ours, keras.ops.convert_to_numpy(theirs))
 
 
-@pytest.mark.parametrize("bidirectional", [True, False])
-def test_bias_is_the_weight_of_the_bucket_of_every_distance(bidirectional):
-    # distances far beyond max_distance, where the layer no longer computes buckets
-    layer = RelativePositionBias(2, num_buckets=8, max_distance=20, bidirectional=bidirectional)
-    queries, keys = np.array([0, 50, 100]), np.arange(0, 150, 3)
+@pytest.mark.parametrize("num_buckets, max_distance, bidirectional", [(8, 20, True), (8, 20, False), (8, 5, False)])
+def test_bias_is_the_weight_of_the_bucket_of_every_distance(num_buckets, max_distance, bidirectional):
+    # distances up to max_distance, where one step may change the bucket, and far beyond
+    layer = RelativePositionBias(2, num_buckets, max_distance, bidirectional)
+    queries, keys = np.array([0, 50, 100]), np.arange(0, 150)
     bias = bias_of(layer, queries, keys)
-    buckets = relative_position_buckets(keys[None] - queries[:, None], 8, 20, bidirectional)
+    buckets = relative_position_buckets(keys[None] - queries[:, None], num_buckets, max_distance, bidirectional)
     expected = keras.ops.convert_to_numpy(layer.embeddings)[buckets]
     np.testing.assert_array_equal(bias[0], expected.transpose(2, 0, 1))
 

@@ -82,6 +82,17 @@ def test_half_precision(numbers):
         np.testing.assert_allclose(keras.ops.convert_to_numpy(keras.ops.cast(half, "float32")), exact, atol=0.03)
 
 
+def test_many_small_weights_are_summed_in_float32():
+    # In bfloat16 a sum of steps of 1 / 4096 gets stuck at 1 / 16.
+    keys = 4096
+    layer = built(1)
+    weights = keras.ops.full((1, 1, 1, keys), 1 / keys, dtype="bfloat16")
+    context = layer.value_context(weights, np.array([keys + 5]), np.arange(keys))
+    expected = keras.ops.convert_to_numpy(keras.ops.cast(layer.value_embeddings, "float32"))[0]
+    context = keras.ops.convert_to_numpy(keras.ops.cast(context, "float32"))
+    np.testing.assert_allclose(context[0, 0, 0], expected, rtol=2**-7)
+
+
 def test_wrong_arguments_and_calls():
     with pytest.raises(ValueError, match="`max_distance` must be a positive integer, got 0"):
         ShawRelativePositions(8, 0)
