@@ -1,0 +1,129 @@
+"""Small callbacks for training: throughput, sample outputs, a clear stop on a loss that is not finite."""
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import keras
+import numpy as np
+from keras import ops
+
+from zoo.training.tensor_files import complete_or_absent, write_bytes
+
+
+class Throughput(keras.callbacks.Callback):
+    """Adds `tokens_per_second` of the training to the logs of each epoch.
+
+    The time is that from the end of the first batch, in which the model may be compiled, to the end of the last batch of
+    the epoch, waiting for data included, validation not. An epoch of one batch has no such time. Put it before the
+    callbacks that write logs.
+
+    Args:
+        tokens: name of the metric that counts tokens, a `TokenCount` given to `compile(weighted_metrics=[...])`.
+
+    Raises:
+        ValueError: in `fit`, if the model has no such metric.
+
+    Example:
+        >>> model.compile("adam", TokenCrossEntropy(), weighted_metrics=[TokenCount()])
+        >>> model.fit(dataset, callbacks=[Throughput(), keras.callbacks.CSVLogger("metrics.csv")])
+    """
+
+    def __init__(self, tokens: str = "tokens"):
+        super().__init__()
+        self.tokens = tokens
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._start: tuple[float, float] | None = None
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.tokens not in logs:
+            raise ValueError(
+                f"The model has no metric {self.tokens!r} that counts tokens: compile it with "
+                "weighted_metrics=[TokenCount()]."
+            )
+        self._end = (float(logs[self.tokens]), time.perf_counter())
+        if self._start is None:
+            self._start = self._end
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self._start is not None and self._end != self._start:
+            tokens, seconds = (end - start for start, end in zip(self._start, self._end, strict=True))
+            logs["tokens_per_second"] = tokens / seconds
+
+
+class SampleOutputs(keras.callbacks.Callback):
+    """Prints and writes what the model makes of a few examples, after every validation.
+
+    Args:
+        make_samples: function without arguments that runs the model and returns lines of text.
+        directory: folder for the files `epoch-0001.txt`, ... (counted from 1, as Keras prints epochs); None writes none.
+        show: whether the lines are printed.
+
+    Raises:
+        OSError: in `fit`, if a file cannot be written.
+
+    Example:
+        >>> SampleOutputs(lambda: task.generate(sources), "run/samples")
+    """
+
+    def __init__(
+        self, make_samples: Callable[[], Iterable[str]], directory: str | Path | None = None, show: bool = True
+    ):
+        super().__init__()
+        self.make_samples = make_samples
+        self.directory = None if directory is None else Path(directory)
+        self.show = show
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._validated = False
+
+    def on_test_end(self, logs=None):
+        self._validated = True
+
+    def on_epoch_end(self, epoch, logs=None):
+        if not self._validated:
+            return
+        _ = self.model  # With JAX, asking for the model brings its variables up to date.
+        lines = list(self.make_samples())
+        if self.show:
+            print("\n" + "\n".join(lines))
+        if self.directory is not None:
+            with complete_or_absent(self.directory / f"epoch-{epoch + 1:04d}.txt") as path:
+                write_bytes(path, [f"{line}\n".encode() for line in lines])
+
+
+class StopOnNonFiniteLoss(keras.callbacks.Callback):
+    """Raises an error as soon as the training or validation loss is NaN or infinite.
+
+    Keras' `TerminateOnNaN` ends `fit` as if all were well, so checkpoints of the broken model replace good ones. Put
+    this callback before those that save something.
+
+    Raises:
+        FloatingPointError: in `fit`, with the epoch, the batch and the update.
+
+    Example:
+        >>> model.fit(dataset, callbacks=[StopOnNonFiniteLoss(), state])
+    """
+
+    def on_train_begin(self, logs=None):
+        self._epoch = None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._check(logs, f"training loss in epoch {self._epoch + 1}, batch {batch + 1}")
+
+    def on_test_end(self, logs=None):
+        self._check(logs, "validation loss")
+
+    def _check(self, logs: dict | None, what: str):
+        loss = (logs or {}).get("loss")
+        if loss is not None and not np.isfinite(loss):
+            step = int(ops.convert_to_numpy(self.model.optimizer.iterations))
+            raise FloatingPointError(
+                f"The {what}, after {step} updates, is {loss}. Common causes: too high a learning rate or too short a "
+                "warm-up, no gradient clipping (global_clipnorm of the optimizer), half precision that overflows, "
+                "or labels outside the vocabulary. The last training state that was saved is from before."
+            )

@@ -1,0 +1,204 @@
+"""Cross-entropy over a vocabulary, written so that the vocabulary-sized tensor is touched as seldom as possible."""
+
+import keras
+from keras import ops
+
+
+def _is_concrete(tensor) -> bool:
+    """Whether the values of a tensor can be read now (eager execution) or only exist while a graph runs."""
+    if isinstance(tensor, keras.KerasTensor):
+        return False
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return not isinstance(tensor, jax.core.Tracer)
+    if keras.backend.backend() == "tensorflow":
+        return hasattr(tensor, "numpy")
+    return True
+
+
+def check_labels(labels, vocabulary_size: int | None) -> None:
+    """Raises an error for a label that names no class, as far as the values can be read.
+
+    Args:
+        labels: ints of any shape.
+        vocabulary_size: number of classes, or None if it is not known yet.
+
+    Raises:
+        ValueError: if executed eagerly and a label is below 0 or not below `vocabulary_size`.
+    """
+    if vocabulary_size is None or not _is_concrete(labels):
+        return
+    values = ops.convert_to_numpy(labels)
+    if values.size and (values.min() < 0 or values.max() >= vocabulary_size):
+        raise ValueError(
+            f"`y_true` holds labels from {int(values.min())} to {int(values.max())}, but the logits have "
+            f"{vocabulary_size} classes: every label, also one that `sample_weight` masks, must lie in "
+            f"[0, {vocabulary_size})."
+        )
+
+
+def softmax_and_log_normalizer(logits):
+    """Softmax of float32 logits and the logarithm of its normalizer.
+
+    The normalizer is read off the largest probability, `max(z) - log(max(softmax(z)))`: two cheap reductions instead of
+    a second exponential over the vocabulary. The largest probability is at least `1 / vocabulary`, so its
+    logarithm never underflows. The loss and the metrics call this function with the same logits; inside one compiled
+    step the compiler computes it once for all of them.
+
+    Args:
+        logits: float tensor `(tokens, vocabulary)`.
+
+    Returns:
+        Probabilities `(tokens, vocabulary)` and log-sum-exp of the logits `(tokens,)`.
+
+    Example:
+        >>> _, log_normalizer = softmax_and_log_normalizer(keras.ops.zeros((1, 4)))   # log 4
+    """
+    probabilities = ops.softmax(logits, axis=-1)
+    log_normalizer = ops.max(logits, axis=-1) - ops.log(ops.max(probabilities, axis=-1))
+    return probabilities, log_normalizer
+
+
+def flatten_tokens(labels, logits, dtype: str = "float32"):
+    """Logits as `(tokens, vocabulary)` in `dtype`, labels as int32 `(tokens,)`, and where the labels are valid.
+
+    Invalid labels are moved into range, for gathering out of range is undefined; the caller marks their result.
+
+    Args:
+        labels: ints `(batch, length)`, any rank.
+        logits: floats `(batch, length, vocabulary)`: one axis more than the labels.
+        dtype: dtype of the returned logits.
+
+    Raises:
+        ValueError: if the ranks do not fit, or eagerly for a label out of range.
+
+    Example:
+        >>> logits, labels, valid = flatten_tokens(y_true, y_pred)
+    """
+    logits = ops.convert_to_tensor(logits)
+    labels = ops.convert_to_tensor(labels)
+    if len(labels.shape) != len(logits.shape) - 1:
+        raise ValueError(
+            "`y_true` must hold one integer label per position, with one axis less than the logits `y_pred`. "
+            f"Received: y_true.shape={tuple(labels.shape)}, y_pred.shape={tuple(logits.shape)}"
+        )
+    check_labels(labels, logits.shape[-1])
+    vocabulary_size = ops.shape(logits)[-1]
+    labels = ops.cast(ops.reshape(labels, (-1,)), "int32")
+    valid = ops.logical_and(labels >= 0, labels < vocabulary_size)
+    labels = ops.clip(labels, 0, vocabulary_size - 1)
+    logits = ops.cast(ops.reshape(logits, (-1, vocabulary_size)), dtype)
+    return logits, labels, valid
+
+
+def logits_of_labels(logits, labels):
+    """The logit of each label: `(tokens, vocabulary)` and `(tokens,)` to `(tokens,)`."""
+    return ops.squeeze(ops.take_along_axis(logits, ops.expand_dims(labels, -1), axis=-1), -1)
+
+
+def smoothed_cross_entropy(labels, logits, label_smoothing: float = 0.0, dtype: str = "float32"):
+    """Cross-entropy of each token, with its gradient written out.
+
+    Automatic differentiation of `logsumexp` and `gather` passes over the vocabulary-sized tensor about ten times and
+    holds several of its size. Here the forward pass keeps the probabilities, and the backward pass turns them into the
+    gradient `(softmax - target) * upstream`. Differentiable once.
+
+    Args:
+        labels: ints `(batch, length)` in `[0, vocabulary)`.
+        logits: floats of any dtype `(batch, length, vocabulary)`.
+        label_smoothing: share of the target distribution that is spread evenly over all classes.
+        dtype: dtype of the computation and of the result.
+
+    Returns:
+        Losses in nats, `(batch, length)`; NaN for a label out of range in a compiled function.
+
+    Raises:
+        ValueError: eagerly, for a label out of range.
+
+    Example:
+        >>> losses = smoothed_cross_entropy(labels, logits, label_smoothing=0.1)
+
+    Source: Szegedy et al. 2016, "Rethinking the Inception architecture", section 7.
+    """
+    shape = ops.shape(labels)
+    logits, labels, valid = flatten_tokens(labels, logits, dtype)
+
+    # The labels are closed over: they have no gradient, and the backends do not treat an integer argument of a custom
+    # gradient alike.
+    @ops.custom_gradient
+    def cross_entropy(logits):
+        probabilities, log_normalizer = softmax_and_log_normalizer(logits)
+        losses = log_normalizer - (1.0 - label_smoothing) * logits_of_labels(logits, labels)
+        if label_smoothing:
+            losses = losses - label_smoothing * ops.mean(logits, axis=-1)
+
+        def gradient(*arguments, upstream=None):
+            upstream = arguments[0] if upstream is None else upstream
+            everywhere, at_labels = probabilities, logits_of_labels(probabilities, labels)
+            if label_smoothing:
+                uniform = label_smoothing / ops.cast(ops.shape(logits)[-1], dtype)
+                everywhere, at_labels = everywhere - uniform, at_labels - uniform
+            indices = ops.stack([ops.arange(ops.shape(labels)[0], dtype="int32"), labels], axis=-1)
+            return ops.scatter_update(
+                everywhere * ops.expand_dims(upstream, -1), indices, (at_labels - (1.0 - label_smoothing)) * upstream
+            )
+
+        return losses, gradient
+
+    losses = ops.where(valid, cross_entropy(logits), float("nan"))
+    return ops.reshape(losses, shape)
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class TokenCrossEntropy(keras.losses.Loss):
+    """Cross-entropy of the next token, averaged over the tokens that count.
+
+    The target of a token with label `y` is `1 - label_smoothing` at `y` plus `label_smoothing / vocabulary` at *every*
+    class, the right one included (Szegedy et al. 2016, the source that "Attention is all you need" cites). fairseq
+    and tensor2tensor spread their epsilon over the wrong classes only: theirs equals ours with
+    `label_smoothing = epsilon * vocabulary / (vocabulary - 1)`; tensor2tensor also subtracts a constant.
+
+    The mean is taken over `sample_weight`: with weights of 1 for tokens and 0 for padding it is the mean over the real
+    tokens of the batch. A batch without any real token has loss 0. Keras averages the *logged* `loss` over batches
+    by number of rows; the metrics in `zoo.training.metrics` weight by tokens.
+
+    Args:
+        label_smoothing: share of the target spread evenly over the vocabulary, in `[0, 1)`.
+        reduction: as in `keras.losses.Loss`.
+        name: name of the loss.
+        dtype: dtype of the computation. Keep float32: half precision logits are converted first.
+
+    Call arguments:
+        y_true: ints `(batch, length)`. A label out of `[0, vocabulary)` raises `ValueError` when executed eagerly and
+            gives a NaN loss in a compiled function (`StopOnNonFiniteLoss` then stops the training). Masked labels
+            must be in range, too.
+        y_pred: logits of any float dtype `(batch, length, vocabulary)`.
+        sample_weight: `(batch, length)`, 0 where a token does not count.
+
+    Raises:
+        ValueError: if `label_smoothing` is outside `[0, 1)`, or the shapes do not fit.
+
+    Example:
+        >>> model.compile("adam", loss=TokenCrossEntropy(label_smoothing=0.1), weighted_metrics=[TokenAccuracy()])
+
+    Source: Vaswani et al. 2017, section 5.4; Szegedy et al. 2016, section 7.
+    """
+
+    def __init__(
+        self,
+        label_smoothing: float = 0.0,
+        reduction: str | None = "mean_with_sample_weight",
+        name: str = "token_cross_entropy",
+        dtype: str = "float32",
+    ):
+        if not 0.0 <= label_smoothing < 1.0:
+            raise ValueError(f"`label_smoothing` must be in [0, 1). Received: label_smoothing={label_smoothing}")
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        self.label_smoothing = float(label_smoothing)
+
+    def call(self, y_true, y_pred):
+        return smoothed_cross_entropy(y_true, y_pred, self.label_smoothing, self.dtype)
+
+    def get_config(self):
+        return {**super().get_config(), "label_smoothing": self.label_smoothing, "dtype": self.dtype}

@@ -1,0 +1,145 @@
+"""Metrics of tokens: exact means over the tokens that count, whatever the lengths of the batches."""
+
+import keras
+from keras import ops
+
+from zoo.training.losses import flatten_tokens, logits_of_labels, softmax_and_log_normalizer
+
+
+def token_weights(y_true, y_pred, sample_weight=None):
+    """Weight of each token, `(batch * length,)`, in float32.
+
+    Args:
+        y_true: labels `(batch, length)`.
+        y_pred: logits; they carry the implicit mask of a model (`Embedding(mask_zero=True)`), which Keras' losses heed.
+        sample_weight: weights that can be broadcast to `(batch, length)`; default: 1.
+
+    Example:
+        >>> token_weights(labels, logits, sample_weight)
+    """
+    weights = ops.ones(ops.shape(y_true), "float32")
+    if sample_weight is not None:
+        weights = weights * ops.convert_to_tensor(sample_weight, "float32")
+    mask = getattr(y_pred, "_keras_mask", None)
+    if mask is not None:
+        weights = weights * ops.cast(mask, "float32")
+    return ops.reshape(weights, (-1,))
+
+
+class _TokenMean(keras.metrics.Metric):
+    """Mean of a value over tokens.
+
+    `keras.metrics.Mean` first averages each row over its length, so that tokens of a batch padded to 40 count half as
+    much as those of a batch padded to 20. Here every token counts the same.
+    """
+
+    def __init__(self, name: str, dtype: str = "float32"):
+        super().__init__(name=name, dtype=dtype)
+        self.total = self.add_variable(shape=(), initializer="zeros", dtype="float32", name="total")
+        self.count = self.add_variable(shape=(), initializer="zeros", dtype="float32", name="count")
+
+    def values(self, labels, logits):
+        """Values of flat tokens: labels `(tokens,)`, logits `(tokens, vocabulary)` to `(tokens,)`."""
+        raise NotImplementedError
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds a batch.
+
+        Args:
+            y_true: ints `(batch, length)`.
+            y_pred: logits `(batch, length, vocabulary)`.
+            sample_weight: `(batch, length)`, 0 where a token does not count; default: all count.
+        """
+        logits, labels, valid = flatten_tokens(y_true, y_pred)
+        values = ops.where(valid, ops.cast(self.values(labels, logits), "float32"), float("nan"))
+        weights = token_weights(y_true, y_pred, sample_weight)
+        self.total.assign_add(ops.sum(values * weights))
+        self.count.assign_add(ops.sum(weights))
+
+    def result(self):
+        return ops.divide_no_nan(self.total, self.count)
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class TokenNegativeLogLikelihood(_TokenMean):
+    """Mean negative log-likelihood of the labels in nats per token, without label smoothing.
+
+    Give it to `compile(weighted_metrics=[...])`: Keras passes no weights to `metrics=[...]`, padding would count. In
+    one compiled training step it shares the softmax of `TokenCrossEntropy` and costs next to nothing.
+
+    Args:
+        name: name in the logs.
+
+    Raises:
+        ValueError: for shapes that do not fit, and eagerly for a label out of range (NaN in a compiled function).
+
+    Example:
+        >>> model.compile("adam", TokenCrossEntropy(0.1), weighted_metrics=[TokenNegativeLogLikelihood()])
+    """
+
+    def __init__(self, name: str = "negative_log_likelihood", dtype: str = "float32"):
+        super().__init__(name=name, dtype=dtype)
+        self._direction = "down"
+
+    def values(self, labels, logits):
+        _, log_normalizer = softmax_and_log_normalizer(logits)
+        return log_normalizer - logits_of_labels(logits, labels)
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class Perplexity(TokenNegativeLogLikelihood):
+    """`exp` of the mean negative log-likelihood per token: the mean is over all batches, then comes the exponential.
+
+    Args:
+        name: name in the logs.
+
+    Example:
+        >>> model.compile("adam", TokenCrossEntropy(0.1), weighted_metrics=[Perplexity()])
+    """
+
+    def __init__(self, name: str = "perplexity", dtype: str = "float32"):
+        super().__init__(name=name, dtype=dtype)
+
+    def result(self):
+        return ops.exp(super().result())
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class TokenAccuracy(_TokenMean):
+    """Share of tokens whose label has the largest logit; among equal logits the first one wins.
+
+    Args:
+        name: name in the logs.
+
+    Example:
+        >>> model.compile("adam", TokenCrossEntropy(0.1), weighted_metrics=[TokenAccuracy()])
+    """
+
+    def __init__(self, name: str = "token_accuracy", dtype: str = "float32"):
+        super().__init__(name=name, dtype=dtype)
+        self._direction = "up"
+
+    def values(self, labels, logits):
+        return ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), labels)
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class TokenCount(keras.metrics.Metric):
+    """Number of tokens seen: the sum of the weights, or the number of labels without weights.
+
+    Args:
+        name: name in the logs.
+
+    Example:
+        >>> model.compile("adam", TokenCrossEntropy(), weighted_metrics=[TokenCount()])
+    """
+
+    def __init__(self, name: str = "tokens", dtype: str = "float32"):
+        super().__init__(name=name, dtype=dtype)
+        self.count = self.add_variable(shape=(), initializer="zeros", dtype="float32", name="count")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.count.assign_add(ops.sum(token_weights(y_true, y_pred, sample_weight)))
+
+    def result(self):
+        return ops.convert_to_tensor(self.count)

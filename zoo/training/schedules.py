@@ -1,0 +1,245 @@
+"""Learning-rate schedules with linear warm-up.
+
+Keras counts updates from 0, the papers from 1. Here `t = step + 1`: the first update already has a learning rate above
+0, and the update number `warmup_steps` has the peak.
+
+With `gradient_accumulation_steps=n`, Keras gives schedules the number of batches, not of updates (keras 3.15). Wrap the
+schedule in `PerUpdate` then.
+"""
+
+import math
+
+import keras
+from keras import ops
+
+
+def _check_rate(name: str, value: float, allow_zero: bool = False) -> float:
+    if not math.isfinite(value) or value < 0 or (value == 0 and not allow_zero):
+        allowed = "a finite number of at least 0" if allow_zero else "a finite number above 0"
+        raise ValueError(f"`{name}` must be {allowed}. Received: {name}={value}")
+    return float(value)
+
+
+def _check_steps(name: str, value: int, minimum: int = 0) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        raise ValueError(f"`{name}` must be an integer of at least {minimum}. Received: {name}={value!r}")
+    return value
+
+
+class _WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up to `peak` in `warmup_steps` updates, then `after_warmup`."""
+
+    def __init__(self, peak: float, warmup_steps: int):
+        super().__init__()
+        self.peak = _check_rate("peak", peak)
+        self.warmup_steps = _check_steps("warmup_steps", warmup_steps)
+
+    def after_warmup(self, t):
+        """Learning rate of update number `t` (from 1, float32), where `t > warmup_steps`; finite before, too."""
+        raise NotImplementedError
+
+    def __call__(self, step):
+        t = ops.cast(step, "float32") + 1.0
+        warming_up = self.peak * t / max(self.warmup_steps, 1)
+        return ops.where(t <= self.warmup_steps, warming_up, self.after_warmup(t))
+
+    def get_config(self):
+        return {"peak": self.peak, "warmup_steps": self.warmup_steps}
+
+
+def _cooled(peak: float, final: float, progress, shape: str):
+    """From `peak` at progress 0 to `final` at progress 1 and beyond."""
+    progress = ops.clip(progress, 0.0, 1.0)
+    if shape == "cosine":
+        remaining = 0.5 * (1.0 + ops.cos(math.pi * progress))
+    elif shape == "one_minus_sqrt":
+        remaining = 1.0 - ops.sqrt(progress)
+    else:
+        remaining = 1.0 - progress
+    return final + (peak - final) * remaining
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class InverseSquareRoot(_WarmupSchedule):
+    """Linear warm-up, then decay with the inverse square root of the update number.
+
+    Args:
+        peak: learning rate of update number `warmup_steps`, the highest.
+        warmup_steps: number of updates of the warm-up, at least 1.
+
+    Raises:
+        ValueError: for a peak that is not above 0, or less than one step of warm-up.
+
+    Example:
+        >>> InverseSquareRoot(peak=0.005, warmup_steps=2000)
+        >>> InverseSquareRoot.from_model_dim(512, warmup_steps=4000)   # "Attention is all you need", base model
+
+    Source: Vaswani et al. 2017, section 5.3, equation 3.
+    """
+
+    def __init__(self, peak: float, warmup_steps: int):
+        super().__init__(peak, _check_steps("warmup_steps", warmup_steps, minimum=1))
+
+    @classmethod
+    def from_model_dim(cls, model_dim: int, warmup_steps: int, factor: float = 1.0) -> "InverseSquareRoot":
+        """The paper's form: `factor * model_dim**-0.5 * min(t**-0.5, t * warmup_steps**-1.5)`.
+
+        Args:
+            model_dim: width of the model.
+            warmup_steps: number of updates of the warm-up.
+            factor: multiplies the learning rate.
+
+        Example:
+            >>> InverseSquareRoot.from_model_dim(512, 4000).peak   # 0.000699
+        """
+        _check_steps("model_dim", model_dim, minimum=1)
+        _check_steps("warmup_steps", warmup_steps, minimum=1)
+        return cls(_check_rate("factor", factor) * (model_dim * warmup_steps) ** -0.5, warmup_steps)
+
+    def after_warmup(self, t):
+        return self.peak * ops.sqrt(self.warmup_steps / t)
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class WarmupLinear(_WarmupSchedule):
+    """Linear warm-up, then linear decay.
+
+    Args:
+        peak: learning rate of update number `warmup_steps`.
+        warmup_steps: number of updates of the warm-up; 0 for none.
+        total_steps: number of the update that has the learning rate `final`, as all later ones do.
+        final: learning rate at the end.
+
+    Raises:
+        ValueError: for rates below 0, or `total_steps` not above `warmup_steps`.
+
+    Example:
+        >>> WarmupLinear(peak=5e-5, warmup_steps=100, total_steps=1000)
+
+    Source: Devlin et al. 2019 (BERT), appendix A.2.
+    """
+
+    _shape = "linear"
+
+    def __init__(self, peak: float, warmup_steps: int, total_steps: int, final: float = 0.0):
+        super().__init__(peak, warmup_steps)
+        self.total_steps = _check_steps("total_steps", total_steps, minimum=warmup_steps + 1)
+        self.final = _check_rate("final", final, allow_zero=True)
+
+    def after_warmup(self, t):
+        progress = (t - self.warmup_steps) / (self.total_steps - self.warmup_steps)
+        return _cooled(self.peak, self.final, progress, self._shape)
+
+    def get_config(self):
+        return {**super().get_config(), "total_steps": self.total_steps, "final": self.final}
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class WarmupCosine(WarmupLinear):
+    """Linear warm-up, then half a period of a cosine.
+
+    Args:
+        peak: learning rate of update number `warmup_steps`.
+        warmup_steps: number of updates of the warm-up; 0 for none.
+        total_steps: number of the update that has the learning rate `final`, as all later ones do.
+        final: learning rate at the end.
+
+    Raises:
+        ValueError: for rates below 0, or `total_steps` not above `warmup_steps`.
+
+    Example:
+        >>> WarmupCosine(peak=6e-4, warmup_steps=2000, total_steps=100_000, final=6e-5)
+
+    Source: Loshchilov & Hutter 2017 (SGDR), equation 5, without restarts.
+    """
+
+    _shape = "cosine"
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class WarmupStableDecay(_WarmupSchedule):
+    """Linear warm-up, a constant stretch, and a decay that is started when the training is to end.
+
+    Args:
+        peak: learning rate of the constant stretch.
+        warmup_steps: number of updates of the warm-up; 0 for none.
+        stable_steps: number of updates of the constant stretch.
+        decay_steps: number of updates of the decay; after them the learning rate stays at `final`.
+        final: learning rate at the end.
+        decay: shape of the decay: "linear", "cosine" or "one_minus_sqrt".
+
+    Raises:
+        ValueError: for rates or steps below 0, `decay_steps` below 1, or an unknown shape.
+
+    Example:
+        >>> WarmupStableDecay(peak=1e-3, warmup_steps=1000, stable_steps=16_000, decay_steps=3000)
+
+    Source: Hu et al. 2024 (MiniCPM), section 4; "one_minus_sqrt": Hägele et al. 2024, section 3.
+    """
+
+    def __init__(
+        self,
+        peak: float,
+        warmup_steps: int,
+        stable_steps: int,
+        decay_steps: int,
+        final: float = 0.0,
+        decay: str = "linear",
+    ):
+        super().__init__(peak, warmup_steps)
+        self.stable_steps = _check_steps("stable_steps", stable_steps)
+        self.decay_steps = _check_steps("decay_steps", decay_steps, minimum=1)
+        self.final = _check_rate("final", final, allow_zero=True)
+        if decay not in ("linear", "cosine", "one_minus_sqrt"):
+            raise ValueError(f'`decay` must be "linear", "cosine" or "one_minus_sqrt". Received: decay={decay!r}')
+        self.decay = decay
+
+    def after_warmup(self, t):
+        progress = (t - self.warmup_steps - self.stable_steps) / self.decay_steps
+        return _cooled(self.peak, self.final, progress, self.decay)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "stable_steps": self.stable_steps,
+            "decay_steps": self.decay_steps,
+            "final": self.final,
+            "decay": self.decay,
+        }
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class PerUpdate(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule that advances once per update when gradients are accumulated over several batches.
+
+    Args:
+        schedule: any schedule, in updates.
+        gradient_accumulation_steps: the number given to the optimizer.
+
+    Raises:
+        ValueError: if `gradient_accumulation_steps` is below 1.
+
+    Example:
+        >>> schedule = PerUpdate(InverseSquareRoot(0.005, 2000), gradient_accumulation_steps=4)
+        >>> keras.optimizers.Adam(schedule, gradient_accumulation_steps=4)
+    """
+
+    def __init__(self, schedule: keras.optimizers.schedules.LearningRateSchedule, gradient_accumulation_steps: int):
+        super().__init__()
+        self.schedule = schedule
+        self.gradient_accumulation_steps = _check_steps(
+            "gradient_accumulation_steps", gradient_accumulation_steps, minimum=1
+        )
+
+    def __call__(self, step):
+        return self.schedule(ops.floor_divide(ops.cast(step, "int32"), self.gradient_accumulation_steps))
+
+    def get_config(self):
+        return {
+            "schedule": keras.saving.serialize_keras_object(self.schedule),
+            "gradient_accumulation_steps": self.gradient_accumulation_steps,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "schedule": keras.saving.deserialize_keras_object(config["schedule"])})

@@ -1,0 +1,356 @@
+"""Resume: the same command goes on where a killed one was."""
+
+import json
+import re
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import keras
+import numpy as np
+from keras import ops
+
+from zoo.training.callback_state import (
+    check_callback,
+    get_callback_state,
+    join_arrays,
+    set_callback_state,
+    split_arrays,
+)
+from zoo.training.tensor_files import (
+    complete_or_absent,
+    name_variables,
+    open_tensors,
+    read_variables,
+    remove,
+    remove_incomplete,
+    write_bytes,
+    write_tensors,
+)
+from zoo.training.weights import save_weights
+
+_FORMAT = 1
+_STATE_FILE = "state.json"
+_TENSOR_FILE = "tensors.safetensors"
+_FOLDER_NAME = re.compile(r"epoch-(\d+)-batch-(\d+)")
+
+
+class ResumableData(Protocol):
+    """Data whose position can be set.
+
+    Attributes:
+        dataset: what is given to `fit`: a `tf.data.Dataset` that, each time it is iterated over, gives the batches
+            chosen by the last `start_epoch`. Its `cardinality()` must be `number_of_batches`, also for an epoch that
+            skips some: where it is unknown, Keras lets no later epoch have more batches than the first one it saw.
+        number_of_batches: batches of a whole epoch, the same for every epoch.
+    """
+
+    dataset: object
+    number_of_batches: int
+
+    def start_epoch(self, epoch: int, skip_batches: int = 0) -> None:
+        """Chooses the batches of an epoch, a function of its number only, without the first `skip_batches`."""
+
+
+class TrainingState(keras.callbacks.Callback):
+    """Saves everything a training run consists of, and continues it after a crash or a kill.
+
+    Saved are the variables of the model (weights, and the seed generators of its dropout layers), those of the
+    optimizer (step, moments, accumulated gradients, loss scale), the position in the data, the metrics accumulated so
+    far in the epoch, the history, and the state of the given callbacks: patience counters, best values, length of the
+    CSV log (which is cut to that length on a resume). With deterministic kernels
+    (`tf.config.experimental.enable_op_determinism()`) a resumed run gives the same numbers, bit for bit, as an
+    uninterrupted one.
+
+    Each state is a folder `epoch-EEEEE-batch-BBBBBBBB` of safetensors and JSON, written under a temporary name,
+    flushed to the disk and renamed: a kill or a full disk while saving leaves the previous state whole. States are
+    saved when the training begins, every `save_every` batches, after every epoch (after its validation), and when a
+    callback stops the training within an epoch. The last batch of an epoch is left to the save after the epoch.
+
+    It must be the last of the callbacks given to `fit`, as it saves what the others have just noted. Do not give
+    `steps_per_epoch`: Keras then keeps one iterator across epochs. After a resume within an epoch, Keras' progress bar
+    counts the batches that are left.
+
+    Args:
+        directory: folder of the states, made if needed. No other process may write there.
+        data: the training data, see `ResumableData`.
+        callbacks: callbacks of the same `fit` whose state is kept: Keras' `EarlyStopping`, `ReduceLROnPlateau`,
+            `ModelCheckpoint`, `CSVLogger` (with `append=True`), `TensorBoard`, and any with `get_state()` and
+            `set_state(state)`.
+        save_every: number of batches between two states within an epoch; None saves after epochs only. With
+            `steps_per_execution=n`, states fall on multiples of n.
+        keep: number of states that are kept.
+        monitor: name in the logs of the metric whose best weights are kept in `best.safetensors`; None keeps none.
+        mode: "min" or "max": which values of the metric are better.
+
+    Attributes:
+        initial_epoch: the number to give to `fit`; larger than any number of epochs if a callback has stopped the
+            training at the end of an epoch (early stopping): `fit` then does nothing.
+        resumed: whether a state was found.
+        best_weights_path: path of the best weights, see `load_weights`.
+
+    Raises:
+        ValueError: for invalid arguments; if the data has another number of batches than when the state was saved; in
+            `fit`, if the variables differ (all are listed), if `initial_epoch` was not passed on, or if callbacks
+            are missing or in the wrong order; if the loss is not finite when a state is about to be saved.
+        OSError: if a state cannot be written; the previous one is unharmed.
+
+    Example:
+        >>> callbacks = [
+        ...     keras.callbacks.EarlyStopping(patience=5),
+        ...     keras.callbacks.CSVLogger("run/metrics.csv", append=True),
+        ... ]
+        >>> state = TrainingState("run/checkpoints", data, callbacks, save_every=500, monitor="val_loss")
+        >>> model.fit(
+        ...     data.dataset,
+        ...     validation_data=validation,
+        ...     epochs=30,
+        ...     initial_epoch=state.initial_epoch,
+        ...     callbacks=[*callbacks, state],
+        ... )
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        data: ResumableData,
+        callbacks: Sequence[keras.callbacks.Callback] = (),
+        save_every: int | None = 1000,
+        keep: int = 1,
+        monitor: str | None = None,
+        mode: str = "min",
+    ):
+        super().__init__()
+        if save_every is not None and save_every < 1:
+            raise ValueError(f"`save_every` must be a number of batches of at least 1, or None. Received: {save_every}")
+        if keep < 1:
+            raise ValueError(f"`keep` must be at least 1. Received: keep={keep}")
+        if mode not in ("min", "max"):
+            raise ValueError(f'`mode` must be "min" or "max". Received: mode={mode!r}')
+        for callback in callbacks:
+            check_callback(callback)
+        self.directory = Path(directory)
+        self.data = data
+        self.callbacks = list(callbacks)
+        self.save_every = save_every
+        self.keep = keep
+        self.monitor = monitor
+        self.mode = mode
+        self.best_weights_path = self.directory / "best.safetensors"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        remove_incomplete(self.directory)
+        self._folder = max(self._folders(), default=None)
+        self._found = None if self._folder is None else self._read(self._folder)
+        self._best: float | None = None
+        # Where the epoch that begins next is entered; None after the first one has begun.
+        self._entry: tuple[int, int] | None = None
+        self._epoch = self._batch = self._last_saved_batch = 0
+        self._muted_warnings: warnings.catch_warnings | None = None
+
+    @property
+    def resumed(self) -> bool:
+        return self._found is not None
+
+    @property
+    def initial_epoch(self) -> int:
+        if self._found is None:
+            return 0
+        return sys.maxsize if self._found["finished"] else self._found["epoch"]
+
+    def set_model(self, model):
+        super().set_model(model)
+        for callback in self.callbacks:
+            # Keras introduces the model to the callbacks in their order, so all before this one know it.
+            if getattr(callback, "_model", None) is not model:
+                raise ValueError(
+                    f"{type(callback).__name__} must stand before TrainingState in the callbacks given to `fit`: "
+                    "fit(callbacks=[*callbacks, state])."
+                )
+
+    def on_train_begin(self, logs=None):
+        model = self.model
+        if not model.built:
+            raise ValueError("The model must be built before `fit`, or its variables cannot be compared: call it once.")
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        if self._found is None:
+            self._entry = (0, 0)
+            self._save(0, 0, {})
+            return
+        self._entry = (self.initial_epoch, self._found["batch"])
+        path = self._folder / _TENSOR_FILE
+        for group, variables in self._groups().items():
+            read_variables(path, variables, group)
+        with open_tensors(path) as file:
+            states = [join_arrays(state, file.get_tensor) for _, state in self._found["callbacks"]]
+        for callback, state in zip(self.callbacks, states, strict=True):
+            set_callback_state(callback, state)
+        model.history.history = {name: list(values) for name, values in self._found["history"].items()}
+        self._best = self._found["best"]
+
+    def on_epoch_begin(self, epoch, logs=None):
+        skip_batches = 0
+        if self._entry is not None:
+            (expected, skip_batches), self._entry = self._entry, None
+            if epoch != expected:
+                raise ValueError(
+                    f"Training begins with epoch {epoch}, but the state in {self.directory} is at epoch {expected}: "
+                    "give initial_epoch=state.initial_epoch to `fit`."
+                )
+        self.data.start_epoch(epoch, skip_batches)
+        self._epoch, self._batch, self._last_saved_batch = epoch, skip_batches, skip_batches
+        if skip_batches:
+            self._build_metrics()
+            read_variables(self._folder / _TENSOR_FILE, self._metric_variables(), "metrics/")
+            # Keras warns when an epoch is shorter than the cardinality of the data; this one is meant to be.
+            self._muted_warnings = warnings.catch_warnings()
+            self._muted_warnings.__enter__()
+            warnings.filterwarnings("ignore", message="Your input ran out of data")
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._first_batch = batch
+
+    def on_train_batch_end(self, batch, logs=None):
+        # With `steps_per_execution` several batches end at once; the last execution of an epoch may have had fewer.
+        executed = batch - self._first_batch + 1
+        self._batch = min(self._batch + executed, self.data.number_of_batches)
+        if self._batch == self.data.number_of_batches:
+            return
+        due = self.save_every is not None and self._batch - self._last_saved_batch >= self.save_every
+        if due or self.model.stop_training:
+            self._last_saved_batch = self._batch
+            self._save(self._epoch, self._batch, logs)
+
+    def on_test_begin(self, logs=None):
+        self._unmute_warnings()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._unmute_warnings()
+        if self._batch < self.data.number_of_batches:
+            if not self.model.stop_training:
+                raise ValueError(
+                    f"Epoch {epoch} ended after {self._batch} batches, but the data says that it has "
+                    f"{self.data.number_of_batches} (number_of_batches)."
+                )
+            return
+        self._keep_best(epoch, logs)
+        self._save(epoch + 1, 0, logs, finished=self.model.stop_training)
+
+    def on_train_end(self, logs=None):
+        self._unmute_warnings()
+
+    def _unmute_warnings(self):
+        if self._muted_warnings is not None:
+            self._muted_warnings.__exit__(None, None, None)
+            self._muted_warnings = None
+
+    def _build_metrics(self):
+        """Creates the variables of the compiled metrics, which the TensorFlow trainer does only in its first step."""
+        with open_tensors(self._folder / _TENSOR_FILE) as file:
+            stored = sum(name.startswith("metrics/") for name in file.keys())
+        if len(self.model.metrics_variables) != stored:
+            batch = keras.tree.map_structure(
+                lambda spec: np.zeros([size or 1 for size in spec.shape], spec.dtype.as_numpy_dtype),
+                self.data.dataset.element_spec,
+            )
+            self.model.test_on_batch(*keras.utils.unpack_x_y_sample_weight(batch))
+            self.model.reset_metrics()
+
+    def _metric_variables(self) -> dict[str, keras.Variable]:
+        return name_variables(self.model.metrics_variables, "metrics/")
+
+    def _groups(self) -> dict[str, dict[str, keras.Variable]]:
+        """Variables of the model and of the optimizer, by group and name."""
+        return {
+            "model/": name_variables(self.model.variables, "model/"),
+            "optimizer/": name_variables(self.model.optimizer.variables, "optimizer/"),
+        }
+
+    def _keep_best(self, epoch: int, logs: dict):
+        if self.monitor is None:
+            return
+        if self.monitor not in logs:
+            if self.monitor.startswith("val_") and not any(name.startswith("val_") for name in logs):
+                return  # an epoch without validation (`validation_freq`)
+            raise ValueError(f"`monitor`={self.monitor!r} is not in the logs, which have: {', '.join(logs)}")
+        value = float(logs[self.monitor])
+        better = self._best is None or (value < self._best if self.mode == "min" else value > self._best)
+        if better and np.isfinite(value):
+            self._best = value
+            metadata = {"epoch": str(epoch), "monitor": self.monitor, "value": repr(value)}
+            save_weights(self.best_weights_path, self.model, metadata)
+
+    def _history(self, logs: dict, epoch_ended: bool) -> dict[str, list[float]]:
+        """History up to now. Keras' own `History` comes after this callback and lacks the epoch that ends."""
+        history = self.model.history
+        values = {name: list(values) for name, values in history.history.items()}
+        if epoch_ended and logs and (not history.epoch or history.epoch[-1] != self._epoch):
+            for name, value in logs.items():
+                values.setdefault(name, []).append(float(value))
+        return values
+
+    def _save(self, epoch: int, batch: int, logs: dict, finished: bool = False):
+        loss = logs.get("loss")
+        if loss is not None and not np.isfinite(loss):
+            raise ValueError(
+                f"The loss is {loss} in epoch {self._epoch}, batch {self._batch}; no state is saved. The previous one "
+                "is unharmed."
+            )
+        arrays: dict[str, np.ndarray] = {}
+        callbacks = [
+            (type(callback).__name__, split_arrays(get_callback_state(callback), f"callbacks/{index}", arrays))
+            for index, callback in enumerate(self.callbacks)
+        ]
+        groups = self._groups()
+        tensors = {**groups["model/"], **groups["optimizer/"], **arrays}
+        if batch:
+            tensors.update(self._metric_variables())
+        state = {
+            "format": _FORMAT,
+            "epoch": epoch,
+            "batch": batch,
+            "finished": finished,
+            "step": int(ops.convert_to_numpy(self.model.optimizer.iterations)),
+            "number_of_batches": self.data.number_of_batches,
+            "best": self._best,
+            "callbacks": callbacks,
+            "history": self._history(logs, epoch_ended=not batch),
+        }
+        with complete_or_absent(self.directory / f"epoch-{epoch:05d}-batch-{batch:08d}") as folder:
+            folder.mkdir()
+            write_tensors(folder / _TENSOR_FILE, tensors)
+            write_bytes(folder / _STATE_FILE, [json.dumps(state, indent=1).encode()])
+        for old in sorted(self._folders())[: -self.keep]:
+            remove(old)
+
+    def _folders(self) -> list[Path]:
+        return [path for path in self.directory.iterdir() if _FOLDER_NAME.fullmatch(path.name)]
+
+    def _read(self, folder: Path) -> dict:
+        """Reads and checks all of a state that does not need the model."""
+        path = folder / _STATE_FILE
+        try:
+            state = json.loads(path.read_text())
+            kinds = [kind for kind, _ in state["callbacks"]]
+            state_format, number_of_batches = state["format"], state["number_of_batches"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"The training state {folder} is damaged ({error!r}). Remove that folder to go on from an earlier "
+                "state, or from the beginning if there is none."
+            ) from error
+        if state_format != _FORMAT:
+            raise ValueError(f"{path} has format {state_format}; this version reads format {_FORMAT}.")
+        if number_of_batches != self.data.number_of_batches:
+            raise ValueError(
+                f"The training state {folder} was saved with data of {number_of_batches} batches per epoch, but `data` "
+                f"has {self.data.number_of_batches}: resume with the same data, or start in a new folder."
+            )
+        expected = [type(callback).__name__ for callback in self.callbacks]
+        if kinds != expected:
+            raise ValueError(
+                f"The training state {folder} was saved with `callbacks` {kinds}, but now they are {expected}: "
+                "give the same, or start in a new folder."
+            )
+        return state

@@ -1,0 +1,280 @@
+"""Weights in safetensors files: written completely or not at all, checked variable by variable when read."""
+
+import json
+import os
+import re
+import shutil
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import safetensors
+from keras import ops
+
+_DTYPE_NAMES = {
+    "bool": "BOOL",
+    "uint8": "U8",
+    "int8": "I8",
+    "uint16": "U16",
+    "int16": "I16",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "uint32": "U32",
+    "int32": "I32",
+    "float32": "F32",
+    "uint64": "U64",
+    "int64": "I64",
+    "float64": "F64",
+}
+
+_MOST_LINES = 20
+
+
+def _synchronize_folder(folder: Path) -> None:
+    """Makes the names in a folder durable: a rename is only safe on the disk once its folder is."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_bytes(path: Path, blocks: Iterable[bytes]) -> None:
+    """Writes the blocks to a file and waits until they are on the disk.
+
+    Args:
+        path: file to write.
+        blocks: contents, one after the other.
+
+    Raises:
+        OSError: if the disk is full or the file cannot be written.
+
+    Example:
+        >>> write_bytes(Path("notes"), [b"one", b"two"])
+    """
+    with open(path, "wb") as file:
+        for block in blocks:
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def complete_or_absent(path: Path) -> Iterator[Path]:
+    """Gives a temporary path beside `path`; what was written there takes the place of `path` if the block succeeds.
+
+    A file replaces an earlier one in one step. A folder must not exist before.
+
+    Args:
+        path: file or folder that shall come into being.
+
+    Raises:
+        OSError: with a message that says what is unharmed, if writing fails.
+
+    Example:
+        >>> with complete_or_absent(Path("weights.safetensors")) as temporary:
+        ...     write_bytes(temporary, [content])
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.incomplete")
+    try:
+        yield temporary
+        if temporary.is_dir():
+            _synchronize_folder(temporary)
+            if path.exists():
+                raise FileExistsError(f"{path} exists already: does another process write to the same folder?")
+        os.replace(temporary, path)
+        _synchronize_folder(path.parent)
+    except BaseException as error:
+        remove(temporary)
+        if isinstance(error, OSError) and error.errno is not None:
+            raise OSError(
+                error.errno, f"Could not write {path} ({error.strerror}). What was saved before is unharmed."
+            ) from error
+        raise
+
+
+def remove(path: Path) -> None:
+    """Removes a file or folder that may be absent. A folder gets another name first, so that no half is ever found."""
+    if path.is_dir():
+        if not path.name.endswith(".incomplete"):
+            path = path.rename(path.with_name(f".{path.name}.incomplete"))
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def remove_incomplete(folder: Path) -> None:
+    """Removes what killed processes left half written in a folder."""
+    for path in folder.glob(".*.incomplete"):
+        remove(path)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, object], metadata: Mapping[str, str] | None = None) -> None:
+    """Writes a safetensors file, one tensor at a time, so that a second copy of all weights is never held.
+
+    Args:
+        path: file to write.
+        tensors: NumPy arrays, backend tensors or Keras variables by name.
+        metadata: strings for the header.
+
+    Raises:
+        OSError: if the disk is full or the file cannot be written.
+        ValueError: for a dtype that the format lacks.
+
+    Example:
+        >>> write_tensors(Path("weights.safetensors"), {"kernel": layer.kernel})
+
+    Source: https://huggingface.co/docs/safetensors (format).
+    """
+    header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
+    position = 0
+    for name, tensor in tensors.items():
+        dtype = dtype_name(tensor)
+        if dtype not in _DTYPE_NAMES:
+            raise ValueError(f"Tensor {name!r} has dtype {dtype}; allowed are {', '.join(_DTYPE_NAMES)}")
+        bytes_per_element = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+        end = position + int(np.prod(tensor.shape, dtype=np.int64)) * bytes_per_element
+        header[name] = {
+            "dtype": _DTYPE_NAMES[dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [position, end],
+        }
+        position = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+
+    def blocks() -> Iterator[bytes]:
+        yield struct.pack("<Q", len(text)) + text
+        for tensor in tensors.values():
+            yield np.ascontiguousarray(ops.convert_to_numpy(tensor)).tobytes()
+
+    write_bytes(path, blocks())
+
+
+def dtype_name(tensor) -> str:
+    """Dtype of an array, tensor or variable as Keras writes it, such as "float32"."""
+    dtype = tensor.dtype
+    return getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
+
+
+@contextmanager
+def open_tensors(path: Path) -> Iterator[safetensors.safe_open]:
+    """Opens a safetensors file for reading tensor by tensor.
+
+    Raises:
+        ValueError: if the file is damaged.
+        FileNotFoundError: if there is none.
+
+    Example:
+        >>> with open_tensors(Path("weights.safetensors")) as file:
+        ...     kernel = file.get_tensor("kernel")
+    """
+    try:
+        with safetensors.safe_open(path, framework="np") as file:
+            yield file
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path} is damaged or is no safetensors file: {error}") from error
+
+
+def name_variables(variables: Iterable, prefix: str = "") -> dict[str, object]:
+    """Names for variables: their paths, numbered where several have the same.
+
+    Args:
+        variables: Keras variables.
+        prefix: put before each name.
+
+    Returns:
+        The variables by name, in their order.
+
+    Example:
+        >>> name_variables(model.variables, prefix="model/")   # {"model/dense/kernel": ...}
+    """
+    seen: Counter[str] = Counter()
+    named = {}
+    for variable in variables:
+        seen[variable.path] += 1
+        number = seen[variable.path]
+        named[f"{prefix}{variable.path}" + (f"#{number}" if number > 1 else "")] = variable
+    return named
+
+
+def _without_automatic_numbers(names: Iterable[str]) -> dict[str, str]:
+    """Names without the numbers that Keras counts up within a process (`dense_3`), told apart by their order."""
+    seen: Counter[str] = Counter()
+    result = {}
+    for name in names:
+        plain = re.sub(r"_\d+(?=[/_#]|$)", "", re.sub(r"#\d+$", "", name))
+        seen[plain] += 1
+        result[f"{plain}#{seen[plain]}"] = name
+    return result
+
+
+def match_variables(path: Path, named: Mapping[str, object], prefix: str = "") -> dict[str, str]:
+    """Finds the tensor in a file for each variable, and checks that none is left over on either side.
+
+    Names are compared exactly first. If they differ, the numbers that Keras adds to names within a process are left
+    out, and the order decides among equal names.
+
+    Args:
+        path: safetensors file.
+        named: Keras variables by name.
+        prefix: only the tensors whose names begin with it are looked at.
+
+    Returns:
+        The names of the tensors by the names of the variables.
+
+    Raises:
+        ValueError: if variables are missing on either side or differ in shape or dtype; the message lists them.
+
+    Example:
+        >>> match_variables(Path("weights.safetensors"), name_variables(model.variables))
+    """
+    with open_tensors(path) as file:
+        stored = {
+            name: (tuple(file.get_slice(name).get_shape()), file.get_slice(name).get_dtype())
+            for name in file.offset_keys()
+            if name.startswith(prefix)
+        }
+    ours, theirs = {name: name for name in named}, {name: name for name in stored}
+    if ours.keys() != theirs.keys():
+        ours, theirs = _without_automatic_numbers(named), _without_automatic_numbers(stored)
+    problems = []
+    for key, name in ours.items():
+        shape, dtype = tuple(named[name].shape), _DTYPE_NAMES.get(dtype_name(named[name]))
+        if key not in theirs:
+            problems.append(f"{name} {shape}: in the model, not in the file")
+        elif stored[theirs[key]] != (shape, dtype):
+            stored_shape, stored_dtype = stored[theirs[key]]
+            problems.append(f"{name}: {shape} {dtype} in the model, {stored_shape} {stored_dtype} in the file")
+    for key, name in theirs.items():
+        if key not in ours:
+            problems.append(f"{name} {stored[name][0]}: in the file, not in the model")
+    if problems:
+        more = len(problems) - _MOST_LINES
+        lines = problems[:_MOST_LINES] + ([f"and {more} more"] if more > 0 else [])
+        raise ValueError(f"{path} does not fit the model. Variables that differ:\n  " + "\n  ".join(lines))
+    return {name: theirs[key] for key, name in ours.items()}
+
+
+def read_variables(path: Path, named: Mapping[str, object], prefix: str = "") -> None:
+    """Gives variables the values in a file, matched by `match_variables`.
+
+    Args:
+        path: safetensors file.
+        named: Keras variables by name.
+        prefix: only the tensors whose names begin with it are looked at.
+
+    Raises:
+        ValueError: if file and variables do not fit. No variable is changed then.
+
+    Example:
+        >>> read_variables(Path("weights.safetensors"), name_variables(model.variables))
+    """
+    counterparts = match_variables(path, named, prefix)
+    with open_tensors(path) as file:
+        for name, variable in named.items():
+            variable.assign(file.get_tensor(counterparts[name]))

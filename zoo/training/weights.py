@@ -1,0 +1,88 @@
+"""Weights of a model in one safetensors file, and the average of several such files."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import keras
+
+from zoo.training.tensor_files import (
+    complete_or_absent,
+    dtype_name,
+    match_variables,
+    name_variables,
+    open_tensors,
+    read_variables,
+    write_tensors,
+)
+
+
+def save_weights(path: str | Path, model: keras.Model, metadata: dict[str, str] | None = None) -> None:
+    """Writes the weights of a model, without its seed generators and its optimizer, completely or not at all.
+
+    Args:
+        path: safetensors file to write.
+        model: built model.
+        metadata: strings for the header of the file.
+
+    Raises:
+        OSError: if the file cannot be written; an earlier file of that name is unharmed.
+
+    Example:
+        >>> save_weights("best.safetensors", model)
+    """
+    with complete_or_absent(Path(path)) as temporary:
+        write_tensors(temporary, name_variables(model.weights), metadata)
+
+
+def load_weights(path: str | Path, model: keras.Model) -> None:
+    """Gives a model the weights of a file that `save_weights` wrote.
+
+    Args:
+        path: safetensors file.
+        model: built model.
+
+    Raises:
+        ValueError: if the file is damaged or the weights differ in names, shapes or dtypes; all are listed.
+        FileNotFoundError: if there is no such file.
+
+    Example:
+        >>> load_weights(state.best_weights_path, model)
+    """
+    read_variables(Path(path), name_variables(model.weights))
+
+
+def average_weights(paths: Sequence[str | Path], model: keras.Model) -> None:
+    """Gives a model the mean of the weights in several files.
+
+    Sums are taken in float64, one variable at a time, so memory is needed for one variable only. Variables that are
+    not floating point get the value in the last file.
+
+    Args:
+        paths: safetensors files written by `save_weights`, such as `CheckpointAveraging.paths`.
+        model: built model.
+
+    Raises:
+        ValueError: if `paths` is empty, or a file is damaged or does not fit the model; the model is unchanged then.
+        FileNotFoundError: if a file is missing.
+
+    Example:
+        >>> average_weights(averaging.paths, model)
+
+    Source: Vaswani et al. 2017, section 6.1.
+    """
+    paths = [Path(path) for path in paths]
+    if not paths:
+        raise ValueError("`paths` is empty: there are no weights to average.")
+    named = name_variables(model.weights)
+    counterparts = [match_variables(path, named) for path in paths]
+    with ExitStack() as stack:
+        files = [stack.enter_context(open_tensors(path)) for path in paths]
+        for name, variable in named.items():
+            values = (file.get_tensor(names[name]) for file, names in zip(files, counterparts, strict=True))
+            if "float" in dtype_name(variable):
+                mean = sum(value.astype("float64") for value in values) / len(files)
+                variable.assign(mean.astype(files[-1].get_tensor(counterparts[-1][name]).dtype))
+            else:
+                *_, last = values
+                variable.assign(last)
