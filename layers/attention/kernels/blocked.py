@@ -1,0 +1,332 @@
+"""Attention in memory that grows with the length, not with its square: blocks of keys and an online softmax.
+
+The forward pass walks over the keys of each block of queries and keeps a running sum of exp(score - reference) times
+value, the reference being one score of the row (online softmax: Milakov and Gimelshein 2018; Rabe and Staats 2021;
+Dao et al. 2022, algorithm 1). Only the logarithm of each row's sum is stored. The backward pass computes the scores
+again (Dao et al. 2022, algorithm 4).
+
+Three things keep the number of passes over a block of scores, which is what costs on a CPU beside the products, low:
+* Numbers that are to be added to all scores of a row or of a column (the reference, padding) ride along as one more
+  feature of queries and keys in the matrix product, and so does the sum of the weights as one more feature of values.
+* The reference need not be the highest score. Any score of the row serves as long as nothing overflows, so a block is
+  first computed with the reference at hand, and again with the highest score only in case it did overflow.
+* Blocks out of sight (causal, window) are skipped, and those that are wholly in sight are not masked.
+"""
+
+import keras
+from keras import ops
+
+from layers.attention.kernels.blocks import BlockGrid, BlockMask, pad_axis
+from layers.attention.kernels.plain import HIDDEN, evaluate_bias, to_float32
+
+# Below this a score counts as hidden. Hidden scores are near HIDDEN, at most a sum of two and a bias.
+_UNSEEN = 0.5 * HIDDEN
+
+# Sums beyond this call for a new reference. So far below overflow that a factor which underflows when such a sum is
+# scaled down to the new reference would have left less than a rounding error of it.
+_LARGEST_SUM = 1e29
+
+
+def blocked_attention(query, key, value, mask=None, *, scale, bias=None, soft_cap=None, sinks=None, block_length=None):
+    """Attention whose memory is linear in the lengths, forward and backward.
+
+    Computes in float32 whatever the type of its inputs (in float64 for that type).
+
+    Args: as for `layers.attention.kernels.attend`, and
+        block_length: Queries and keys in a block; by default a size that suits.
+
+    Returns:
+        The output `(batch, heads, query_length, value_dim)`.
+    """
+    batch, heads, query_length, _ = ops.shape(query)
+    _, key_value_heads, key_length, _ = ops.shape(key)
+    longest = block_length or _longest_block(query.shape[0], heads)
+    grid = BlockGrid(
+        batch=batch,
+        key_value_heads=key_value_heads,
+        groups=heads // key_value_heads,
+        query_length=query_length,
+        key_length=key_length,
+        query_block=_even_block(query_length, longest),
+        key_block=_even_block(key_length, longest),
+    )
+    output_dtype = query.dtype
+    if callable(bias):
+        bias = evaluate_bias(bias, mask, query_length, key_length)
+    names = [name for name, x in (("bias", bias), ("sinks", sinks)) if x is not None]
+    tensors = [to_float32(ops.convert_to_tensor(x)) for x in (query, key, value, bias, sinks) if x is not None]
+    block_mask = BlockMask(mask, grid)
+
+    @ops.custom_gradient
+    def attention(*tensors):
+        problem = _Problem(grid, block_mask, scale, soft_cap, *tensors[:3], **dict(zip(names, tensors[3:], strict=True)))
+        output, log_sums = problem.forward()
+
+        def gradient(*output_gradients, upstream=None):
+            output_gradient = output_gradients[0] if upstream is None else upstream
+            return problem.backward(output, log_sums, output_gradient)
+
+        return grid.join_queries(output), gradient
+
+    return ops.cast(attention(*tensors), output_dtype)
+
+
+def _longest_block(batch, heads):
+    """Blocks are as long as matrix products like, and shorter where a large batch makes them big anyway."""
+    return 512 if (batch or 1) * heads <= 32 else 256
+
+
+def _even_block(length, longest):
+    """Block length that cuts a length into the fewest blocks and pads the last one least; `longest` if unknown."""
+    if not isinstance(length, int):
+        return longest
+    blocks = max(1, -(-length // longest))
+    return max(1, -(-length // blocks))
+
+
+class _Problem:
+    """The tensors of one attention, in blocks; computes the output and the gradients."""
+
+    def __init__(self, grid, mask, scale, soft_cap, query, key, value, bias=None, sinks=None):
+        self.grid, self.mask, self.soft_cap = grid, mask, soft_cap
+        self.scale = scale
+        self.query_factor = scale if soft_cap is None else scale / soft_cap
+        self.dtype = keras.backend.standardize_dtype(query.dtype)
+        self.key_dim, self.value_dim = query.shape[-1], value.shape[-1]
+        self.query = grid.cut_queries(query * self.query_factor)
+        ones = ops.ones((grid.key_blocks, grid.batch, grid.key_value_heads, grid.key_block, 1), self.dtype)
+        self.key_offsets = mask.key_offsets(self.dtype)
+        self.row_ones = ops.ones((grid.batch, grid.key_value_heads, grid.rows, 1), self.dtype)
+        key, value = grid.cut_keys(key), grid.cut_keys(value)
+        if soft_cap is None:
+            extra = [ones] if self.key_offsets is None else [ones, self.key_offsets]
+            key = ops.concatenate([key, *extra], axis=-1)
+        self.key, self.value = key, ops.concatenate([value, ones], axis=-1)
+        self.bias, self.bias_shape = bias, None
+        if bias is not None:
+            self.bias_shape = ops.shape(bias)
+            for axis, more in (
+                (2, grid.query_blocks * grid.query_block - grid.query_length),
+                (3, grid.key_blocks * grid.key_block - grid.key_length),
+            ):
+                if bias.shape[axis] != 1:
+                    self.bias = pad_axis(self.bias, axis, more)
+        self.sinks = None
+        if sinks is not None:
+            sinks = ops.reshape(sinks, (1, grid.key_value_heads, grid.groups, 1, 1))
+            sinks = ops.broadcast_to(
+                sinks, (grid.batch, grid.key_value_heads, grid.groups, grid.query_block, 1)
+            )
+            self.sinks = ops.reshape(sinks, (grid.batch, grid.key_value_heads, grid.rows, 1))
+
+    def scores(self, query_rows, i, j):
+        """Scores of blocks i and j after soft cap, bias and mask, less the shift that is part of `query_rows`.
+
+        Args:
+            query_rows: Result of `shifted`.
+            i: Index of the query block.
+            j: Index of the key block.
+
+        Returns:
+            The scores `(batch, key_value_heads, rows, key_block)` and the tanh of the soft cap, if there is one.
+        """
+        grid, tanh = self.grid, None
+        if self.soft_cap is None:
+            scores = ops.einsum("bkrd,bkcd->bkrc", query_rows, self.key[j])
+        else:
+            query_rows, shift = query_rows
+            tanh = ops.tanh(ops.einsum("bkrd,bkcd->bkrc", query_rows, self.key[j]))
+            scores = self.soft_cap * tanh - shift
+            if self.key_offsets is not None:
+                scores = scores + ops.swapaxes(self.key_offsets[j], -1, -2)
+        if self.bias is not None:
+            bias = ops.slice(self.bias, self._bias_start(i, j), self._bias_block())
+            scores = grid.by_row(grid.by_group(scores) + grid.heads_to_groups(bias))
+        return self.mask.add(scores, i, j), tanh
+
+    def shifted(self, query_rows, shift):
+        """Query rows such that `scores` of them come out less by `shift` `(batch, key_value_heads, rows, 1)`."""
+        if self.soft_cap is not None:
+            return query_rows, shift
+        extra = [-shift] if self.key_offsets is None else [-shift, self.row_ones]
+        return ops.concatenate([query_rows, *extra], axis=-1)
+
+    def forward(self):
+        """The output in blocks, and the logarithm of each row's sum of exponentials."""
+        grid = self.grid
+        block = (grid.batch, grid.key_value_heads, grid.rows)
+
+        def outer(i, outputs, log_sums):
+            query_rows = self.query[i]
+            unshifted = self.shifted(query_rows, ops.zeros((*block, 1), self.dtype))
+            first, last = self.mask.key_range(i)
+
+            def inner(step, sums, reference, all_seen):
+                j = last - 1 - step if self.mask.descending else first + step
+                safe = _replace_unseen(reference)
+
+                def keep_reference():
+                    scores, _ = self.scores(self.shifted(query_rows, safe), i, j)
+                    return sums + ops.matmul(ops.exp(scores), self.value[j])
+
+                def new_reference():
+                    scores, _ = self.scores(unshifted, i, j)
+                    highest = ops.maximum(reference, ops.max(scores, axis=-1, keepdims=True))
+                    new_safe = _replace_unseen(highest)
+                    new_sums = sums * ops.exp(reference - new_safe)
+                    new_sums = new_sums + ops.matmul(ops.exp(scores - new_safe), self.value[j])
+                    return new_sums, highest, ops.all(highest > _UNSEEN)
+
+                quick = ops.cond(all_seen, keep_reference, lambda: sums)
+                valid = ops.logical_and(all_seen, ops.all(ops.abs(quick) < _LARGEST_SUM))
+                return (step + 1, *ops.cond(valid, lambda: (quick, reference, all_seen), new_reference))
+
+            _, sums, reference, _ = ops.while_loop(
+                lambda step, *_: step < last - first,
+                inner,
+                (
+                    0,
+                    ops.zeros((*block, self.value_dim + 1), self.dtype),
+                    ops.full((*block, 1), HIDDEN, self.dtype),
+                    False,
+                ),
+            )
+            total, reference = sums[..., self.value_dim :], _replace_unseen(reference)
+            seen = total > 0
+            total = ops.where(seen, total, 1)
+            log_sum = reference + ops.log(total)
+            output = sums[..., : self.value_dim] / total
+            if self.sinks is not None:
+                log_sum_of_keys, log_sum = log_sum, ops.where(seen, ops.logaddexp(log_sum, self.sinks), self.sinks)
+                output = output * ops.where(seen, ops.exp(log_sum_of_keys - log_sum), 0)
+            return i + 1, _put(outputs, i, output), _put(log_sums, i, log_sum)
+
+        _, outputs, log_sums = ops.while_loop(
+            lambda i, *_: i < grid.query_blocks,
+            outer,
+            (
+                0,
+                ops.zeros((grid.query_blocks, *block, self.value_dim), self.dtype),
+                ops.zeros((grid.query_blocks, *block, 1), self.dtype),
+            ),
+        )
+        return outputs, log_sums
+
+    def backward(self, outputs, log_sums, output_gradient):
+        """Gradients by query, key, value and, where they are given, bias and sinks.
+
+        Args:
+            outputs: First result of `forward`.
+            log_sums: Second result of `forward`.
+            output_gradient: `(batch, heads, query_length, value_dim)`.
+
+        Returns:
+            A tuple of tensors.
+        """
+        grid = self.grid
+        output_gradients = grid.cut_queries(output_gradient)
+        means = ops.sum(outputs * output_gradients, axis=-1, keepdims=True)
+        # One more feature, that meets the ones beside the values: subtracts the mean from the gradient of weights.
+        output_gradients = ops.concatenate([output_gradients, -means], axis=-1)
+        bias_gradient = () if self.bias is None else (ops.zeros_like(self.bias),)
+
+        def outer(i, query_gradients, key_gradients, value_gradients, *bias_gradient):
+            query_rows = self.shifted(self.query[i], log_sums[i])
+            rows_gradient = output_gradients[i]
+            first, last = self.mask.key_range(i)
+
+            def inner(j, row_gradients, key_gradients, value_gradients, *bias_gradient):
+                scores, tanh = self.scores(query_rows, i, j)
+                weights = ops.exp(scores)
+                score_gradients = weights * ops.einsum("bkrd,bkcd->bkrc", rows_gradient, self.value[j])
+                if bias_gradient:
+                    bias_gradient = (self._add_bias_gradient(bias_gradient[0], score_gradients, i, j),)
+                if tanh is not None:
+                    score_gradients = score_gradients * (self.soft_cap * (1 - tanh * tanh))
+                row_gradients = row_gradients + ops.matmul(score_gradients, self.key[j])
+                # The features beside the real ones are of no use here, but cutting them off would copy.
+                key_gradient = ops.einsum(
+                    "bkrc,bkrd->bkcd", score_gradients, query_rows if tanh is None else query_rows[0]
+                )
+                value_gradient = ops.einsum("bkrc,bkrd->bkcd", weights, rows_gradient)
+                return (
+                    j + 1,
+                    row_gradients,
+                    _put(key_gradients, j, key_gradients[j] + key_gradient),
+                    _put(value_gradients, j, value_gradients[j] + value_gradient),
+                    *bias_gradient,
+                )
+
+            row_gradients = ops.zeros_like(query_rows if self.soft_cap is None else query_rows[0])
+            _, row_gradients, *rest = ops.while_loop(
+                lambda j, *_: j < last,
+                inner,
+                (first, row_gradients, key_gradients, value_gradients, *bias_gradient),
+            )
+            return (i + 1, _put(query_gradients, i, row_gradients[..., : self.key_dim]), *rest)
+
+        _, query_gradients, key_gradients, value_gradients, *bias_gradient = ops.while_loop(
+            lambda i, *_: i < grid.query_blocks,
+            outer,
+            (
+                0,
+                ops.zeros_like(self.query),
+                ops.zeros_like(self.key),
+                ops.zeros_like(self.value),
+                *bias_gradient,
+            ),
+        )
+        gradients = [
+            grid.join_queries(query_gradients) * self.query_factor,
+            # The factor of the scores came in by the queries, and is in them here.
+            grid.join_keys(key_gradients[..., : self.key_dim]),
+            grid.join_keys(value_gradients[..., : self.value_dim]),
+        ]
+        if self.bias is not None:
+            gradients.append(bias_gradient[0][:, :, : self.bias_shape[2], : self.bias_shape[3]])
+        if self.sinks is not None:
+            # A sink has the value zero, so only the mean remains of the gradient of its weight.
+            sink_gradients = -ops.exp(self.sinks - log_sums) * means
+            sink_gradients = ops.reshape(
+                sink_gradients, (-1, grid.key_value_heads, grid.groups, grid.query_block)
+            )
+            gradients.append(ops.reshape(ops.sum(sink_gradients, axis=(0, 3)), (-1,)))
+        return tuple(gradients)
+
+    def _bias_start(self, i, j):
+        return [
+            0,
+            0,
+            0 if self.bias.shape[2] == 1 else i * self.grid.query_block,
+            0 if self.bias.shape[3] == 1 else j * self.grid.key_block,
+        ]
+
+    def _bias_block(self):
+        batch, heads, _, _ = ops.shape(self.bias)
+        return [
+            batch,
+            heads,
+            1 if self.bias.shape[2] == 1 else self.grid.query_block,
+            1 if self.bias.shape[3] == 1 else self.grid.key_block,
+        ]
+
+    def _add_bias_gradient(self, bias_gradient, score_gradients, i, j):
+        grid = self.grid
+        heads = grid.key_value_heads * grid.groups
+        update = ops.reshape(score_gradients, (grid.batch, heads, grid.query_block, grid.key_block))
+        axes = [axis for axis in range(4) if self.bias.shape[axis] == 1]
+        if axes:
+            update = ops.sum(update, axis=axes, keepdims=True)
+        start = self._bias_start(i, j)
+        update = update + ops.slice(bias_gradient, start, self._bias_block())
+        return ops.slice_update(bias_gradient, start, update)
+
+
+def _put(blocks, index, block):
+    """`blocks` with the one at `index` of the first axis replaced."""
+    return ops.slice_update(blocks, [index] + [0] * len(block.shape), ops.expand_dims(block, 0))
+
+
+def _replace_unseen(reference):
+    """The reference, or 0 for rows that have seen no key: subtracting 0 keeps hidden scores low."""
+    return ops.where(reference > _UNSEEN, reference, 0)

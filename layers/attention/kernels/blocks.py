@@ -1,0 +1,234 @@
+"""Cutting attention into blocks of queries and keys, for the path that never holds the whole score matrix."""
+
+import dataclasses
+from typing import Any
+
+from keras import ops
+
+from layers.attention.kernels.plain import HIDDEN
+from layers.attention.masks import AttentionMask
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockGrid:
+    """Sizes of the blocks, and the layout in which a block is one contiguous piece of memory.
+
+    The heads of a group (those that share a key head) are stacked along the rows of a block, so that a block of
+    queries meets its keys in one matrix product and keys are never repeated.
+
+    Args:
+        batch: Batch size, an int or a scalar tensor.
+        key_value_heads: Number of key heads.
+        groups: Query heads for each key head.
+        query_length: Number of queries, an int or a scalar tensor.
+        key_length: Number of keys, likewise.
+        query_block: Queries in a block.
+        key_block: Keys in a block.
+    """
+
+    batch: Any
+    key_value_heads: int
+    groups: int
+    query_length: Any
+    key_length: Any
+    query_block: int
+    key_block: int
+
+    @property
+    def query_blocks(self):
+        """Number of blocks of queries."""
+        return -(-self.query_length // self.query_block)
+
+    @property
+    def key_blocks(self):
+        """Number of blocks of keys."""
+        return -(-self.key_length // self.key_block)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block of queries: one for each query of each head in a group."""
+        return self.groups * self.query_block
+
+    def cut_queries(self, x):
+        """`(batch, heads, query_length, dim)` to `(query_blocks, batch, key_value_heads, rows, dim)`."""
+        x = pad_axis(x, 2, self.query_blocks * self.query_block - self.query_length)
+        x = ops.reshape(
+            x, (self.batch, self.key_value_heads, self.groups, self.query_blocks, self.query_block, x.shape[-1])
+        )
+        x = ops.transpose(x, (3, 0, 1, 2, 4, 5))
+        return ops.reshape(x, (self.query_blocks, self.batch, self.key_value_heads, self.rows, x.shape[-1]))
+
+    def join_queries(self, x):
+        """The inverse of `cut_queries`."""
+        dim = x.shape[-1]
+        x = ops.reshape(
+            x, (self.query_blocks, self.batch, self.key_value_heads, self.groups, self.query_block, dim)
+        )
+        x = ops.transpose(x, (1, 2, 3, 0, 4, 5))
+        heads = self.key_value_heads * self.groups
+        x = ops.reshape(x, (self.batch, heads, self.query_blocks * self.query_block, dim))
+        return x[:, :, : self.query_length]
+
+    def cut_keys(self, x):
+        """`(batch, key_value_heads, key_length, dim)` to `(key_blocks, batch, key_value_heads, key_block, dim)`."""
+        x = pad_axis(x, 2, self.key_blocks * self.key_block - self.key_length)
+        x = ops.reshape(x, (self.batch, self.key_value_heads, self.key_blocks, self.key_block, x.shape[-1]))
+        return ops.transpose(x, (2, 0, 1, 3, 4))
+
+    def join_keys(self, x):
+        """The inverse of `cut_keys`."""
+        dim = x.shape[-1]
+        x = ops.transpose(x, (1, 2, 0, 3, 4))
+        x = ops.reshape(x, (self.batch, self.key_value_heads, self.key_blocks * self.key_block, dim))
+        return x[:, :, : self.key_length]
+
+    def by_group(self, x):
+        """A block `(batch, key_value_heads, rows, key_block)` with the axis of rows split into groups and queries."""
+        return ops.reshape(
+            x, (self.batch, self.key_value_heads, self.groups, self.query_block, self.key_block)
+        )
+
+    def by_row(self, x):
+        """The inverse of `by_group`."""
+        return ops.reshape(x, (self.batch, self.key_value_heads, self.rows, self.key_block))
+
+    def heads_to_groups(self, x):
+        """`(batch or 1, heads or 1, a, b)` with the axis of heads split, to broadcast against `by_group`."""
+        if x.shape[1] == 1:
+            return ops.expand_dims(x, 1)
+        batch, _, a, b = ops.shape(x)
+        return ops.reshape(x, (batch, self.key_value_heads, self.groups, a, b))
+
+
+class BlockMask:
+    """What an `AttentionMask` means for the blocks of a grid: which to visit, which to mask, and with what.
+
+    Padding of keys, by the mask or at the end of the last block, is told apart from the other conditions: it depends
+    on the key only, so that `key_offsets` can ride along in the matrix product of queries and keys at no cost.
+
+    Args:
+        mask: The mask, or `None`.
+        grid: The grid.
+    """
+
+    def __init__(self, mask: AttentionMask | None, grid: BlockGrid):
+        self.grid = grid
+        mask = AttentionMask() if mask is None else mask
+        self.key_padding_mask = mask.key_padding_mask
+        more_queries = grid.query_blocks * grid.query_block - grid.query_length
+        more_keys = grid.key_blocks * grid.key_block - grid.key_length
+        self.pads_keys = not (isinstance(more_keys, int) and more_keys == 0)
+
+        def padded(x, more, axis=-1):
+            return x if x is None or x.shape[axis] == 1 else pad_axis(x, axis, more)
+
+        self.mask = dataclasses.replace(
+            mask,
+            key_padding_mask=None,
+            query_positions=padded(mask.query_positions, more_queries),
+            key_positions=padded(mask.key_positions, more_keys),
+            query_segment_ids=padded(mask.query_segment_ids, more_queries),
+            key_segment_ids=padded(mask.key_segment_ids, more_keys),
+            allowed=padded(padded(mask.allowed, more_queries, axis=-2), more_keys),
+        )
+        by_index = self.mask.uses_order and self.mask.default_positions
+        others = self.mask.query_segment_ids is not None or self.mask.allowed is not None
+        self.bounded = by_index and self.mask.prefix_length is None
+        self.order_alone = self.bounded and not others
+        self.hides = self.mask.uses_order or others
+
+    @property
+    def descending(self) -> bool:
+        """Whether to visit key blocks from last to first: under `causal` each query surely sees into the last."""
+        return self.mask.causal
+
+    def key_offsets(self, dtype):
+        """`(key_blocks, batch, key_value_heads, key_block, 1)`: 0 for a real key, very low for padding; or `None`."""
+        grid = self.grid
+        if self.key_padding_mask is None and not self.pads_keys:
+            return None
+        real = self.key_padding_mask
+        if real is None:
+            real = ops.ones((1, grid.key_length), dtype="bool")
+        real = ops.cast(pad_axis(real, 1, grid.key_blocks * grid.key_block - grid.key_length), dtype)
+        offsets = ops.reshape((1 - real) * HIDDEN, (-1, 1, grid.key_blocks * grid.key_block, 1))
+        offsets = ops.broadcast_to(
+            offsets, (grid.batch, grid.key_value_heads, grid.key_blocks * grid.key_block, 1)
+        )
+        offsets = ops.reshape(offsets, (grid.batch, grid.key_value_heads, grid.key_blocks, grid.key_block, 1))
+        return ops.transpose(offsets, (2, 0, 1, 3, 4))
+
+    def key_range(self, query_block):
+        """First and one past the last block of keys in which the queries of a block may see anything."""
+        first, last = 0, self.grid.key_blocks
+        if not self.bounded:
+            return first, last
+        low = query_block * self.grid.query_block
+        high = low + self.grid.query_block - 1
+        left, right = self.mask.window or (None, None)
+        if self.mask.causal:
+            right = 0
+        lowest = highest = None
+        if left is not None:
+            lowest = low - left
+        if right is not None:
+            highest = high + right
+        if self.mask.block_size is not None:
+            start = low // self.mask.block_size * self.mask.block_size
+            end = (high // self.mask.block_size + 1) * self.mask.block_size - 1
+            lowest = start if lowest is None else ops.maximum(lowest, start)
+            highest = end if highest is None else ops.minimum(highest, end)
+        if lowest is not None:
+            first = ops.maximum(lowest, 0) // self.grid.key_block
+        if highest is not None:
+            last = ops.minimum(highest // self.grid.key_block + 1, last)
+        return first, last
+
+    def all_visible(self, query_block, key_block):
+        """Scalar boolean: whether order hides nothing between two blocks. Only if `order_alone`."""
+        query_low = query_block * self.grid.query_block
+        query_high = query_low + self.grid.query_block - 1
+        key_low = key_block * self.grid.key_block
+        key_high = key_low + self.grid.key_block - 1
+        left, right = self.mask.window or (None, None)
+        if self.mask.causal:
+            right = 0
+        conditions = []
+        if right is not None:
+            conditions.append(key_high <= query_low + right)
+        if left is not None:
+            conditions.append(key_low >= query_high - left)
+        if self.mask.block_size is not None:
+            low, high = ops.minimum(query_low, key_low), ops.maximum(query_high, key_high)
+            conditions.append(ops.equal(low // self.mask.block_size, high // self.mask.block_size))
+        result = conditions[0]
+        for condition in conditions[1:]:
+            result = ops.logical_and(result, condition)
+        return result
+
+    def add(self, scores, query_block, key_block):
+        """`scores` of two blocks, made very low where the mask (but for padding of keys) hides the key."""
+        if not self.hides:
+            return scores
+        grid = self.grid
+
+        def masked():
+            visible = self.mask.materialize(
+                grid.query_block, grid.key_block, query_block * grid.query_block, key_block * grid.key_block
+            )
+            offsets = ops.where(visible, ops.cast(0, scores.dtype), ops.cast(HIDDEN, scores.dtype))
+            return grid.by_row(grid.by_group(scores) + grid.heads_to_groups(offsets))
+
+        if not self.order_alone:
+            return masked()
+        return ops.cond(self.all_visible(query_block, key_block), lambda: scores, masked)
+
+
+def pad_axis(x, axis, more):
+    """`x` with `more` zeros (false) appended along an axis; `more` is an int or a scalar tensor."""
+    if isinstance(more, int) and more == 0:
+        return x
+    axis %= len(x.shape)
+    widths = [[0, 0] for _ in x.shape]
+    widths[axis][1] = more
+    return ops.pad(x, widths)
