@@ -111,8 +111,16 @@ class TokenEmbedding(keras.layers.Layer):
                 f"got the shape {tuple(hidden.shape)}."
             )
         if self.factor is not None and width == self.dim:
-            hidden = ops.matmul(hidden, ops.transpose(ops.cast(self.factor.kernel, hidden.dtype)))
+            hidden = ops.matmul(hidden, ops.transpose(ops.cast(self._factor_kernel(), hidden.dtype)))
         return self.table(hidden, reverse=True)
+
+    def _factor_kernel(self):
+        """The kernel of the linear map `(factor_dim, dim)`, with low-rank updates, in floating point."""
+        if self.factor.quantization_mode is None:
+            return self.factor.kernel
+        # A quantized layer has its kernel as integers and scales; what it does to unit vectors are the rows.
+        rows = self.factor(ops.eye(self.factor_dim, dtype=self.compute_dtype))
+        return rows if self.factor.bias is None else rows - ops.cast(self.factor.bias, rows.dtype)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.dim)

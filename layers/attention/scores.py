@@ -86,6 +86,10 @@ class ScoredAttention(keras.layers.Layer):
             return ops.squeeze(context, 1), ops.squeeze(weights, 1)
         return context, weights
 
+    def compute_mask(self, query, previous_mask):
+        # Which keys are real says nothing about the contexts.
+        return None
+
     def compute_output_shape(self, query_shape, keys_shape=None, values_shape=None, projected_keys_shape=None):
         values_shape = values_shape or keys_shape
         key_length = values_shape[1]

@@ -99,6 +99,18 @@ def test_quantization_and_low_rank_adaptation(rng):
     assert [tuple(weight.shape) for weight in layer.trainable_weights] == [(50, 2), (2, 32)]
 
 
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_quantized_factor_in_both_directions(mode, rng):
+    layer = TokenEmbedding(50, 32, factor_dim=16, factor_bias=True)
+    layer.build((None, None))
+    layer.factor.set_weights([weight + 0.3 for weight in layer.factor.get_weights()])
+    hidden = rng.normal(size=(2, 3, 32)).astype("float32")
+    expected = ops.convert_to_numpy(layer.project(hidden))
+    layer.factor.quantize(mode)
+    error = np.abs(ops.convert_to_numpy(layer.project(hidden)) - expected).max() / np.abs(expected).max()
+    assert 0 < error < {"int8": 0.02, "int4": 0.3}[mode]
+
+
 def test_segment_embedding(rng):
     layer = SegmentEmbedding(2, 6)
     layer.build((None, None))

@@ -80,7 +80,8 @@ def test_equals_two_convolutions_of_size_one(rng):
         [keras.layers.Conv1D(10, kernel_size=1, activation="relu"), keras.layers.Conv1D(6, kernel_size=1)]
     )
     convolutions.build((None, 5, 6))
-    convolutions.set_weights([np.reshape(w, v.shape) for w, v in zip(layer.get_weights(), convolutions.weights)])
+    shapes = [variable.shape for variable in convolutions.weights]
+    convolutions.set_weights([np.reshape(*pair) for pair in zip(layer.get_weights(), shapes, strict=True)])
     x = rng.normal(size=(2, 5, 6)).astype("float32")
     np.testing.assert_allclose(layer(x), convolutions(x), rtol=1e-5, atol=1e-5)
 
