@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 
-def compiled(function, jit_compile: bool = True, variables=()):
+def compiled(function, jit_compile: bool = True, variables=(), signature=None):
     """Compile a function of tensors for the current backend.
 
     TensorFlow: `tf.function(jit_compile=jit_compile, reduce_retracing=True)`; the result can be called eagerly
@@ -22,6 +22,9 @@ def compiled(function, jit_compile: bool = True, variables=()):
             returns one. JAX would bake the values of variables into the program at the first call; the ones given
             here are passed in at every call, so that later training is seen. TensorFlow reads all variables
             at every call.
+        signature: Shape and type of each argument, `[((None, None), "int32"), ...]`, None for a size that varies. With
+            it TensorFlow traces the function once, whatever the sizes (XLA still compiles for each); JAX has no use
+            for it.
 
     Returns:
         Callable with the positional arguments of `function`.
@@ -37,7 +40,9 @@ def compiled(function, jit_compile: bool = True, variables=()):
     if backend == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(function, jit_compile=jit_compile, reduce_retracing=True)
+        if signature is not None:
+            signature = [tf.TensorSpec(shape, dtype) for shape, dtype in signature]
+        return tf.function(function, input_signature=signature, jit_compile=jit_compile, reduce_retracing=True)
     if not jit_compile:
         return function
     if backend != "jax":

@@ -246,7 +246,18 @@ class Seq2SeqLM(Task):
                     streams=streams,
                 )
 
-            self._programs[key] = compiled(generate, jit_compile, variables=lambda: self.backbone.variables)
+            self._programs[key] = compiled(
+                generate,
+                jit_compile,
+                variables=lambda: self.backbone.variables,
+                signature=[
+                    ((None, None), "int32"),
+                    ((None, None), "bool"),
+                    ((None,), "int32"),
+                    ((), "int64"),
+                    ((None,), "int32"),
+                ],
+            )
         return self._programs[key]
 
     def generate(
