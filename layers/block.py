@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+from keras import ops
 
 from layers.dropout import Dropout
 from layers.norms import MaskedBatchNorm, make_norm
@@ -86,6 +87,10 @@ class TransformerBlock(keras.layers.Layer):
             raise ValueError(
                 f"residual_scale={residual_scale!r} (DeepNorm) is defined for placement='post', got {placement!r}."
             )
+        if not residual_scale > 0:
+            raise ValueError(f"residual_scale must be above 0, got {residual_scale!r}.")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, got {dropout!r}.")
         self.attention = attention
         self.feed_forward = feed_forward
         self.cross_attention = cross_attention
@@ -99,15 +104,9 @@ class TransformerBlock(keras.layers.Layer):
         def make(name: str) -> keras.layers.Layer:
             return make_norm(norm, norm_epsilon, **self.norm_options, name=name, dtype=self.dtype_policy)
 
-        sublayers = (
-            ["attention", "feed_forward"]
-            if cross_attention is None
-            else [
-                "attention",
-                "cross_attention",
-                "feed_forward",
-            ]
-        )
+        sublayers = ["attention", "feed_forward"]
+        if cross_attention is not None:
+            sublayers.insert(1, "cross_attention")
         if placement == "parallel":
             self.norms = {"attention": make("norm")}
         else:
@@ -120,10 +119,13 @@ class TransformerBlock(keras.layers.Layer):
         }
 
     def build(self, inputs_shape: tuple, memory_shape: tuple | None = None) -> None:
-        self.attention.build(inputs_shape)
-        if self.cross_attention is not None:
-            self.cross_attention.build(inputs_shape, memory_shape or inputs_shape)
-        self.feed_forward.build(inputs_shape)
+        for part, shapes in (
+            (self.attention, (inputs_shape,)),
+            (self.cross_attention, (inputs_shape, memory_shape or inputs_shape)),
+            (self.feed_forward, (inputs_shape,)),
+        ):
+            if part is not None and not part.built:
+                part.build(*shapes)
         for norm in (*self.norms.values(), *self.norms_after.values()):
             norm.build(inputs_shape)
         self.built = True
@@ -153,6 +155,9 @@ class TransformerBlock(keras.layers.Layer):
             )
         # with a cache, padding_mask is about slots; the norms see only the new positions, all real
         real = padding_mask if cache is None else None
+        query_positions = positions
+        if positions is None and cache is not None:
+            query_positions = ops.arange(ops.shape(inputs)[1]) + cache_index
         new_cache = None
         weights = {}
 
@@ -181,6 +186,7 @@ class TransformerBlock(keras.layers.Layer):
             result = self.cross_attention(
                 x,
                 memory,
+                positions=query_positions,
                 padding_mask=memory_padding_mask,
                 projected_memory=projected_memory,
                 return_weights=return_weights,
@@ -200,7 +206,7 @@ class TransformerBlock(keras.layers.Layer):
 
         x = inputs
         if self.placement == "parallel":
-            normed = self._normalize(self.norms["attention"], x, real, training)
+            normed = normalize(self.norms["attention"], x, real, training)
             for name, function in functions.items():
                 x = x + self._drop(name, function(normed), training)
         else:
@@ -217,30 +223,30 @@ class TransformerBlock(keras.layers.Layer):
         norm = self.norms[name]
         if self.placement == "post":
             residual = x if self.residual_scale == 1.0 else self.residual_scale * x
-            return self._normalize(norm, residual + self._drop(name, function(x), training), real, training)
-        output = function(self._normalize(norm, x, real, training))
+            return normalize(norm, residual + self._drop(name, function(x), training), real, training)
+        output = function(normalize(norm, x, real, training))
         if self.placement == "sandwich":
-            output = self._normalize(self.norms_after[name], output, real, training)
+            output = normalize(self.norms_after[name], output, real, training)
         return x + self._drop(name, output, training)
-
-    def _normalize(self, norm: keras.layers.Layer, x: Any, real: Any, training: bool | None) -> Any:
-        if isinstance(norm, MaskedBatchNorm):
-            return norm(x, mask=real, training=training)
-        return norm(x)
 
     def _drop(self, name: str, x: Any, training: bool | None) -> Any:
         return self.dropouts[name](x, training=training) if name in self.dropouts else x
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        # by a symbolic call: how many results there are depends on the arguments
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def compute_output_shape(self, inputs_shape: tuple, memory_shape: tuple | None = None) -> tuple:
         return tuple(inputs_shape)
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        serialize = keras.saving.serialize_keras_object
+        for name in ("attention", "feed_forward", "cross_attention"):
+            part = getattr(self, name)
+            config[name] = None if part is None else keras.saving.serialize_keras_object(part)
+            if part is not None:
+                config[name].pop("build_config", None)  # it is built with this layer
         config.update(
-            attention=serialize(self.attention),
-            feed_forward=serialize(self.feed_forward),
-            cross_attention=None if self.cross_attention is None else serialize(self.cross_attention),
             norm=self.norm,
             norm_epsilon=self.norm_epsilon,
             norm_options=self.norm_options,
@@ -257,3 +263,17 @@ class TransformerBlock(keras.layers.Layer):
             if config.get(part) is not None:
                 config[part] = keras.saving.deserialize_keras_object(config[part])
         return cls(**config)
+
+
+def normalize(norm: keras.layers.Layer, x: Any, padding_mask: Any, training: bool | None) -> Any:
+    """Returns `norm(x)`; a norm that takes statistics over positions gets to know which are real.
+
+    Args:
+        norm: What `make_norm` returned.
+        x: `(batch, length, width)`.
+        padding_mask: True where a position is real, `(batch, length)`; None where all are.
+        training: Whether the statistics of the batch are used.
+    """
+    if isinstance(norm, MaskedBatchNorm):
+        return norm(x, mask=padding_mask, training=training)
+    return norm(x)

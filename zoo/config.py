@@ -11,9 +11,50 @@ ARCHITECTURES = ("encoder", "decoder", "encoder_decoder")
 POSITIONS = ("none", "sinusoidal", "learned", "rotary", "relative_bias", "alibi", "shaw")
 
 
+# The options of a position that only some kinds have.
+POSITION_OPTIONS = {
+    "base": ("sinusoidal", "rotary"),
+    "local_base": ("rotary",),
+    "layout": ("sinusoidal", "rotary"),
+    "rotary_dim": ("rotary",),
+    "scaling": ("rotary",),
+    "num_buckets": ("relative_bias",),
+    "max_distance": ("relative_bias", "shaw"),
+    "offset": ("learned",),
+}
+
+
 def _require(holds: bool, argument: str, value: Any, allowed: str) -> None:
     if not holds:
         raise ValueError(f"{argument} must be {allowed}, got {value!r}.")
+
+
+def _require_positive(config: Any, prefix: str, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        _require(value is None or value > 0, prefix + name, value, "above 0")
+
+
+def _require_types(config: Any, prefix: str = "") -> None:
+    for name, hint in typing.get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        kind = hint.__name__ if isinstance(hint, type) else hint
+        _require(_is_of_type(value, hint), prefix + name, value, f"of type {kind}")
+
+
+def _is_of_type(value: Any, hint: Any) -> bool:
+    if isinstance(hint, types.UnionType):
+        return any(_is_of_type(value, option) for option in typing.get_args(hint))
+    if typing.get_origin(hint) is tuple:
+        options = typing.get_args(hint)
+        if not isinstance(value, tuple):
+            return False
+        if options[-1] is Ellipsis:
+            return all(_is_of_type(entry, options[0]) for entry in value)
+        return len(value) == len(options) and all(map(_is_of_type, value, options))
+    if hint in (int, float):
+        return isinstance(value, int if hint is int else (int, float)) and not isinstance(value, bool)
+    return isinstance(value, typing.get_origin(hint) or hint)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,13 +91,17 @@ class AttentionConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        _require(self.num_heads >= 1, "attention.num_heads", self.num_heads, "at least 1")
+        _require_types(self, "attention.")
+        _require_positive(self, "attention.", "num_heads", "head_dim", "scale", "logit_soft_cap")
         heads = self.num_key_value_heads
         _require(heads is None or (heads >= 1 and self.num_heads % heads == 0), "attention.num_key_value_heads", heads,
                  f"None or a divisor of num_heads={self.num_heads}")
         _require(0 <= self.dropout < 1, "attention.dropout", self.dropout, "in [0, 1)")
+        _require(all(side is None or side >= 0 for side in self.window or ()), "attention.window", self.window,
+                 "a pair of numbers of positions of at least 0, or None for no limit")
         _require(self.window_layers is None or self.window is not None, "attention.window_layers", self.window_layers,
                  "None where there is no window")
+        _require(self.window_layers != (), "attention.window_layers", self.window_layers, "None or not empty")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +133,14 @@ class PositionConfig:
     offset: int = 0
 
     def __post_init__(self) -> None:
+        _require_types(self, "position.")
         _require(self.kind in POSITIONS, "position.kind", self.kind, f"one of {POSITIONS}")
+        _require_positive(self, "position.", "base", "local_base", "rotary_dim", "num_buckets", "max_distance")
+        _require(self.offset >= 0, "position.offset", self.offset, "at least 0")
+        for field in dataclasses.fields(self):
+            value, kinds = getattr(self, field.name), POSITION_OPTIONS.get(field.name, POSITIONS)
+            _require(self.kind in kinds or value == field.default, f"position.{field.name}", value,
+                     f"{field.default!r} with position.kind={self.kind!r}: it is an option of {kinds}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +164,8 @@ class NormConfig:
     embedding: bool = False
 
     def __post_init__(self) -> None:
+        _require_types(self, "norm.")
+        _require_positive(self, "norm.", "epsilon")
         kinds = ("layer", "rms", "scale", "dynamic_tanh", "batch")
         _require(self.kind in kinds, "norm.kind", self.kind, f"one of {kinds}")
         placements = ("post", "pre", "sandwich", "parallel")
@@ -139,7 +193,8 @@ class FeedForwardConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        _require(self.intermediate_dim >= 1, "feed_forward.intermediate_dim", self.intermediate_dim, "at least 1")
+        _require_types(self, "feed_forward.")
+        _require_positive(self, "feed_forward.", "intermediate_dim")
         _require(0 <= self.dropout < 1, "feed_forward.dropout", self.dropout, "in [0, 1)")
 
 
@@ -164,6 +219,11 @@ class EmbeddingConfig:
     output_bias: bool = False
     output_scale: float | None = None
     logit_soft_cap: float | None = None
+
+    def __post_init__(self) -> None:
+        _require_types(self, "embedding.")
+        _require_positive(self, "embedding.", "factor_dim", "output_scale", "logit_soft_cap")
+        _require(self.num_segments >= 0, "embedding.num_segments", self.num_segments, "at least 0")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,9 +270,14 @@ class TransformerConfig:
     initializer_range: float | None = None
 
     def __post_init__(self) -> None:
+        _require_types(self)
         _require(self.architecture in ARCHITECTURES, "architecture", self.architecture, f"one of {ARCHITECTURES}")
-        for name in ("vocabulary_size", "hidden_dim", "num_layers", "max_length"):
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        _require_positive(self, "", "vocabulary_size", "hidden_dim", "num_layers", "num_decoder_layers", "max_length",
+                          "residual_scale", "initializer_range")
+        _require(self.residual_scale == 1 or self.norm.placement == "post", "residual_scale", self.residual_scale,
+                 f"1.0 with norm.placement={self.norm.placement!r}: DeepNorm is defined for 'post'")
+        _require(self.position.local_base is None or self.attention.window is not None, "position.local_base",
+                 self.position.local_base, "None without attention.window")
         _require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
         _require(self.num_decoder_layers is None or self.architecture == "encoder_decoder", "num_decoder_layers",
                  self.num_decoder_layers, f"None with architecture={self.architecture!r}")
@@ -240,6 +305,7 @@ class TransformerConfig:
         Raises:
             ValueError: If a key is unknown (naming the nearest) or a value out of range.
         """
+        _require(isinstance(values, dict), "The configuration", values, "a dictionary")
         values = dict(values)
         kind = values.pop("kind", "transformer")
         _require(kind == "transformer", "kind", kind, "'transformer'")
@@ -247,7 +313,7 @@ class TransformerConfig:
 
     @classmethod
     def from_json(cls, text: str) -> "TransformerConfig":
-        """Returns the configuration of JSON text as `to_json` writes it."""
+        """Returns the configuration of JSON text as `to_json` writes it; errors as for `from_dict`."""
         return cls.from_dict(json.loads(text))
 
 
@@ -262,6 +328,7 @@ def _from_dict(cls: type, values: dict[str, Any], path: str) -> Any:
             raise ValueError(f"Unknown configuration key {path + key!r}.{hint} Known: {', '.join(sorted(fields))}.")
         hint = hints[key]
         if dataclasses.is_dataclass(hint):
+            _require(isinstance(value, dict), path + key, value, "a dictionary")
             value = _from_dict(hint, value, f"{path}{key}.")
         elif isinstance(value, list) and _admits_tuple(hint):
             value = tuple(value)

@@ -60,7 +60,14 @@ def write_cache(cache: dict[str, Any], key: Any, value: Any, index: Any) -> dict
 
     Returns:
         A cache of the same shapes.
+
+    Raises:
+        ValueError: If the new entries do not fit, as far as it is known: `index` may be a tensor without a value yet.
     """
+    capacity, new = cache["key"].shape[2], key.shape[2]
+    first = index if isinstance(index, int) else 0
+    if capacity is not None and new is not None and first + new > capacity:
+        raise ValueError(f"{new} new entries from index {first} on do not fit a cache with a capacity of {capacity}.")
     zero = ops.zeros_like(index)
     start = (zero, zero, index, zero)
     return {
@@ -82,19 +89,16 @@ def write_rolling_cache(cache: dict[str, Any], key: Any, value: Any, index: Any)
         A cache of the same shapes.
     """
     capacity = cache["key"].shape[2]
-    new = key.shape[2]
-    if new == 1:
+    if key.shape[2] == 1:
         return write_cache(cache, key, value, index % capacity)
-    if new > capacity:
-        key, value, index, new = key[:, :, -capacity:], value[:, :, -capacity:], index + new - capacity, capacity
-    # slots as seen from the first new one: the new entries come first, the ones that stay follow
-    turn = (ops.arange(capacity) - index) % capacity
+    # each slot takes the last entry that falls on it, from the new ones or, where there is none, from itself
+    entries = rolling_positions(capacity, index + ops.shape(key)[2])
+    sources = ops.where(entries >= index, capacity + entries - index, ops.arange(capacity))
     joined = {
-        name: ops.concatenate([ops.cast(entry, cache[name].dtype), cache[name]], axis=2)
-        for name, entry in (("key", key), ("value", value))
+        name: ops.concatenate([cache[name], ops.cast(new, cache[name].dtype)], axis=2)
+        for name, new in (("key", key), ("value", value))
     }
-    slots = ops.where(turn < new, turn, ops.arange(capacity) + new)
-    return {name: ops.take(entry, slots, axis=2) for name, entry in joined.items()}
+    return {name: ops.take(entry, sources, axis=2) for name, entry in joined.items()}
 
 
 def rolling_positions(capacity: int, index: Any) -> Any:

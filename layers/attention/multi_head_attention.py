@@ -51,13 +51,15 @@ class MultiHeadAttention(keras.layers.Layer):
     Call arguments:
         inputs: Queries, `(batch, length, width)`.
         memory: What is attended to, `(batch, memory_length, memory_width)`. Default `inputs` (self-attention).
-        padding_mask: True where a key is real, `(batch, memory_length)`; with a cache `(batch, capacity)`.
+        padding_mask: True where a key is real, `(batch, memory_length)`; with a cache `(batch, capacity)`. A rolling
+            cache takes none: give padding positions below zero.
         attention_mask: True where a query may see a key, `(length, memory_length)` or with a leading batch axis, or
             with batch and head axes.
         segment_ids: Integers `(batch, length)` of packed sequences: self-attention stays within a segment.
         prefix_length: Integers `(batch,)`: positions below are visible to all queries of the row (prefix LM).
         positions: Positions of the queries (and of the keys in self-attention), `(length,)` or `(batch, length)`.
-            Default `0, 1, 2, ...`, from `cache_index` on with a cache.
+            Default `0, 1, 2, ...`, from `cache_index` on with a cache. With a cache they are consecutive in each row
+            and go on where the last call ended; entries at positions below zero are padding that nobody sees.
         cache: Key-value cache of this layer as made by `make_cache`; the new keys and values are written to it.
         cache_index: Number of entries in the cache already, a scalar integer.
         projected_memory: What `project_memory` returned; takes the place of `memory`.
@@ -66,10 +68,13 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Returns:
         `(batch, length, output_dim)`. With `cache`: a tuple with the written cache next. With `return_weights`: a tuple
-        with the weights `(batch, heads, length, memory_length)` last.
+        with the weights `(batch, heads, length, memory_length)` last, before dropout. With a cache their last axis
+        is that of its slots; with a rolling one (see `is_rolling`) and more than one query, of its slots before this
+        call and the new keys after these.
 
     Raises:
-        ValueError: If an argument is out of range, or call arguments exclude each other.
+        ValueError: If an argument is out of range or has a wrong shape, call arguments exclude each other, or new keys
+            do not fit the cache.
 
     Example:
 
@@ -120,8 +125,8 @@ class MultiHeadAttention(keras.layers.Layer):
                 raise ValueError(f"{argument} must be an integer of at least 1, got {value!r}.")
         if num_heads % num_key_value_heads:
             raise ValueError(
-                f"num_key_value_heads must divide num_heads={num_heads}, got {num_key_value_heads}: each key-value head "
-                "serves the same number of query heads."
+                f"num_key_value_heads must divide num_heads={num_heads}, got {num_key_value_heads}: each key-value "
+                "head serves the same number of query heads."
             )
         if isinstance(use_bias, bool):
             use_bias = PROJECTIONS if use_bias else ()
@@ -130,9 +135,19 @@ class MultiHeadAttention(keras.layers.Layer):
             raise ValueError(f"use_bias names {sorted(unknown)}, which are not among the projections {PROJECTIONS}.")
         if position is not None and getattr(position, "acts_on", "embedding") == "embedding":
             raise ValueError(
-                f"position={position!r} is not added inside attention. Allowed: a layer that acts on queries and keys, on "
-                "scores, or on keys and values; one that acts on the embedding is added to the inputs of the model."
+                f"position={position!r} is not added inside attention. Allowed: a layer that acts on queries and keys, "
+                "on scores, or on keys and values; one that acts on the embedding is added to the inputs of the model."
             )
+        for size, expected in (("num_heads", num_heads), ("head_dim", head_dim), ("value_dim", value_head_dim)):
+            actual = getattr(position, size, expected)
+            if actual != expected:
+                raise ValueError(f"position={position!r} must have {size}={expected}, it has {actual}.")
+        if query_key_norm == "batch":
+            raise ValueError("query_key_norm='batch' would count padding; allowed: a norm over the width of a head.")
+        if output_dim is not None and (not isinstance(output_dim, int) or output_dim < 1):
+            raise ValueError(f"output_dim must be an integer of at least 1 or None, got {output_dim!r}.")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, got {dropout!r}.")
         if logit_soft_cap is not None and not logit_soft_cap > 0:
             raise ValueError(f"logit_soft_cap must be positive or None, got {logit_soft_cap!r}.")
         AttentionMask(causal=causal, window=window, block_size=block_size)  # raises where they are out of range
@@ -252,7 +267,18 @@ class MultiHeadAttention(keras.layers.Layer):
             raise ValueError("memory and projected_memory exclude each other.")
         if (cache is None) != (cache_index is None):
             raise ValueError("cache and cache_index come together.")
+        if cache is not None and segment_ids is not None:
+            raise ValueError("segment_ids exclude a cache: the segments of its entries are not kept.")
+        if len(inputs.shape) != 3:
+            raise ValueError(f"inputs must have shape (batch, length, width), got {tuple(inputs.shape)}.")
+        batch, length = inputs.shape[:2]
+        memory = _checked("memory", memory, (batch, None, None))
+        positions = _checked("positions", positions, (length,), (batch, length), integers=True)
+        segment_ids = _checked("segment_ids", segment_ids, (batch, length))
+        prefix_length = _checked("prefix_length", prefix_length, (batch,))
         length = ops.shape(inputs)[1]
+        if cache_index is not None and not isinstance(cache_index, int):
+            cache_index = ops.cast(cache_index, "int32")
         given_positions = positions
         if positions is None:
             positions = ops.arange(length)
@@ -267,9 +293,22 @@ class MultiHeadAttention(keras.layers.Layer):
         else:
             key, value = self._project_key_value(inputs, positions)
         new_cache = None
+        is_rolling = cache is not None and self.is_rolling(cache["key"].shape[2])
+        if is_rolling and padding_mask is not None:
+            raise ValueError(
+                "padding_mask has no meaning with a rolling cache, whose slots change owner: give padding positions "
+                "below zero."
+            )
         if cache is not None:
             key, value, key_positions, new_cache = self._extend(key, value, cache, cache_index, positions)
-            if given_positions is not None or self.is_rolling(cache["key"].shape[2]):
+        key_length = key.shape[2]
+        padding_mask = _checked("padding_mask", padding_mask, (batch, key_length))
+        pair = (inputs.shape[1], key_length)
+        attention_mask = _checked(
+            "attention_mask", attention_mask, pair, (batch, *pair), (batch, self.num_heads, *pair), broadcast=True
+        )
+        if cache is not None:
+            if given_positions is not None or is_rolling:
                 # left padding and empty slots of a rolling cache have positions before the start
                 started = ops.broadcast_to(key_positions >= 0, (ops.shape(inputs)[0], ops.shape(key)[2]))
                 padding_mask = started if padding_mask is None else ops.logical_and(padding_mask, started)
@@ -311,14 +350,16 @@ class MultiHeadAttention(keras.layers.Layer):
     def _extend(self, key: Any, value: Any, cache: dict, index: Any, positions: Any) -> tuple[Any, Any, Any, dict]:
         """Writes new keys and values to the cache; returns all that queries may see, with positions."""
         if not self.causal:
-            raise ValueError("cache needs causal=True: a query that sees later positions cannot be computed before them.")
-        capacity, new = cache["key"].shape[2], key.shape[2]
+            raise ValueError(
+                "cache needs causal=True: a query that sees later positions cannot be computed before them."
+            )
+        capacity, new = cache["key"].shape[2], ops.shape(key)[2]
         offset = ops.expand_dims(positions[..., 0], -1) - index
         if not self.is_rolling(capacity):
             new_cache = write_cache(cache, key, value, index)
             return new_cache["key"], new_cache["value"], ops.arange(capacity) + offset, new_cache
         new_cache = write_rolling_cache(cache, key, value, index)
-        if new == 1:
+        if key.shape[2] == 1:
             entries = rolling_positions(capacity, index + 1)
             key, value = new_cache["key"], new_cache["value"]
         else:
@@ -343,9 +384,13 @@ class MultiHeadAttention(keras.layers.Layer):
     ) -> tuple[Any, Any]:
         key = ops.cast(key, query.dtype)
         value = ops.cast(value, query.dtype)
-        dropout = None
+        dropout, dropped = None, []
         if self.weight_dropout is not None and training:
-            dropout = lambda weights: self.weight_dropout(weights, training=True)  # noqa: E731
+
+            def dropout(weights: Any) -> Any:
+                dropped.append(self.weight_dropout(weights, training=True))
+                return dropped[-1]
+
         if key_positions is None:
             key_positions = ops.arange(ops.shape(key)[2])
         bias = None
@@ -370,14 +415,23 @@ class MultiHeadAttention(keras.layers.Layer):
             return result, None
         output, weights = result
         if self._acts_on("keys_and_values"):
-            output = output + self.position.value_context(weights, positions, key_positions)
+            # the vectors of the values are weighted as the values are, dropout included
+            output = output + self.position.value_context(dropped[-1] if dropped else weights, positions, key_positions)
         return output, weights
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        # by a symbolic call: how many results there are depends on the arguments
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def compute_output_shape(self, inputs_shape: tuple, memory_shape: tuple | None = None) -> tuple:
         return (*inputs_shape[:-1], self.output_dim or inputs_shape[-1])
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
+        position = None
+        if self.position is not None:
+            position = keras.saving.serialize_keras_object(self.position)
+            position.pop("build_config", None)  # it is built with this layer
         config.update(
             num_heads=self.num_heads,
             head_dim=self.head_dim,
@@ -385,7 +439,7 @@ class MultiHeadAttention(keras.layers.Layer):
             value_head_dim=self.value_head_dim,
             output_dim=self.output_dim,
             use_bias=list(self.use_bias),
-            position=None if self.position is None else keras.saving.serialize_keras_object(self.position),
+            position=position,
             causal=self.causal,
             window=self.window,
             block_size=self.block_size,
@@ -407,3 +461,23 @@ class MultiHeadAttention(keras.layers.Layer):
         if config.get("position") is not None:
             config["position"] = keras.saving.deserialize_keras_object(config["position"])
         return cls(**config)
+
+
+def _checked(name: str, x: Any, *shapes: tuple, broadcast: bool = False, integers: bool = False) -> Any:
+    """Returns `x` as a tensor of one of `shapes`, whose sizes are None where they are not known."""
+    if x is None:
+        return None
+    x = ops.convert_to_tensor(x)
+    if integers:
+        dtype = keras.backend.standardize_dtype(x.dtype)
+        if "int" not in dtype:
+            raise ValueError(f"{name} must be integers, got type {dtype}.")
+        x = ops.cast(x, "int32")
+    for shape in shapes:
+        if len(shape) == len(x.shape) and all(
+            None in (size, expected) or size == expected or (broadcast and size == 1)
+            for size, expected in zip(x.shape, shape, strict=True)
+        ):
+            return x
+    allowed = " or ".join(str(shape) for shape in shapes)
+    raise ValueError(f"{name} must have shape {allowed}, got {tuple(x.shape)}.")

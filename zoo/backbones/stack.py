@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from layers.attention import MultiHeadAttention, make_cache
-from layers.block import TransformerBlock
+from layers.block import TransformerBlock, normalize
 from layers.dropout import Dropout
 from layers.feed_forward import FeedForward
 from layers.norms import make_norm
@@ -86,7 +86,11 @@ class TransformerStack(keras.layers.Layer):
             )
         if position.kind == "learned":
             return LearnedPositionEmbedding(
-                config.max_length + position.offset, config.hidden_dim, name="position", dtype=self.dtype_policy
+                config.max_length + position.offset,
+                config.hidden_dim,
+                embeddings_initializer=self._initializer("uniform"),
+                name="position",
+                dtype=self.dtype_policy,
             )
         return None
 
@@ -125,9 +129,9 @@ class TransformerStack(keras.layers.Layer):
             )
         return self.shared_position
 
-    def _initializer(self) -> Any:
+    def _initializer(self, default: str = "glorot_uniform") -> Any:
         deviation = self.config.initializer_range
-        return "glorot_uniform" if deviation is None else keras.initializers.TruncatedNormal(stddev=deviation)
+        return default if deviation is None else keras.initializers.TruncatedNormal(stddev=deviation)
 
     def _make_block(self, index: int) -> TransformerBlock:
         config, attention, feed_forward = self.config, self.config.attention, self.config.feed_forward
@@ -210,8 +214,10 @@ class TransformerStack(keras.layers.Layer):
         x = inputs
         if self.position_embedding is not None:
             x = x + self._position_embeddings(x, positions, cache_index)
+        # with caches, padding_mask is about slots; the norms see only the new positions, all real
+        real = padding_mask if caches is None else None
         if self.embedding_norm is not None:
-            x = self.embedding_norm(x)
+            x = normalize(self.embedding_norm, x, real, training)
         if self.embedding_dropout is not None:
             x = self.embedding_dropout(x, training=training)
         new_caches, weights = [], []
@@ -235,7 +241,7 @@ class TransformerStack(keras.layers.Layer):
             if return_weights:
                 weights.append(rest[-1])
         if self.final_norm is not None:
-            x = self.final_norm(x)
+            x = normalize(self.final_norm, x, real, training)
         results = (x,)
         if caches is not None:
             results += (new_caches,)

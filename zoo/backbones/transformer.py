@@ -66,7 +66,11 @@ class Transformer(Backbone):
         self.segment_embedding = None
         if embedding.num_segments:
             self.segment_embedding = SegmentEmbedding(
-                embedding.num_segments, config.hidden_dim, name="segment_embedding", **options
+                embedding.num_segments,
+                config.hidden_dim,
+                kernel_initializer="glorot_uniform" if deviation is None else initializer.clone(),
+                name="segment_embedding",
+                **options,
             )
         self.encoder = self.decoder = None
         if config.architecture != "decoder":
@@ -83,7 +87,11 @@ class Transformer(Backbone):
         self.output_projection = None
         if not embedding.tie_output:
             self.output_projection = keras.layers.Dense(
-                config.vocabulary_size, use_bias=embedding.output_bias, name="output_projection", **options
+                config.vocabulary_size,
+                use_bias=embedding.output_bias,
+                kernel_initializer="glorot_uniform" if deviation is None else initializer.clone(),
+                name="output_projection",
+                **options,
             )
         self.output_bias = None
         self.build(None)
@@ -105,6 +113,7 @@ class Transformer(Backbone):
         self.built = True
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        self._check_inputs(inputs)
         if self.config.architecture != "encoder_decoder":
             stack = self.encoder or self.decoder
             return stack(
@@ -115,14 +124,36 @@ class Transformer(Backbone):
                 training=training,
             )
         memory = self.encode(inputs["encoder_token_ids"], inputs["encoder_padding_mask"], training=training)
-        # causal attention over right-padded rows never reaches the padding from a real token: no mask is needed
         hidden = self.decoder(
             self._embed(inputs["decoder_token_ids"]),
+            padding_mask=self._decoder_padding_mask(inputs),
             memory=memory,
             memory_padding_mask=inputs["encoder_padding_mask"],
             training=training,
         )
         return {"encoder_sequence_output": memory, "decoder_sequence_output": hidden}
+
+    def _check_inputs(self, inputs: dict[str, Any]) -> None:
+        if self.config.architecture == "encoder_decoder":
+            sides = ("encoder", "decoder")
+            needed, optional = {f"{side}_{name}" for side in sides for name in ("token_ids", "padding_mask")}, set()
+        else:
+            needed, optional = {"token_ids", "padding_mask"}, {"sequence_ids", "positions"}
+            if self.segment_embedding is not None:
+                optional.add("segment_ids")
+        given = set(inputs)
+        if not needed <= given <= needed | optional:
+            raise ValueError(
+                f"inputs must have the keys {sorted(needed)}"
+                + (f" and may have {sorted(optional)}" if optional else "")
+                + f" with architecture={self.config.architecture!r} and "
+                f"embedding.num_segments={self.config.embedding.num_segments}, got {sorted(given)}."
+            )
+
+    def _decoder_padding_mask(self, inputs: dict[str, Any]) -> Any:
+        # causal attention over right-padded rows never reaches the padding from a real token and needs no mask;
+        # batch norm does
+        return inputs["decoder_padding_mask"] if self.config.norm.kind == "batch" else None
 
     def _embed(self, token_ids: Any, segment_ids: Any = None) -> Any:
         embedded = self.token_embedding(token_ids)
@@ -242,6 +273,7 @@ class Transformer(Backbone):
             Lists with one entry `(batch, heads, length, attended_length)` per block: `"encoder"`, `"decoder"`,
             `"cross"`, those that the architecture has.
         """
+        self._check_inputs(inputs)
         if self.config.architecture != "encoder_decoder":
             name = self.config.architecture
             stack = self.encoder or self.decoder
@@ -260,6 +292,7 @@ class Transformer(Backbone):
         )
         _, decoder = self.decoder(
             self._embed(inputs["decoder_token_ids"]),
+            padding_mask=self._decoder_padding_mask(inputs),
             memory=memory,
             memory_padding_mask=mask,
             return_weights=True,

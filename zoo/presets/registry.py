@@ -72,12 +72,22 @@ def preset_config(name: str, **overrides: Any) -> TransformerConfig:
         name: Name of the preset.
         **overrides: Fields of the configuration, for example `vocabulary_size=8000`.
 
+    Raises:
+        ValueError: If there is no such preset or field (naming the nearest), or a value is out of range.
+
     Example:
 
     >>> preset_config("transformer_tiny", vocabulary_size=8000).hidden_dim
     128
     """
-    return dataclasses.replace(get_preset(name).config, **overrides)
+    config = get_preset(name).config
+    fields = [field.name for field in dataclasses.fields(config)]
+    for key in overrides:
+        if key not in fields:
+            near = difflib.get_close_matches(key, fields, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"A configuration has no {key!r} to override.{hint} Known: {', '.join(fields)}.")
+    return dataclasses.replace(config, **overrides)
 
 
 def list_presets() -> dict[str, Preset]:

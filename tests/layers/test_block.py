@@ -1,0 +1,253 @@
+"""The Transformer block against its formulas, composed in NumPy from what its sublayers and norms give."""
+
+import keras
+import numpy as np
+import pytest
+
+from layers import DynamicTanh, FeedForward, MultiHeadAttention, RotaryEmbedding, TransformerBlock
+from layers.attention import make_cache
+
+# float32 sums of a few dozen terms of size one, through three sublayers
+TOLERANCE = {"atol": 5e-5, "rtol": 5e-5}
+PLACEMENTS = ("post", "pre", "sandwich", "parallel")
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def array(x):
+    return keras.ops.convert_to_numpy(x)
+
+
+def made(cross=False, attention=None, memory=8, **options):
+    """A built block of width 8 whose weights are random."""
+    block = TransformerBlock(
+        MultiHeadAttention(2, 4, **{"causal": True, **(attention or {})}),
+        FeedForward(16, activation="gelu"),
+        MultiHeadAttention(2, 4) if cross else None,
+        **options,
+    )
+    block.build((None, None, 8), (None, None, memory) if cross else None)
+    generator = np.random.default_rng(5)
+    for weight in block.weights:
+        if "moving" not in weight.path and "seed" not in weight.path:
+            weight.assign(weight + generator.normal(0, 0.3, weight.shape))
+    return block
+
+
+def layer_norm(norm, x):
+    deviation = x - x.mean(-1, keepdims=True)
+    variance = (deviation**2).mean(-1, keepdims=True)
+    return deviation / np.sqrt(variance + 1e-6) * array(norm.gamma) + array(norm.beta)
+
+
+def rms_norm(norm, x):
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * (1 + array(norm.weights[0]))
+
+
+def formula(block, x, norm, memory=None, mask=None):
+    sublayers = {"attention": lambda x: array(block.attention(x.astype("float32")))}
+    if memory is not None:
+        sublayers["cross_attention"] = lambda x: array(
+            block.cross_attention(x.astype("float32"), memory, padding_mask=mask)
+        )
+    sublayers["feed_forward"] = lambda x: array(block.feed_forward(x.astype("float32")))
+    if block.placement == "parallel":
+        normed = norm(block.norms["attention"], x)
+        return x + sum(function(normed) for function in sublayers.values())
+    for name, function in sublayers.items():
+        if block.placement == "post":
+            x = norm(block.norms[name], block.residual_scale * x + function(x))
+        elif block.placement == "pre":
+            x = x + function(norm(block.norms[name], x))
+        else:
+            x = x + norm(block.norms_after[name], function(norm(block.norms[name], x)))
+    return x
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("cross", [False, True])
+def test_placements(placement, cross):
+    block, x = made(cross, placement=placement), normal(2, 5, 8)
+    memory, mask = normal(2, 3, 8, seed=1), np.array([[True, True, False], [True, True, True]])
+    if cross:
+        output = block(x, memory, memory_padding_mask=mask)
+        expected = formula(block, x, layer_norm, memory, mask)
+    else:
+        output, expected = block(x), formula(block, x, layer_norm)
+    np.testing.assert_allclose(array(output), expected, **TOLERANCE)
+    norms = {"post": 1, "pre": 1, "sandwich": 2}.get(placement, 0) * (3 if cross else 2) or 1
+    assert len({weight.path for weight in block.weights if "norm" in weight.path}) == 2 * norms
+
+
+@pytest.mark.parametrize("placement", ["pre", "sandwich"])
+def test_norm_with_options(placement):
+    block, x = made(placement=placement, norm="rms", norm_options={"unit_offset": True}), normal(2, 5, 8)
+    np.testing.assert_allclose(array(block(x)), formula(block, x, rms_norm), **TOLERANCE)
+
+
+def test_norm_by_name():
+    assert isinstance(made(norm="dynamic_tanh").norms["attention"], DynamicTanh)
+
+
+def test_deep_norm_scales_the_residual():
+    block, x = made(residual_scale=2.5), normal(2, 5, 8)
+    np.testing.assert_allclose(array(block(x)), formula(block, x, layer_norm), **TOLERANCE)
+    assert np.abs(array(block(x)) - array(made()(x))).max() > 0.01
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_cached_is_the_full_pass(placement):
+    position = {"position": RotaryEmbedding(4)}
+    block, x, memory = made(True, position, placement=placement), normal(2, 6, 8), normal(2, 3, 8, seed=1)
+    cache, index, outputs = make_cache(2, 2, 8, 4), 0, []
+    projected = block.cross_attention.project_memory(keras.ops.convert_to_tensor(memory))
+    for count in (3, 1, 1, 1):
+        output, cache = block(x[:, index : index + count], projected_memory=projected, cache=cache, cache_index=index)
+        outputs.append(array(output))
+        index += count
+    np.testing.assert_allclose(np.concatenate(outputs, axis=1), array(block(x, memory)), **TOLERANCE)
+
+
+def test_cached_cross_attention_with_positions_is_the_full_pass():
+    def block_with_positions():
+        block = TransformerBlock(
+            MultiHeadAttention(2, 4, causal=True),
+            FeedForward(16),
+            MultiHeadAttention(2, 4, position=RotaryEmbedding(4)),
+        )
+        block.build((None, None, 8), (None, None, 8))
+        return block
+
+    block, x, memory = block_with_positions(), normal(2, 5, 8), normal(2, 3, 8, seed=1)
+    cache, outputs = make_cache(2, 2, 5, 4), []
+    for index in range(5):
+        output, cache = block(x[:, index : index + 1], memory, cache=cache, cache_index=index)
+        outputs.append(array(output))
+    np.testing.assert_allclose(np.concatenate(outputs, axis=1), array(block(x, memory)), **TOLERANCE)
+    later = array(block(x, memory, positions=np.arange(5) + 7))
+    assert np.abs(later - array(block(x, memory))).max() > 1e-3  # the memory stays where it is
+
+
+def test_arguments_of_the_attention_reach_it():
+    block, x = made(), normal(2, 5, 8)
+    attention = block.attention
+    options = {
+        "padding_mask": np.array([[True] * 4 + [False], [True] * 5]),
+        "attention_mask": np.random.default_rng(0).random((2, 5, 5)) < 0.7,
+        "segment_ids": np.array([[0, 0, 1, 1, 1], [0, 1, 1, 1, 1]]),
+        "prefix_length": np.array([2, 0]),
+    }
+    expected = layer_norm(block.norms["attention"], x + array(attention(x, **options)))
+    feed_forward = array(block.feed_forward(expected.astype("float32")))
+    expected = layer_norm(block.norms["feed_forward"], expected + feed_forward)
+    np.testing.assert_allclose(array(block(x, **options)), expected, **TOLERANCE)
+    assert all(
+        np.abs(array(block(x, **{name: option})) - array(block(x))).max() > 1e-3 for name, option in options.items()
+    )
+
+
+def test_what_is_returned():
+    x, memory, cache = normal(2, 5, 8), normal(2, 3, 8), make_cache(2, 2, 7, 4)
+    plain, cross = made(), made(True)
+    assert tuple(plain(x).shape) == plain.compute_output_shape(x.shape) == (2, 5, 8)
+    output, written = plain(x, cache=cache, cache_index=0)
+    assert tuple(output.shape) == (2, 5, 8) and tuple(written["key"].shape) == (2, 2, 7, 4)
+    output, weights = cross(x, memory, return_weights=True)
+    assert {name: tuple(value.shape) for name, value in weights.items()} == {
+        "attention": (2, 2, 5, 5),
+        "cross_attention": (2, 2, 5, 3),
+    }
+    output, written, weights = cross(x, memory, cache=cache, cache_index=0, return_weights=True)
+    assert tuple(weights["attention"].shape) == (2, 2, 5, 7) and set(written) == {"key", "value"}
+    _, weights = plain(x, return_weights=True)
+    assert list(weights) == ["attention"]
+
+
+def test_dropout_only_at_training():
+    block, x = made(True, dropout=0.4), normal(2, 5, 8)
+    memory = normal(2, 3, 8)
+    expected = formula(block, x, layer_norm, memory)
+    np.testing.assert_allclose(array(block(x, memory, training=False)), expected, **TOLERANCE)
+    outputs = [array(block(x, memory, training=True)) for _ in range(2)]
+    assert all(np.abs(output - expected).max() > 0.1 for output in outputs)
+    assert np.abs(outputs[0] - outputs[1]).max() > 0.1
+    assert set(block.dropouts) == {"attention", "cross_attention", "feed_forward"}
+
+
+def test_batch_norm_ignores_padding():
+    x, mask = normal(2, 4, 8), np.array([[True, True, False, False], [True] * 4])
+    block = made(placement="pre", norm="batch")
+    outputs = [
+        array(block(np.where(mask[..., None], x, garbage), padding_mask=mask, training=True))[mask]
+        for garbage in (np.float32(0), np.float32(100))
+    ]
+    np.testing.assert_allclose(*outputs, **TOLERANCE)
+    # two steps with a momentum of 0.99
+    moving_mean = (0.01 + 0.99 * 0.01) * x[mask].mean(0)
+    np.testing.assert_allclose(array(block.norms["attention"].moving_mean), moving_mean, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_functional_model_and_keras_file(tmp_path, placement):
+    attention = {"position": RotaryEmbedding(4), "num_key_value_heads": 1}
+    block = made(True, attention, memory=6, placement=placement, dropout=0.1, name="block")
+    inputs, memory = keras.Input((None, 8)), keras.Input((None, 6))
+    output, weights = block(inputs, memory, return_weights=True)
+    model = keras.Model([inputs, memory], [output, weights["cross_attention"]])
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    arrays = [normal(2, 5, 8), normal(2, 3, 6)]
+    for value, expected in zip(loaded(arrays), model(arrays), strict=True):
+        np.testing.assert_allclose(array(value), array(expected), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(array(loaded(arrays)[0]), array(block(*arrays)), rtol=1e-6, atol=1e-6)
+    again = TransformerBlock.from_config(block.get_config())
+    assert again.get_config() == block.get_config()
+    again(*arrays)
+    again.set_weights(block.get_weights())
+    np.testing.assert_allclose(array(again(*arrays)), array(block(*arrays)), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision(dtype):
+    def block(policy):
+        options = {"dtype": policy}
+        return TransformerBlock(
+            MultiHeadAttention(2, 4, **options), FeedForward(16, **options), placement="pre", **options
+        )
+
+    single, half, x = block("float32"), block(f"mixed_{dtype}"), normal(2, 5, 8)
+    single(x), half(x)
+    half.set_weights(single.get_weights())
+    assert keras.backend.standardize_dtype(half(x).dtype) == dtype
+    # bfloat16 keeps 8 significant bits: 0.4 % per rounded operation of values up to 4, a handful of which add up
+    np.testing.assert_allclose(array(keras.ops.cast(half(x), "float32")), array(single(x)), atol=0.05)
+
+
+def test_xla(with_xla):
+    block, x = made(placement="sandwich"), normal(2, 5, 8)
+    np.testing.assert_allclose(with_xla(lambda x: block(x))(x), array(block(x)), **TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"placement": "middle"}, "placement must be one of .*'parallel'.* got 'middle'"),
+        ({"placement": "pre", "residual_scale": 2.0}, "residual_scale=2.0 .*placement='post', got 'pre'"),
+        ({"residual_scale": 0.0}, "residual_scale must be above 0, got 0.0"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
+        ({"norm": "median"}, "must be one of .* got 'median'"),
+    ],
+)
+def test_wrong_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        TransformerBlock(MultiHeadAttention(2, 4), FeedForward(16), **options)
+
+
+def test_memory_exactly_with_cross_attention():
+    x, memory = normal(2, 5, 8), normal(2, 3, 8)
+    with pytest.raises(ValueError, match="memory given: False"):
+        made(True)(x)
+    with pytest.raises(ValueError, match="cross_attention=None, memory given: True"):
+        made()(x, memory)
