@@ -16,8 +16,10 @@ Three things keep the number of passes over a block of scores, which is what cos
 import keras
 from keras import ops
 
-from layers.attention.kernels.blocks import BlockGrid, BlockMask, pad_axis
-from layers.attention.kernels.plain import HIDDEN, evaluate_bias, to_float32
+from layers.attention.kernels.bias import bias_by_distance, depends_on_distance, evaluate_bias
+from layers.attention.kernels.block_bias import DistanceBias, MatrixBias
+from layers.attention.kernels.blocks import BlockGrid, BlockMask
+from layers.attention.kernels.plain import HIDDEN, to_float32
 
 # Below this a score counts as hidden. Hidden scores are near HIDDEN, at most a sum of two and a bias.
 _UNSEEN = 0.5 * HIDDEN
@@ -51,7 +53,10 @@ def blocked_attention(query, key, value, mask=None, *, scale, bias=None, soft_ca
         key_block=_even_block(key_length, longest),
     )
     output_dtype = query.dtype
-    if callable(bias):
+    make_bias = MatrixBias
+    if depends_on_distance(bias) and (mask is None or mask.default_positions):
+        make_bias, bias = DistanceBias, bias_by_distance(bias, query_length, key_length)
+    elif bias is not None:
         bias = evaluate_bias(bias, mask, query_length, key_length)
     names = [name for name, x in (("bias", bias), ("sinks", sinks)) if x is not None]
     tensors = [to_float32(ops.convert_to_tensor(x)) for x in (query, key, value, bias, sinks) if x is not None]
@@ -59,7 +64,10 @@ def blocked_attention(query, key, value, mask=None, *, scale, bias=None, soft_ca
 
     @ops.custom_gradient
     def attention(*tensors):
-        problem = _Problem(grid, block_mask, scale, soft_cap, *tensors[:3], **dict(zip(names, tensors[3:], strict=True)))
+        extras = dict(zip(names, tensors[3:], strict=True))
+        if "bias" in extras:
+            extras["bias"] = make_bias(grid, extras["bias"])
+        problem = _Problem(grid, block_mask, scale, soft_cap, *tensors[:3], **extras)
         output, log_sums = problem.forward()
 
         def gradient(*output_gradients, upstream=None):
@@ -102,21 +110,11 @@ class _Problem:
             extra = [ones] if self.key_offsets is None else [ones, self.key_offsets]
             key = ops.concatenate([key, *extra], axis=-1)
         self.key, self.value = key, ops.concatenate([value, ones], axis=-1)
-        self.bias, self.bias_shape = bias, None
-        if bias is not None:
-            self.bias_shape = ops.shape(bias)
-            for axis, more in (
-                (2, grid.query_blocks * grid.query_block - grid.query_length),
-                (3, grid.key_blocks * grid.key_block - grid.key_length),
-            ):
-                if bias.shape[axis] != 1:
-                    self.bias = pad_axis(self.bias, axis, more)
+        self.bias = bias
         self.sinks = None
         if sinks is not None:
             sinks = ops.reshape(sinks, (1, grid.key_value_heads, grid.groups, 1, 1))
-            sinks = ops.broadcast_to(
-                sinks, (grid.batch, grid.key_value_heads, grid.groups, grid.query_block, 1)
-            )
+            sinks = ops.broadcast_to(sinks, (grid.batch, grid.key_value_heads, grid.groups, grid.query_block, 1))
             self.sinks = ops.reshape(sinks, (grid.batch, grid.key_value_heads, grid.rows, 1))
 
     def scores(self, query_rows, i, j):
@@ -140,8 +138,7 @@ class _Problem:
             if self.key_offsets is not None:
                 scores = scores + ops.swapaxes(self.key_offsets[j], -1, -2)
         if self.bias is not None:
-            bias = ops.slice(self.bias, self._bias_start(i, j), self._bias_block())
-            scores = grid.by_row(grid.by_group(scores) + grid.heads_to_groups(bias))
+            scores = grid.by_row(grid.by_group(scores) + self.bias.block(i, j))
         return self.mask.add(scores, i, j), tanh
 
     def shifted(self, query_rows, shift):
@@ -228,7 +225,7 @@ class _Problem:
         means = ops.sum(outputs * output_gradients, axis=-1, keepdims=True)
         # One more feature, that meets the ones beside the values: subtracts the mean from the gradient of weights.
         output_gradients = ops.concatenate([output_gradients, -means], axis=-1)
-        bias_gradient = () if self.bias is None else (ops.zeros_like(self.bias),)
+        bias_gradient = () if self.bias is None else (ops.zeros_like(self.bias.bias),)
 
         def outer(i, query_gradients, key_gradients, value_gradients, *bias_gradient):
             query_rows = self.shifted(self.query[i], log_sums[i])
@@ -240,7 +237,8 @@ class _Problem:
                 weights = ops.exp(scores)
                 score_gradients = weights * ops.einsum("bkrd,bkcd->bkrc", rows_gradient, self.value[j])
                 if bias_gradient:
-                    bias_gradient = (self._add_bias_gradient(bias_gradient[0], score_gradients, i, j),)
+                    by_head = ops.reshape(score_gradients, (grid.batch, -1, grid.query_block, grid.key_block))
+                    bias_gradient = (self.bias.add_gradient(bias_gradient[0], by_head, i, j),)
                 if tanh is not None:
                     score_gradients = score_gradients * (self.soft_cap * (1 - tanh * tanh))
                 row_gradients = row_gradients + ops.matmul(score_gradients, self.key[j])
@@ -283,43 +281,13 @@ class _Problem:
             grid.join_keys(value_gradients[..., : self.value_dim]),
         ]
         if self.bias is not None:
-            gradients.append(bias_gradient[0][:, :, : self.bias_shape[2], : self.bias_shape[3]])
+            gradients.append(self.bias.finish_gradient(bias_gradient[0]))
         if self.sinks is not None:
             # A sink has the value zero, so only the mean remains of the gradient of its weight.
             sink_gradients = -ops.exp(self.sinks - log_sums) * means
-            sink_gradients = ops.reshape(
-                sink_gradients, (-1, grid.key_value_heads, grid.groups, grid.query_block)
-            )
+            sink_gradients = ops.reshape(sink_gradients, (-1, grid.key_value_heads, grid.groups, grid.query_block))
             gradients.append(ops.reshape(ops.sum(sink_gradients, axis=(0, 3)), (-1,)))
         return tuple(gradients)
-
-    def _bias_start(self, i, j):
-        return [
-            0,
-            0,
-            0 if self.bias.shape[2] == 1 else i * self.grid.query_block,
-            0 if self.bias.shape[3] == 1 else j * self.grid.key_block,
-        ]
-
-    def _bias_block(self):
-        batch, heads, _, _ = ops.shape(self.bias)
-        return [
-            batch,
-            heads,
-            1 if self.bias.shape[2] == 1 else self.grid.query_block,
-            1 if self.bias.shape[3] == 1 else self.grid.key_block,
-        ]
-
-    def _add_bias_gradient(self, bias_gradient, score_gradients, i, j):
-        grid = self.grid
-        heads = grid.key_value_heads * grid.groups
-        update = ops.reshape(score_gradients, (grid.batch, heads, grid.query_block, grid.key_block))
-        axes = [axis for axis in range(4) if self.bias.shape[axis] == 1]
-        if axes:
-            update = ops.sum(update, axis=axes, keepdims=True)
-        start = self._bias_start(i, j)
-        update = update + ops.slice(bias_gradient, start, self._bias_block())
-        return ops.slice_update(bias_gradient, start, update)
 
 
 def _put(blocks, index, block):

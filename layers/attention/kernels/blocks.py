@@ -61,9 +61,7 @@ class BlockGrid:
     def join_queries(self, x):
         """The inverse of `cut_queries`."""
         dim = x.shape[-1]
-        x = ops.reshape(
-            x, (self.query_blocks, self.batch, self.key_value_heads, self.groups, self.query_block, dim)
-        )
+        x = ops.reshape(x, (self.query_blocks, self.batch, self.key_value_heads, self.groups, self.query_block, dim))
         x = ops.transpose(x, (1, 2, 3, 0, 4, 5))
         heads = self.key_value_heads * self.groups
         x = ops.reshape(x, (self.batch, heads, self.query_blocks * self.query_block, dim))
@@ -84,9 +82,7 @@ class BlockGrid:
 
     def by_group(self, x):
         """A block `(batch, key_value_heads, rows, key_block)` with the axis of rows split into groups and queries."""
-        return ops.reshape(
-            x, (self.batch, self.key_value_heads, self.groups, self.query_block, self.key_block)
-        )
+        return ops.reshape(x, (self.batch, self.key_value_heads, self.groups, self.query_block, self.key_block))
 
     def by_row(self, x):
         """The inverse of `by_group`."""
@@ -152,9 +148,7 @@ class BlockMask:
             real = ops.ones((1, grid.key_length), dtype="bool")
         real = ops.cast(pad_axis(real, 1, grid.key_blocks * grid.key_block - grid.key_length), dtype)
         offsets = ops.reshape((1 - real) * HIDDEN, (-1, 1, grid.key_blocks * grid.key_block, 1))
-        offsets = ops.broadcast_to(
-            offsets, (grid.batch, grid.key_value_heads, grid.key_blocks * grid.key_block, 1)
-        )
+        offsets = ops.broadcast_to(offsets, (grid.batch, grid.key_value_heads, grid.key_blocks * grid.key_block, 1))
         offsets = ops.reshape(offsets, (grid.batch, grid.key_value_heads, grid.key_blocks, grid.key_block, 1))
         return ops.transpose(offsets, (2, 0, 1, 3, 4))
 
@@ -224,11 +218,10 @@ class BlockMask:
         return ops.cond(self.all_visible(query_block, key_block), lambda: scores, masked)
 
 
-def pad_axis(x, axis, more):
-    """`x` with `more` zeros (false) appended along an axis; `more` is an int or a scalar tensor."""
+def pad_axis(x, axis, more, front=False):
+    """`x` with `more` (an int or a scalar tensor) zeros, or false, along an axis: after it, or in `front` of it."""
     if isinstance(more, int) and more == 0:
         return x
-    axis %= len(x.shape)
     widths = [[0, 0] for _ in x.shape]
-    widths[axis][1] = more
+    widths[axis][0 if front else 1] = more
     return ops.pad(x, widths)

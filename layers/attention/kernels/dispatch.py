@@ -1,8 +1,31 @@
 """One entry to all attention paths, and the choice between them."""
 
+from typing import NamedTuple
+
+import keras
+
+from layers.attention.kernels.banded import band, banded_attention, chunk_layout
+from layers.attention.kernels.bias import depends_on_distance
+from layers.attention.kernels.blocked import blocked_attention
+from layers.attention.kernels.fused import fused_attention
 from layers.attention.kernels.plain import plain_attention
 
-PATHS = ("plain",)
+PATHS = ("plain", "blocked", "banded", "fused")
+
+# Lengths from which the blocked path is the faster one, measured on two CPU cores with TensorFlow. Under a causal mask
+# it leaves out half of the work. From the second on it is chosen for its memory.
+_BLOCKED_FROM_IF_CAUSAL, _BLOCKED_FROM = 1024, 2048
+
+# With lengths unknown when the graph is built, a chunk of queries with its window may be longer than the sequence. It
+# is taken nevertheless up to this many keys, which cost little.
+_LONGEST_FRAME_IF_LENGTH_UNKNOWN = 512
+
+
+class PathChoice(NamedTuple):
+    """A path of `attend`, and why it is taken."""
+
+    path: str
+    reason: str
 
 
 def attend(
@@ -24,6 +47,9 @@ def attend(
     weights = softmax(soft_cap * tanh(scale * query key^T / soft_cap) + bias + mask), output = dropout(weights) value.
     The softmax is computed in float32 whatever the type of the inputs. A query that sees no key gets zero.
 
+    The paths give the same result. Their memory, for n queries and keys: "plain" n * n; "blocked" n, with the scores
+    recomputed in the backward pass; "banded" n * window, and time likewise; "fused" what the backend's kernel takes.
+
     Args:
         query: `(batch, heads, query_length, head_dim)`.
         key: `(batch, key_value_heads, key_length, head_dim)`. `heads` must be a multiple of `key_value_heads`; query
@@ -32,11 +58,13 @@ def attend(
         mask: An `AttentionMask`, or `None` if every query sees every key.
         scale: Factor of the scores, usually head_dim ** -0.5.
         bias: Added to the scores: a tensor that broadcasts to `(batch, heads, query_length, key_length)`, or a callable
-            of query positions and key positions (each `(length,)` or `(batch, length)`) that returns one.
+            of query positions and key positions (each `(length,)` or `(batch, length)`) that returns one. A callable
+            that looks at the difference of positions alone should say so by an attribute `depends_on_distance = True`:
+            then it costs linear memory, and may be used with the banded path.
         soft_cap: Bound of the scores before bias and mask (Gemma 2, Gemma Team 2024, section 2).
         sinks: `(heads,)`, a logit per head that joins the denominator of the softmax (gpt-oss).
         dropout: Callable from weights to weights, or `None`.
-        path: "auto" or a name that `choose_path` can return.
+        path: "auto" or one of "plain", "blocked", "banded" and "fused"; `choose_path` tells what "auto" amounts to.
         return_weights: Whether to return the weights, before dropout, as well.
 
     Returns:
@@ -44,7 +72,7 @@ def attend(
         `(batch, heads, query_length, key_length)`.
 
     Raises:
-        ValueError: If shapes do not fit together or `path` is unknown.
+        ValueError: If shapes do not fit together, or `path` is unknown or cannot do what is asked for.
 
     Example:
 
@@ -53,26 +81,111 @@ def attend(
     y = attend(x, x, x, AttentionMask(causal=True), scale=0.25)  # (2, 4, 10, 16)
     ```
     """
+    options = {"bias": bias, "soft_cap": soft_cap, "sinks": sinks, "dropout": dropout}
+    chosen = choose_path(query, key, value, mask, path=path, return_weights=return_weights, **options).path
+    if chosen == "plain":
+        return plain_attention(query, key, value, mask, scale=scale, return_weights=return_weights, **options)
+    if chosen == "banded":
+        return banded_attention(query, key, value, mask, scale=scale, **options)
+    if chosen == "fused":
+        return fused_attention(query, key, value, mask, scale=scale)
+    return blocked_attention(query, key, value, mask, scale=scale, bias=bias, soft_cap=soft_cap, sinks=sinks)
+
+
+def choose_path(
+    query,
+    key,
+    value,
+    mask=None,
+    *,
+    bias=None,
+    soft_cap: float | None = None,
+    sinks=None,
+    dropout=None,
+    path: str = "auto",
+    return_weights: bool = False,
+) -> PathChoice:
+    """The path that `attend` takes for the same arguments, and why.
+
+    Args: as for `attend`. Only shapes are looked at, so that `keras.KerasTensor` will do for the tensors.
+
+    Returns:
+        A pair `(path, reason)` of strings.
+
+    Raises:
+        ValueError: As `attend`.
+
+    Example:
+
+    ```python
+    x = keras.KerasTensor((1, 8, 32768, 64))
+    choose_path(x, x, x, AttentionMask(window=(128, 128))).path  # "banded"
+    ```
+    """
     _check_shapes(query, key, value)
-    if path not in ("auto", *PATHS):
-        raise ValueError(f"`path` must be one of {('auto', *PATHS)}. Received: path={path!r}")
-    return plain_attention(
-        query,
-        key,
-        value,
-        mask,
-        scale=scale,
-        bias=bias,
-        soft_cap=soft_cap,
-        sinks=sinks,
-        dropout=dropout,
-        return_weights=return_weights,
-    )
+    asked = {"bias": bias, "soft_cap": soft_cap, "sinks": sinks, "dropout": dropout, "return_weights": return_weights}
+    if path != "auto":
+        if path not in PATHS:
+            raise ValueError(f"`path` must be one of {('auto', *PATHS)}. Received: path={path!r}")
+        objection = _objection(path, query, value, mask, **asked)
+        if objection:
+            raise ValueError(f"path={path!r} cannot be taken: {objection}. Use path='auto' or 'plain'.")
+        return PathChoice(path, "asked for")
+    query_length, key_length = query.shape[2], key.shape[2]
+    known = query_length is not None and key_length is not None
+    if _objection("banded", query, value, mask, **asked) is None:
+        chunk, before, after = chunk_layout(mask)
+        frame = before + chunk + after
+        if known and query_length > chunk and 2 * frame <= key_length:
+            return PathChoice("banded", f"a query sees few of the {key_length} keys")
+        if not known and frame <= _LONGEST_FRAME_IF_LENGTH_UNKNOWN:
+            return PathChoice("banded", "a query sees few keys, and the lengths are not known")
+    objections = _objection("blocked", query, value, mask, **asked)
+    fused_objection = _objection("fused", query, value, mask, **asked)
+    longer = min(query_length, key_length) if known else 0
+    is_long = longer >= (_BLOCKED_FROM_IF_CAUSAL if mask is not None and mask.causal else _BLOCKED_FROM)
+    if fused_objection is None and not (is_long and _on_jax_cpu()):
+        return PathChoice("fused", "the backend has a kernel for it")
+    if not known:
+        return PathChoice("plain", "the lengths are not known when the graph is built; ask for 'blocked' if long")
+    if not is_long:
+        return PathChoice("plain", "the sequences are short")
+    if objections:
+        return PathChoice("plain", f"the sequences are long, but {objections}")
+    return PathChoice("blocked", "the scores of long sequences take too much memory")
 
 
-def choose_path(query, key, value, mask=None) -> str:
-    """The path that `attend` takes for these arguments."""
-    return "plain"
+def _objection(path, query, value, mask, bias, soft_cap, sinks, dropout, return_weights):
+    """Why a path cannot do what is asked for, or `None` if it can."""
+    if path == "plain":
+        return None
+    if return_weights:
+        return f"the {path} path never holds all weights, and return_weights is set"
+    if path == "banded":
+        if band(mask) is None:
+            return (
+                "the mask has no `window` with limits on both sides (one, if causal) and no `block_size`, or has "
+                "`allowed`, `prefix_length` or positions beside it"
+            )
+        if bias is not None and not depends_on_distance(bias):
+            return "the bias does not say that it depends on the distance alone"
+        return None
+    if dropout is not None:
+        return f"the {path} path has no `dropout` of the weights"
+    if path == "fused":
+        if keras.backend.backend() not in ("jax", "torch"):
+            return f"the {keras.backend.backend()} backend has no fused kernel"
+        for name, given in (("bias", bias), ("soft_cap", soft_cap), ("sinks", sinks)):
+            if given is not None:
+                return f"the fused kernel has no `{name}`"
+        if query.shape[-1] != value.shape[-1]:
+            return f"the fused kernel wants head_dim {query.shape[-1]} and value_dim {value.shape[-1]} to be equal"
+    return None
+
+
+def _on_jax_cpu():
+    """Whether the fused kernel is one in name only, which holds all scores."""
+    return keras.backend.backend() == "jax" and all("cpu" in name for name in keras.distribution.list_devices())
 
 
 def _check_shapes(query, key, value):

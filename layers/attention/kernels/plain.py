@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from layers.attention.kernels.bias import evaluate_bias
+
 # Added to hidden scores. Leaves room below for scores and biases, and its exponential is exactly zero in float32.
 HIDDEN = -1e38
 
@@ -32,7 +34,7 @@ def plain_attention(
     if sinks is None:
         weights = ops.softmax(scores, axis=-1)
     else:
-        weights = softmax_with_sinks(scores, sinks)
+        weights = softmax_with_sinks(scores, ops.reshape(sinks, (1, -1, 1, 1)))
     some_empty = visible is not None and sinks is None and not mask.sees_something(query_length, key_length)
     sees = ops.any(visible, axis=-1, keepdims=True) if some_empty else None
     if some_empty and return_weights:
@@ -51,13 +53,13 @@ def softmax_with_sinks(scores, sinks):
     attention sinks".
 
     Args:
-        scores: `(batch, heads, query_length, key_length)`.
-        sinks: `(heads,)`.
+        scores: Scores, with keys along the last axis.
+        sinks: Logits that broadcast to `scores` with a last axis of 1.
 
     Returns:
         Weights in the shape of `scores`, each row summing to less than one.
     """
-    sinks = ops.reshape(ops.cast(sinks, scores.dtype), (1, -1, 1, 1))
+    sinks = ops.cast(sinks, scores.dtype)
     highest = ops.stop_gradient(ops.maximum(ops.max(scores, axis=-1, keepdims=True), sinks))
     exponentials = ops.exp(scores - highest)
     return exponentials / (ops.sum(exponentials, axis=-1, keepdims=True) + ops.exp(sinks - highest))
@@ -89,12 +91,3 @@ def grouped_matmul(x, y, transpose=False):
 def to_float32(x):
     """`x` in float32, unless it is in float64 already."""
     return x if keras.backend.standardize_dtype(x.dtype) in ("float32", "float64") else ops.cast(x, "float32")
-
-
-def evaluate_bias(bias, mask, query_length, key_length):
-    """The bias as a tensor: itself, or the callable's value at the positions that the mask tells (else indices)."""
-    if not callable(bias):
-        return bias
-    if mask is None:
-        return bias(ops.arange(query_length, dtype="int32"), ops.arange(key_length, dtype="int32"))
-    return bias(mask.positions_of_queries(query_length), mask.positions_of_keys(key_length))

@@ -1,0 +1,140 @@
+"""Attention in a window, in time and memory that grow with the length times the window.
+
+This is the restricted self-attention of Vaswani et al. 2017 (section 4, table 1, fourth row) and the local attention of
+later models (Child et al. 2019; Beltagy et al. 2020). Queries are cut into chunks; a chunk meets only the run of keys
+that any of its queries may see. No tensor has an entry for each pair of a query and a key.
+"""
+
+from keras import ops
+
+from layers.attention.kernels.bias import bias_by_distance, toeplitz
+from layers.attention.kernels.blocks import pad_axis
+from layers.attention.kernels.plain import HIDDEN, softmax_with_sinks, to_float32
+
+# Queries in a chunk: at least so many, because products of small matrices are slow, and not many more than the window
+# is wide, because each query meets all keys of its chunk.
+_SHORTEST_CHUNK, _LONGEST_CHUNK = 32, 256
+
+
+def band(mask) -> tuple[int, int] | None:
+    """How many keys before and after its own index a query may see, `None` if there is no limit known in advance.
+
+    Args:
+        mask: An `AttentionMask` or `None`.
+    """
+    if mask is None or not mask.default_positions or mask.prefix_length is not None or mask.allowed is not None:
+        return None
+    left, right = mask.window or (None, None)
+    if mask.causal:
+        right = 0
+    if mask.block_size is not None:
+        left = mask.block_size - 1 if left is None else min(left, mask.block_size - 1)
+        right = mask.block_size - 1 if right is None else min(right, mask.block_size - 1)
+    return None if left is None or right is None else (left, right)
+
+
+def chunk_layout(mask) -> tuple[int, int, int]:
+    """The number of queries in a chunk, and of keys before the first and after the last of them that it may see."""
+    left, right = band(mask)
+    if mask.block_size is not None:
+        # Chunks of whole blocks see nothing outside of themselves.
+        blocks = max(1, _SHORTEST_CHUNK // mask.block_size)
+        return blocks * mask.block_size, 0, 0
+    chunk = min(max(-(-(left + right) // 2), _SHORTEST_CHUNK), _LONGEST_CHUNK)
+    return chunk, left, right
+
+
+def banded_attention(query, key, value, mask, *, scale, bias=None, soft_cap=None, sinks=None, dropout=None):
+    """Attention with a window or in blocks, in O(length * window) time and memory.
+
+    Args: as for `layers.attention.kernels.attend`; the mask must have a `band`, and `bias`, if given, depend on the
+        distance only.
+
+    Returns:
+        The output `(batch, heads, query_length, value_dim)`.
+    """
+    batch, heads, query_length, _ = ops.shape(query)
+    _, key_value_heads, key_length, _ = ops.shape(key)
+    groups = heads // key_value_heads
+    chunk, before, after = chunk_layout(mask)
+    chunks = -(-query_length // chunk)
+    frame = before + chunk + after
+
+    def frames(x, axis):
+        """Cuts an axis of keys into overlapping runs, one for each chunk: `(..., chunks, frame, ...)`."""
+        pieces = -(-frame // chunk)
+        x = pad_axis(_fit_axis(x, axis, (pieces + chunks - 1) * chunk - before), axis, before, front=True)
+        runs = []
+        for piece in range(pieces):
+            run = _split_axis(_slice_axis(x, axis, piece * chunk, (piece + chunks) * chunk), axis, chunk)
+            runs.append(_slice_axis(run, axis + 1, 0, min(chunk, frame - piece * chunk)))
+        return runs[0] if pieces == 1 else ops.concatenate(runs, axis=axis + 1)
+
+    query = _split_axis(_fit_axis(query * scale, 2, chunks * chunk), 2, chunk)
+    if groups > 1:
+        query = ops.reshape(query, (batch, key_value_heads, groups, chunks, chunk, query.shape[-1]))
+        query = ops.transpose(query, (0, 1, 3, 2, 4, 5))
+        query = ops.reshape(query, (batch, key_value_heads, chunks, groups * chunk, query.shape[-1]))
+    scores = ops.einsum("bkcqd,bkcmd->bkcqm", query, frames(key, 2))
+    scores = to_float32(scores)
+    if soft_cap is not None:
+        scores = soft_cap * ops.tanh(scores / soft_cap)
+    if bias is not None:
+        matrix = toeplitz(bias_by_distance(bias, chunk, frame, first_key=-before), chunk, frame)
+        matrix = ops.reshape(matrix, (1, key_value_heads, 1, groups * chunk, frame))
+        scores = scores + ops.cast(matrix, scores.dtype)
+    visible = _visible(mask, frames, key_length, chunks, chunk, before, frame)
+    if groups > 1:
+        visible = ops.tile(visible, (1, 1, 1, groups, 1))
+    scores = scores + ops.where(visible, ops.cast(0, scores.dtype), ops.cast(HIDDEN, scores.dtype))
+    if sinks is None:
+        weights = ops.softmax(scores, axis=-1)
+    else:
+        sinks = ops.repeat(ops.reshape(sinks, (key_value_heads, groups)), chunk, axis=1)
+        weights = softmax_with_sinks(scores, ops.reshape(sinks, (1, key_value_heads, 1, groups * chunk, 1)))
+    weights = ops.cast(weights, value.dtype)
+    if dropout is not None:
+        weights = dropout(weights)
+    output = ops.einsum("bkcqm,bkcmd->bkcqd", weights, frames(value, 2))
+    if sinks is None and not mask.sees_something(query_length, key_length):
+        output = output * ops.cast(ops.any(visible, axis=-1, keepdims=True), output.dtype)
+    if groups > 1:
+        output = ops.reshape(output, (batch, key_value_heads, chunks, groups, chunk, value.shape[-1]))
+        output = ops.transpose(output, (0, 1, 3, 2, 4, 5))
+    output = ops.reshape(output, (batch, heads, chunks * chunk, value.shape[-1]))
+    return output[:, :, :query_length]
+
+
+def _visible(mask, frames, key_length, chunks, chunk, before, frame):
+    """Which key of its frame each query of a chunk sees: `(batch or 1, 1, chunks, chunk, frame)`."""
+    # Order depends on the difference of positions alone (chunks are whole blocks where the mask has blocks).
+    in_chunk = ops.expand_dims(ops.arange(chunk, dtype="int32"), -1)
+    in_frame = ops.arange(frame, dtype="int32") - before
+    visible = ops.reshape(mask.visible(in_chunk, in_frame), (1, 1, 1, chunk, frame))
+    real = mask.key_padding_mask
+    if real is None:
+        real = ops.ones((1, key_length), dtype="bool")
+    visible = ops.logical_and(visible, frames(real, 1)[:, None, :, None, :])
+    if mask.query_segment_ids is not None:
+        query_segments = _split_axis(_fit_axis(mask.query_segment_ids, 1, chunks * chunk), 1, chunk)
+        same = ops.equal(query_segments[:, None, :, :, None], frames(mask.key_segment_ids, 1)[:, None, :, None, :])
+        visible = ops.logical_and(visible, same)
+    return visible
+
+
+def _slice_axis(x, axis, start, stop):
+    return x[(*(slice(None),) * axis, slice(start, stop))]
+
+
+def _split_axis(x, axis, size):
+    """Splits an axis into runs of `size`: `(..., length, ...)` to `(..., length / size, size, ...)`."""
+    shape = list(ops.shape(x))
+    return ops.reshape(x, (*shape[:axis], shape[axis] // size, size, *shape[axis + 1 :]))
+
+
+def _fit_axis(x, axis, length):
+    """`x` cut, or padded with zeros (false) at the end, to `length` along an axis."""
+    actual = ops.shape(x)[axis]
+    if isinstance(actual, int) and isinstance(length, int):
+        return pad_axis(x, axis, length - actual) if actual <= length else _slice_axis(x, axis, 0, length)
+    return pad_axis(_slice_axis(x, axis, 0, length), axis, ops.maximum(length - actual, 0))
