@@ -1,0 +1,26 @@
+"""Runs a benchmark: `python -m recipes.benchmark training_step [--key value]`."""
+
+import importlib
+import sys
+
+from recipes.common import command_line
+
+BENCHMARKS = {
+    "training_step": "a training step of transformer_tiny beside the same model made of KerasHub's layers",
+}
+
+
+def main() -> None:
+    """Runs the benchmark that the first word names."""
+    if len(sys.argv) < 2 or sys.argv[1] not in BENCHMARKS:
+        wanted = f"there is no benchmark {sys.argv[1]!r}\n" if len(sys.argv) > 1 and sys.argv[1][:1] != "-" else ""
+        names = "\n".join(f"  {name:16s} {what}" for name, what in BENCHMARKS.items())
+        print(f"{wanted}python -m recipes.benchmark <name> [--key value ...]\n{names}", file=sys.stderr)
+        raise SystemExit(2 if wanted else 0)
+    name = sys.argv[1]
+    module = importlib.import_module(f"recipes.benchmark.{name}")
+    command_line.run(module.main, module.Config, f"benchmark {name}", sys.argv[2:])
+
+
+if __name__ == "__main__":
+    main()

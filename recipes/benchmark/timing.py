@@ -1,0 +1,50 @@
+"""Timing several functions fairly on a noisy machine."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+
+def time_in_turn(
+    functions: Mapping[str, Callable[[], object]], *, rounds: int, calls: int, warm_up: int = 2
+) -> dict[str, list[float]]:
+    """Times functions in turn, so that a slow spell of the machine meets all of them.
+
+    Args:
+        functions: By name; each must return only when its work is done.
+        rounds: How often each has its turn.
+        calls: Calls per turn.
+        warm_up: Calls of each before the first round, for compilation and caches.
+
+    Returns:
+        For each name the mean seconds per call of each round.
+
+    Example:
+
+    >>> times = time_in_turn({"a": work_a, "b": work_b}, rounds=5, calls=3)
+    >>> statistics.median(times["a"]) / statistics.median(times["b"])
+    """
+    for function in functions.values():
+        for _ in range(warm_up):
+            function()
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(rounds):
+        for name, function in functions.items():
+            started = time.perf_counter()
+            for _ in range(calls):
+                function()
+            times[name].append((time.perf_counter() - started) / calls)
+    return times
+
+
+def median_ratio(times: Mapping[str, list[float]], name: str, baseline: str) -> float:
+    """Returns the median over rounds of the time of `name` divided by that of `baseline` in the same round.
+
+    Args:
+        times: What `time_in_turn` returned.
+        name: Numerator.
+        baseline: Denominator.
+    """
+    return statistics.median(a / b for a, b in zip(times[name], times[baseline], strict=True))
