@@ -167,13 +167,18 @@ def load_or_train_tokenizer(config: TranslateConfig, run: RunFolder, train: Iter
         return Tokenizer.load(run.tokenizer)
     options = config.tokenizer
     print(f"training a {options.model_type} tokenizer of {options.vocabulary_size} pieces")
-    tokenizer = SentencePieceTokenizer.train(
-        (text for pair in train for text in (pair.source, pair.target)),
-        options.vocabulary_size,
-        model_type=options.model_type,
-        character_coverage=options.character_coverage,
-        split_digits=options.split_digits,
-    )
+    try:
+        tokenizer = SentencePieceTokenizer.train(
+            (text for pair in train for text in (pair.source, pair.target)),
+            options.vocabulary_size,
+            model_type=options.model_type,
+            character_coverage=options.character_coverage,
+            split_digits=options.split_digits,
+        )
+    except DataError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"tokenizer: {error}") from error
     tokenizer.save(run.tokenizer)
     return tokenizer
 
@@ -275,6 +280,7 @@ def fit(
         validation_data=validation_batches.dataset,
         epochs=training.epochs,
         initial_epoch=state.initial_epoch,
+        shuffle=False,  # the order of an epoch is made by the batches themselves
         callbacks=[
             StopOnNonFiniteLoss(), Throughput(), SampleOutputs(samples, run.samples), averaging, *stateful, state
         ],

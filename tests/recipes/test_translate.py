@@ -1,0 +1,155 @@
+"""The translate recipe: a whole run of a few steps, a resume after kill -9, and what it says to bad input."""
+
+import csv
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from recipes import translate
+from recipes.common.config import parse
+from recipes.common.errors import ConfigError, DataError, RunFolderError
+from recipes.common.run_folder import RunFolder
+
+ROOT = Path(__file__).parents[2]
+TINY = [
+    *("--tokenizer.vocabulary_size", "24"),
+    *("--model.options", '{"num_layers": 1, "hidden_dim": 16, "dropout": 0.1}'),
+    *("--training.tokens_per_batch", "512"),
+    *("--training.number_of_buckets", "2"),
+    *("--training.warmup_steps", "20"),
+    *("--training.samples", "1"),
+]
+
+
+@pytest.fixture
+def sums(tmp_path):
+    """Parallel text: sums in words and in digits."""
+    generator = np.random.default_rng(0)
+    for part, count in (("train", 200), ("validation", 20), ("test", 10)):
+        rows = generator.integers(0, 50, (count, 2))
+        lines = [f"{a} plus {b}\t{a + b}\n" for a, b in rows]
+        (tmp_path / f"{part}.tsv").write_text("".join(lines), encoding="utf-8")
+    return tmp_path
+
+
+def arguments(folder, run_folder, *more):
+    files = [word for part in ("train", "validation", "test") for word in (f"--data.{part}", str(folder / f"{part}.tsv"))]
+    return [*files, *TINY, "--run_folder", str(folder / run_folder), *more]
+
+
+def read_metrics(run_folder):
+    with open(run_folder / "metrics.csv", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_run_leaves_everything(sums):
+    options = ["--training.epochs", "2", "--training.average_checkpoints", "2", "--data.target_language", "de"]
+    config = parse(translate.TranslateConfig, arguments(sums, "run", *options))
+    results = translate.main(config)
+    run = sums / "run"
+    assert json.loads((run / "results.json").read_text()) == results
+    assert results["test_sentences"] == 10
+    assert "sacremoses" in results["tokenised BLEU"]["signature"]
+    assert len(read_metrics(run)) == 2
+    assert len((run / "samples" / "test.tsv").read_text().splitlines()) == 10
+    for picture in ("cross_attention.png", "loss.png", "positions.png"):
+        assert (run / "plots" / picture).stat().st_size > 5000
+    assert "TranslateConfig" not in (run / "model_card.md").read_text()
+    assert "exact_match" in (run / "model_card.md").read_text()
+    assert list((run / "tensorboard").rglob("events.*"))
+    assert (run / "export" / "saved_model.pb").exists()
+    assert len(list((run / "checkpoints" / "last_epochs").iterdir())) == 2
+
+
+def test_resume_after_kill_gives_the_losses_of_an_uninterrupted_run(sums):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    options = ["--training.epochs", "3", "--training.save_every", "2", "--export", "false"]
+    command = [sys.executable, "-m", "recipes.translate", *arguments(sums, "killed", *options)]
+    process = subprocess.Popen(
+        command, cwd=sums, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    states = sums / "killed" / "checkpoints" / "state"
+    deadline = time.monotonic() + 240
+    # in the middle of the second epoch
+    while not list(states.glob("epoch-00001-batch-0000000[2-9]")):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    resumed = subprocess.run(command, cwd=sums, env=environment, capture_output=True, text=True)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "resuming in epoch 2" in resumed.stdout
+    whole = [sys.executable, "-m", "recipes.translate", *arguments(sums, "whole", *options)]
+    finished = subprocess.run(whole, cwd=sums, env=environment, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    rows, expected = read_metrics(sums / "killed"), read_metrics(sums / "whole")
+    assert [row["epoch"] for row in rows] == ["0", "1", "2"]
+    for row, other in zip(rows, expected, strict=True):
+        for name in ("loss", "nll", "val_loss", "val_nll"):
+            # the last bits may differ with the order in which threads add up
+            assert float(row[name]) == pytest.approx(float(other[name]), rel=1e-5)
+    texts = [(sums / run / "samples" / "test.tsv").read_text() for run in ("killed", "whole")]
+    assert texts[0] == texts[1]
+
+
+def test_every_config_file_parses_and_its_model_exists():
+    for path in sorted((ROOT / "recipes" / "configs").glob("*.yaml")):
+        config = parse(translate.TranslateConfig, ["--config", str(path)])
+        options = dict(config.model.options)
+        with keras.StatelessScope(initialize_variables=False):
+            backbone = translate.zoo.Backbone.from_config(
+                translate.zoo.preset_config(
+                    config.model.preset, vocabulary_size=config.tokenizer.vocabulary_size, **options
+                )
+            )
+        assert backbone.count_params() > 0
+
+
+@pytest.mark.parametrize(
+    ("part", "content", "message"),
+    [
+        ("train", "", "empty|no pair"),
+        ("train", "one\ttwo\nno tab\n", r"train\.tsv:2"),
+        ("validation", "one\t\n", r"validation\.tsv:1"),
+    ],
+)
+def test_bad_data_names_the_line(sums, part, content, message):
+    (sums / f"{part}.tsv").write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        translate.main(parse(translate.TranslateConfig, arguments(sums, "run")))
+
+
+def test_unknown_preset_names_the_nearest(sums):
+    config = parse(translate.TranslateConfig, arguments(sums, "run", "--model.preset", "transformer_tini"))
+    with pytest.raises(ConfigError, match="transformer_tiny"):
+        translate.main(config)
+
+
+def test_too_large_vocabulary_names_the_largest(sums):
+    config = parse(translate.TranslateConfig, arguments(sums, "run", "--tokenizer.vocabulary_size", "5000"))
+    with pytest.raises(ConfigError, match="at most"):
+        translate.main(config)
+
+
+def test_missing_validation_is_said(sums):
+    config = parse(translate.TranslateConfig, arguments(sums, "run"))
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, validation=[]))
+    with pytest.raises(DataError, match="validation"):
+        translate.main(config)
+
+
+def test_changed_config_is_listed_on_resume(sums):
+    RunFolder(sums / "run", parse(translate.TranslateConfig, arguments(sums, "run"))).close()
+    changed = parse(translate.TranslateConfig, arguments(sums, "run", "--training.learning_rate", "0.1"))
+    with pytest.raises(RunFolderError, match="learning_rate"):
+        translate.main(changed)
