@@ -345,7 +345,9 @@ class MultiHeadAttention(keras.layers.Layer):
         Args:
             capacity: Number of positions that the cache holds.
         """
-        return self.window is not None and self.window[0] is not None and capacity == self.window[0] + 1
+        if self.window is None or self.window[0] is None or not isinstance(capacity, int):
+            return False
+        return capacity == self.window[0] + 1
 
     def _extend(self, key: Any, value: Any, cache: dict, index: Any, positions: Any) -> tuple[Any, Any, Any, dict]:
         """Writes new keys and values to the cache; returns all that queries may see, with positions."""
@@ -353,7 +355,7 @@ class MultiHeadAttention(keras.layers.Layer):
             raise ValueError(
                 "cache needs causal=True: a query that sees later positions cannot be computed before them."
             )
-        capacity, new = cache["key"].shape[2], ops.shape(key)[2]
+        capacity, new = ops.shape(cache["key"])[2], ops.shape(key)[2]
         offset = ops.expand_dims(positions[..., 0], -1) - index
         if not self.is_rolling(capacity):
             new_cache = write_cache(cache, key, value, index)

@@ -270,7 +270,7 @@ class TransformerStack(keras.layers.Layer):
             window = attention.window
             held = capacity
             if window is not None and window[0] is not None:
-                held = min(capacity, window[0] + 1)
+                held = min(capacity, window[0] + 1) if isinstance(capacity, int) else window[0] + 1
             caches.append(
                 make_cache(
                     batch_size,

@@ -1,5 +1,7 @@
 """The decoding loop: from a step function to token ids."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -16,7 +18,7 @@ def decode(
     constants,
     first_tokens,
     first_index,
-    max_new_tokens: int,
+    max_new_tokens: Any,
     sampler: Sampler,
     end_ids,
     pad_id: int,
@@ -44,7 +46,8 @@ def decode(
         constants: Likewise, but fixed (an encoder's output, masks). Beam search repeats it and never reorders it.
         first_tokens: Integer tensor `(batch,)`: the start tokens, or the last tokens of the prompts.
         first_index: Integer or int32 scalar: the position of the first tokens.
-        max_new_tokens: Length of the output, a Python integer of at least 1.
+        max_new_tokens: Length of the output, an integer of at least 1, or, on TensorFlow, an int32 scalar that
+            follows from the shape of a tensor: one program then serves every length, at the cost of that length.
         sampler: `Greedy`, `Sample` or `Beam`.
         end_ids: Id or ids of tokens that end a row; an empty sequence: only the limit ends it.
         pad_id: Id that fills the output behind the end.
@@ -77,8 +80,12 @@ def decode(
     >>> decode(step, (), (), [0, 1], 0, 4, Greedy(), end_ids=3, pad_id=0)["token_ids"]
     [[1, 2, 3, 0], [2, 3, 0, 0]]
     """
-    if not isinstance(max_new_tokens, int) or isinstance(max_new_tokens, bool) or max_new_tokens < 1:
-        raise ValueError(f"`max_new_tokens` must be a Python integer of at least 1. Received: {max_new_tokens!r}")
+    if not ops.is_tensor(max_new_tokens) and (
+        not isinstance(max_new_tokens, int) or isinstance(max_new_tokens, bool) or max_new_tokens < 1
+    ):
+        raise ValueError(
+            f"`max_new_tokens` must be an integer of at least 1 or an int32 scalar. Received: {max_new_tokens!r}"
+        )
     end_ids = _as_ids("end_ids", end_ids)
     (pad_id,) = _as_ids("pad_id", pad_id)
     first_tokens = ops.cast(ops.convert_to_tensor(first_tokens), "int32")

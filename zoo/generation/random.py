@@ -60,7 +60,7 @@ def uniforms(seed, streams, count: int):
     Args:
         seed: Integer in [0, 2**32), or a scalar integer tensor.
         streams: Integer tensor `(batch,)`, the stream of each row; equal numbers give equal rows.
-        count: Number of steps, a Python integer.
+        count: Number of steps, an integer or an int32 scalar.
 
     Returns:
         float32 tensor `(count, batch)`: odd multiples of 2**-24, strictly between 0 and 1.
@@ -79,7 +79,7 @@ def uniforms(seed, streams, count: int):
         seed = int(seed)
     stream_words = ops.expand_dims(_uint32(streams), 0)
     seed_words = ops.add(ops.zeros_like(stream_words), _uint32(seed))
-    steps = ops.expand_dims(_uint32(list(range(count))), 1)
+    steps = ops.expand_dims(_uint32(ops.arange(count, dtype="int32")), 1)
     words, _ = threefry_2x32((seed_words, stream_words), (steps, ops.zeros_like(steps)))
     # 23 bits and a half: exact in float32, and neither 0 nor 1 can occur.
     numbers = ops.cast(ops.right_shift(words, _uint32(9)), "float32")

@@ -208,6 +208,12 @@ class Seq2SeqLM(Task):
         if length_limit is None:
             length_limit = self.length_limit(encoder_padding_mask)
         inputs = {"encoder_token_ids": encoder_token_ids, "encoder_padding_mask": encoder_padding_mask}
+        # no row may generate more than this: caches for short sources are short
+        longest = ops.shape(encoder_token_ids)[1] + EXTRA_LENGTH
+        if isinstance(longest, int):
+            max_new_tokens = min(max_new_tokens, longest)
+        else:
+            max_new_tokens = ops.minimum(max_new_tokens, longest)
         state, constants = self.backbone.start_decoding(inputs, max_new_tokens)
         return decode(
             self.backbone.decode_step,
