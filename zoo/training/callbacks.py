@@ -14,8 +14,8 @@ from zoo.training.tensor_files import complete_or_absent, write_bytes
 class Throughput(keras.callbacks.Callback):
     """Adds `tokens_per_second` of the training to the logs of each epoch.
 
-    The time is that from the end of the first batch, in which the model may be compiled, to the end of the last batch of
-    the epoch, waiting for data included, validation not. An epoch of one batch has no such time. Put it before the
+    The time is that from the end of the first batch, in which the model may be compiled, to the end of the last batch
+    of the epoch, waiting for data included, validation not. An epoch of one batch has no such time. Put it before the
     callbacks that write logs.
 
     Args:
@@ -57,7 +57,7 @@ class SampleOutputs(keras.callbacks.Callback):
 
     Args:
         make_samples: function without arguments that runs the model and returns lines of text.
-        directory: folder for the files `epoch-0001.txt`, ... (counted from 1, as Keras prints epochs); None writes none.
+        directory: folder for the files `epoch-0001.txt`, ... (counted from 1, as Keras does); None writes none.
         show: whether the lines are printed.
 
     Raises:

@@ -53,9 +53,7 @@ class CheckpointAveraging(keras.callbacks.Callback):
     def paths(self) -> list[Path]:
         if not self.directory.is_dir():
             return []
-        return sorted(
-            (path for path in self.directory.iterdir() if _FILE_NAME.fullmatch(path.name)), key=self._step_of
-        )
+        return sorted((path for path in self.directory.iterdir() if _FILE_NAME.fullmatch(path.name)), key=self._step_of)
 
     def on_train_begin(self, logs=None):
         self.directory.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -36,6 +35,9 @@ _STATE_FILE = "state.json"
 _TENSOR_FILE = "tensors.safetensors"
 _FOLDER_NAME = re.compile(r"epoch-(\d+)-batch-(\d+)")
 
+# What `model.stop_training` is set to where only the epoch is to end; other callbacks set it to True.
+_END_OF_EPOCH = "end of epoch"
+
 
 class ResumableData(Protocol):
     """Data whose position can be set.
@@ -43,7 +45,7 @@ class ResumableData(Protocol):
     Attributes:
         dataset: what is given to `fit`: a `tf.data.Dataset` that, each time it is iterated over, gives the batches
             chosen by the last `start_epoch`. Its `cardinality()` must be `number_of_batches`, also for an epoch that
-            skips some: where it is unknown, Keras lets no later epoch have more batches than the first one it saw.
+            skips some, or unknown; Keras' progress bar shows it.
         number_of_batches: batches of a whole epoch, the same for every epoch.
     """
 
@@ -146,8 +148,7 @@ class TrainingState(keras.callbacks.Callback):
         self._best: float | None = None
         # Where the epoch that begins next is entered; None after the first one has begun.
         self._entry: tuple[int, int] | None = None
-        self._epoch = self._batch = self._last_saved_batch = 0
-        self._muted_warnings: warnings.catch_warnings | None = None
+        self._epoch = self._batch = self._last_saved_batch = self._first_batch = 0
 
     @property
     def resumed(self) -> bool:
@@ -204,10 +205,6 @@ class TrainingState(keras.callbacks.Callback):
         if skip_batches:
             self._build_metrics()
             read_variables(self._folder / _TENSOR_FILE, self._metric_variables(), "metrics/")
-            # Keras warns when an epoch is shorter than the cardinality of the data; this one is meant to be.
-            self._muted_warnings = warnings.catch_warnings()
-            self._muted_warnings.__enter__()
-            warnings.filterwarnings("ignore", message="Your input ran out of data")
 
     def on_train_batch_begin(self, batch, logs=None):
         self._first_batch = batch
@@ -217,6 +214,9 @@ class TrainingState(keras.callbacks.Callback):
         executed = batch - self._first_batch + 1
         self._batch = min(self._batch + executed, self.data.number_of_batches)
         if self._batch == self.data.number_of_batches:
+            # Ends the epoch here. If Keras asked for one batch more to find the end of the data, the training step that
+            # fails for lack of data could still advance what does not depend on data: seed generators, weight decay.
+            self.model.stop_training = self.model.stop_training or _END_OF_EPOCH
             return
         due = self.save_every is not None and self._batch - self._last_saved_batch >= self.save_every
         if due or self.model.stop_training:
@@ -224,10 +224,10 @@ class TrainingState(keras.callbacks.Callback):
             self._save(self._epoch, self._batch, logs)
 
     def on_test_begin(self, logs=None):
-        self._unmute_warnings()
+        self._go_on()
 
     def on_epoch_end(self, epoch, logs=None):
-        self._unmute_warnings()
+        self._go_on()
         if self._batch < self.data.number_of_batches:
             if not self.model.stop_training:
                 raise ValueError(
@@ -236,15 +236,12 @@ class TrainingState(keras.callbacks.Callback):
                 )
             return
         self._keep_best(epoch, logs)
-        self._save(epoch + 1, 0, logs, finished=self.model.stop_training)
+        self._save(epoch + 1, 0, logs, finished=bool(self.model.stop_training))
 
-    def on_train_end(self, logs=None):
-        self._unmute_warnings()
-
-    def _unmute_warnings(self):
-        if self._muted_warnings is not None:
-            self._muted_warnings.__exit__(None, None, None)
-            self._muted_warnings = None
+    def _go_on(self):
+        """Lets the training go on after the epoch, unless another callback has meanwhile said that it shall stop."""
+        if self.model.stop_training is _END_OF_EPOCH:
+            self.model.stop_training = False
 
     def _build_metrics(self):
         """Creates the variables of the compiled metrics, which the TensorFlow trainer does only in its first step."""
