@@ -125,7 +125,7 @@ def test_every_expert_alone_takes_all_tokens(shape, rng):
 
 
 def test_any_loads_fit_without_drops(rng):
-    for _ in range(20):
+    for _ in range(8):
         num_experts = int(rng.integers(1, 7))
         layer = built(rng, num_experts=num_experts, experts_per_token=int(rng.integers(1, num_experts + 1)))
         layer.router.kernel.assign(rng.normal(size=(6, num_experts)) * 10)  # far from balanced
