@@ -38,11 +38,11 @@ def test_all_layers_with_unknown_sizes_in_a_saved_model(tmp_path):
         x = x + make_scored_attention(kind, **options)(x, x, mask=mask)[0]
     model = keras.Model([token_ids, mask], x)
     model.export(str(tmp_path / "model"), verbose=False)
-    served = tf.saved_model.load(str(tmp_path / "model")).serve
+    served = tf.saved_model.load(str(tmp_path / "model"))
     generator = np.random.default_rng(0)
     for batch, length in ((1, 1), (3, 7)):
         ids = generator.integers(0, 50, (batch, length)).astype("int32")
         real = np.arange(length) < generator.integers(1, length + 1, (batch, 1))
         expected = ops.convert_to_numpy(model([ids, real]))
-        np.testing.assert_allclose(served([ids, real]), expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(served.serve([ids, real]), expected, rtol=1e-4, atol=1e-5)
         assert np.all(np.isfinite(expected)) and np.abs(expected).max() > 0.1
