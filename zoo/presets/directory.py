@@ -2,13 +2,12 @@
 
 import json
 import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from zoo.backbones.backbone import Backbone
 from zoo.config import TransformerConfig
+from zoo.files import recover, written_whole
 
 FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
@@ -29,33 +28,18 @@ def save_task_parts(task: Any, directory: str | os.PathLike) -> None:
     Raises:
         FileExistsError: If the directory exists and is not a saved model.
     """
-    directory = Path(directory)
-    if directory.exists() and any(directory.iterdir()) and not (directory / CONFIG_FILE).exists():
-        raise FileExistsError(f"{directory} exists and is no saved model: it will not be overwritten.")
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
-    try:
+    with written_whole(directory, _is_saved_model, "saved model") as folder:
         description = {
             "format_version": FORMAT_VERSION,
             "task": type(task).__name__,
             "backbone": task.backbone.config.to_dict(),
             "options": task.options(),
+            "parameter_count": task.backbone.parameter_count(),
         }
-        (temporary / CONFIG_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
-        task.save_weights(temporary / WEIGHTS_FILE)
+        (folder / CONFIG_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+        task.save_weights(folder / WEIGHTS_FILE)
         if task.tokenizer is not None:
-            task.tokenizer.save(temporary / TOKENIZER_FOLDER)
-        temporary.chmod(0o755)
-        old = None
-        if directory.exists():
-            old = temporary.with_name(temporary.name + ".old")
-            os.rename(directory, old)
-        os.rename(temporary, directory)
-        if old is not None:
-            shutil.rmtree(old)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+            task.tokenizer.save(folder / TOKENIZER_FOLDER)
 
 
 def read_description(directory: str | os.PathLike) -> dict[str, Any]:
@@ -67,6 +51,7 @@ def read_description(directory: str | os.PathLike) -> dict[str, Any]:
     Raises:
         ValueError: If the file is missing, is not JSON, or is of another format version.
     """
+    recover(directory)
     path = Path(directory) / CONFIG_FILE
     if not path.is_file():
         raise ValueError(f"{directory} is no saved model: it has no {CONFIG_FILE}.")
@@ -77,10 +62,19 @@ def read_description(directory: str | os.PathLike) -> dict[str, Any]:
     version = description.get("format_version") if isinstance(description, dict) else None
     if version != FORMAT_VERSION:
         raise ValueError(f"{path} has format_version {version!r}; this version of the library reads {FORMAT_VERSION}.")
-    missing = {"task", "backbone", "options"} - set(description)
+    missing = {"task", "backbone", "options", "parameter_count"} - set(description)
     if missing:
         raise ValueError(f"{path} lacks {sorted(missing)}.")
     return description
+
+
+def _is_saved_model(directory: Path) -> bool:
+    # the configuration of another library has the same file name
+    try:
+        read_description(directory)
+    except ValueError:
+        return False
+    return True
 
 
 def load_task_parts(directory: str | os.PathLike) -> tuple[dict[str, Any], Backbone, Any]:
@@ -91,9 +85,17 @@ def load_task_parts(directory: str | os.PathLike) -> tuple[dict[str, Any], Backb
 
     Returns:
         The description, the backbone and the tokenizer, None where there is none.
+
+    Raises:
+        ValueError: If the directory is no saved model, or its configuration is not the one that was saved.
     """
     description = read_description(directory)
     backbone = Backbone.from_config(TransformerConfig.from_dict(description["backbone"]))
+    if backbone.parameter_count() != description["parameter_count"]:
+        raise ValueError(
+            f"{Path(directory) / CONFIG_FILE} describes a backbone of {backbone.parameter_count()} parameters, its "
+            f"weights are those of one of {description['parameter_count']}: the file was changed."
+        )
     tokenizer = None
     if (Path(directory) / TOKENIZER_FOLDER).is_dir():
         from zoo.tokenizers import Tokenizer

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from zoo.backbones.backbone import Backbone
+from zoo.files import recover
 from zoo.presets.directory import WEIGHTS_FILE, load_task_parts, save_task_parts
 from zoo.presets.registry import preset_config
 
@@ -49,6 +50,7 @@ class Task(keras.Model):
 
         >>> model = Seq2SeqLM.from_preset("transformer_tiny", load_weights=False, vocabulary_size=8000)
         """
+        recover(preset)
         if not Path(preset).is_dir():
             config = preset_config(os.fspath(preset), **overrides)
             if load_weights:
@@ -85,6 +87,28 @@ class Task(keras.Model):
         return self.tokenizer
 
     def get_config(self) -> dict[str, Any]:
-        raise NotImplementedError(
-            f"A {type(self).__name__} is saved as a directory, with its tokenizer: use save_to_preset() and from_preset()."
-        )
+        serialize = keras.saving.serialize_keras_object
+        return {
+            "backbone": serialize(self.backbone),
+            "tokenizer": None if self.tokenizer is None else serialize(self.tokenizer),
+            "name": self.name,
+            "trainable": self.trainable,
+            "dtype": serialize(self.dtype_policy),
+            **self.options(),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Task":
+        config = dict(config)
+        for part in ("backbone", "tokenizer"):
+            if isinstance(config[part], dict):
+                config[part] = keras.saving.deserialize_keras_object(config[part])
+        return cls(**config)
+
+    def get_compile_config(self) -> dict[str, Any] | None:
+        return super().get_compile_config()
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        # Keras asks for this where compile() has defaults of its own
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)

@@ -1,0 +1,153 @@
+import dataclasses
+
+import pytest
+
+from zoo import (
+    AttentionConfig,
+    EmbeddingConfig,
+    FeedForwardConfig,
+    NormConfig,
+    PositionConfig,
+    TransformerConfig,
+)
+
+RICH = TransformerConfig(
+    "encoder_decoder",
+    vocabulary_size=100,
+    hidden_dim=48,
+    num_layers=2,
+    num_decoder_layers=3,
+    max_length=64,
+    attention=AttentionConfig(
+        num_heads=6,
+        num_key_value_heads=2,
+        head_dim=10,
+        use_bias=("query", "output"),
+        scale=0.2,
+        logit_soft_cap=30.0,
+        query_key_norm="rms",
+        sinks=True,
+        output_gate=True,
+        window=(8, None),
+        window_layers=(True, False),
+        dropout=0.1,
+    ),
+    position=PositionConfig("rotary", base=5e5, local_base=1e4, scaling={"kind": "linear", "factor": 2.0}),
+    norm=NormConfig("rms", "sandwich", epsilon=1e-5, unit_offset=True, final=False, embedding=True),
+    feed_forward=FeedForwardConfig(96, "silu", gated=True, use_bias=False, dropout=0.2),
+    embedding=EmbeddingConfig(scale=True, factor_dim=16, num_segments=2, tie_output=False, output_bias=True),
+    dropout=0.3,
+    initializer_range=0.02,
+)
+
+
+@pytest.mark.parametrize("config", [TransformerConfig("decoder", vocabulary_size=7), RICH])
+def test_json_round_trip(config):
+    text = config.to_json()
+    assert TransformerConfig.from_json(text) == config
+    assert TransformerConfig.from_json(text).to_json() == text
+    assert TransformerConfig.from_dict(config.to_dict()) == config
+
+
+def test_json_names_every_choice():
+    values = RICH.to_dict()
+    assert values.pop("kind") == "transformer"
+    assert set(values) == {field.name for field in dataclasses.fields(TransformerConfig)}
+    assert values["attention"]["window"] == (8, None) and values["position"]["scaling"]["factor"] == 2.0
+
+
+def test_left_out_choices_have_their_defaults():
+    config = TransformerConfig.from_dict({"architecture": "encoder", "vocabulary_size": 7, "norm": {"kind": "rms"}})
+    assert config == TransformerConfig("encoder", 7, norm=NormConfig("rms"))
+
+
+def test_head_dim():
+    assert TransformerConfig("encoder", 7, hidden_dim=64, attention=AttentionConfig(4)).head_dim == 16
+    assert TransformerConfig("encoder", 7, hidden_dim=64, attention=AttentionConfig(5, head_dim=3)).head_dim == 3
+
+
+def test_configs_do_not_change():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        RICH.dropout = 0.0
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"hiden_dim": 8}, "Unknown configuration key 'hiden_dim'. Did you mean 'hidden_dim'?.*vocabulary_size"),
+        (
+            {"attention": {"heads": 3, "num_head": 8}},
+            "Unknown configuration key 'attention.heads'.*Known: .*num_key_value_heads",
+        ),
+        ({"attention": {"num_head": 8}}, "'attention.num_head'. Did you mean 'attention.num_heads'?"),
+        ({"kind": "recurrent"}, "kind must be 'transformer', got 'recurrent'"),
+        ({"attention": 5}, "attention must be a dictionary, got 5"),
+        ({"num_layers": "6"}, "num_layers must be of type int, got '6'"),
+        ({"attention": {"window": [1, 2, 3]}}, r"attention.window must be of type tuple.* got \(1, 2, 3\)"),
+    ],
+)
+def test_wrong_dictionaries(values, message):
+    with pytest.raises(ValueError, match=message):
+        TransformerConfig.from_dict({"architecture": "decoder", "vocabulary_size": 10, **values})
+
+
+def test_missing_keys():
+    with pytest.raises(ValueError, match="The configuration lacks architecture, vocabulary_size"):
+        TransformerConfig.from_dict({})
+
+
+@pytest.mark.parametrize(("text", "message"), [("[1]", r"must be a dictionary, got \[1\]"), ("{", "Expecting")])
+def test_wrong_json(text, message):
+    with pytest.raises(ValueError, match=message):
+        TransformerConfig.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TransformerConfig("both", 10), "architecture must be one of .*'encoder_decoder'.* got 'both'"),
+        (lambda: TransformerConfig("decoder", 0), "vocabulary_size must be above 0, got 0"),
+        (lambda: TransformerConfig("decoder", 10.0), "vocabulary_size must be of type int, got 10.0"),
+        (lambda: TransformerConfig("decoder", 10, num_layers=True), "num_layers must be of type int, got True"),
+        (lambda: TransformerConfig("decoder", 10, dropout=1.0), r"dropout must be in \[0, 1\), got 1.0"),
+        (lambda: TransformerConfig("decoder", 10, dropout="high"), "dropout must be of type float, got 'high'"),
+        (lambda: TransformerConfig("decoder", 10, num_decoder_layers=2), "num_decoder_layers must be None .* got 2"),
+        (lambda: TransformerConfig("encoder_decoder", 10, num_decoder_layers=0), "num_decoder_layers must be above 0"),
+        (lambda: TransformerConfig("decoder", 10, hidden_dim=20), "attention.num_heads must be a divisor .*20.* got 8"),
+        (
+            lambda: TransformerConfig("decoder", 10, norm=NormConfig(placement="pre"), residual_scale=2.0),
+            "residual_scale must be 1.0 with norm.placement='pre'.* got 2.0",
+        ),
+        (
+            lambda: TransformerConfig("decoder", 10, position=PositionConfig("rotary", local_base=1e4)),
+            "position.local_base must be None without attention.window",
+        ),
+        (lambda: TransformerConfig("decoder", 10, initializer_range=0.0), "initializer_range must be above 0"),
+        (lambda: AttentionConfig(num_heads=0), "attention.num_heads must be above 0, got 0"),
+        (lambda: AttentionConfig(num_heads=8, num_key_value_heads=3), "must be .*divisor of num_heads=8, got 3"),
+        (lambda: AttentionConfig(head_dim=0), "attention.head_dim must be above 0, got 0"),
+        (lambda: AttentionConfig(dropout=-0.1), "attention.dropout must be in"),
+        (lambda: AttentionConfig(window=(-1, 0)), r"attention.window must be a pair .* got \(-1, 0\)"),
+        (lambda: AttentionConfig(window_layers=(True,)), "window_layers must be None where there is no window"),
+        (lambda: AttentionConfig(window=(1, 0), window_layers=()), "attention.window_layers must be None or not empty"),
+        (lambda: AttentionConfig(use_bias="query"), "attention.use_bias must be of type bool | tuple"),
+        (lambda: PositionConfig("spiral"), "position.kind must be one of .*'rotary'.* got 'spiral'"),
+        (lambda: PositionConfig("alibi", base=500.0), "position.base must be 10000.0 with .*'alibi'.*'rotary'"),
+        (lambda: PositionConfig("sinusoidal", rotary_dim=8), "position.rotary_dim must be None with"),
+        (lambda: PositionConfig("rotary", max_distance=8), "position.max_distance must be 128 with .*'shaw'"),
+        (lambda: PositionConfig("rotary", base=0), "position.base must be above 0, got 0"),
+        (lambda: PositionConfig("learned", offset=-1), "position.offset must be at least 0, got -1"),
+        (lambda: NormConfig("median"), "norm.kind must be one of .*'rms'.* got 'median'"),
+        (lambda: NormConfig(placement="inside"), "norm.placement must be one of .*'sandwich'.* got 'inside'"),
+        (lambda: NormConfig("layer", unit_offset=True), "norm.unit_offset must be False with norm.kind='layer'"),
+        (lambda: NormConfig(epsilon=0.0), "norm.epsilon must be above 0, got 0.0"),
+        (lambda: FeedForwardConfig(0), "feed_forward.intermediate_dim must be above 0, got 0"),
+        (lambda: FeedForwardConfig(dropout=1.0), r"feed_forward.dropout must be in \[0, 1\), got 1.0"),
+        (lambda: EmbeddingConfig(factor_dim=0), "embedding.factor_dim must be above 0, got 0"),
+        (lambda: EmbeddingConfig(num_segments=-1), "embedding.num_segments must be at least 0, got -1"),
+        (lambda: EmbeddingConfig(logit_soft_cap=0), "embedding.logit_soft_cap must be above 0, got 0"),
+    ],
+)
+def test_wrong_choices(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
