@@ -82,7 +82,7 @@ class ModelConfig:
 class TrainingConfig:
     """How the model is trained."""
 
-    epochs: int = setting(12, "Most passes over the training data.", harmless=True)
+    epochs: int = setting(5, "Most passes over the training data.", harmless=True)
     tokens_per_batch: int = setting(4096, "Tokens of a batch: source and target together, padding included.")
     number_of_buckets: int = setting(6, "Most distinct lengths that sentences are padded to.")
     learning_rate: float = setting(0.002, "Peak of the learning rate.")

@@ -215,27 +215,31 @@ class MultiHeadAttention(keras.layers.Layer):
         Returns:
             `{"key": (batch, key_value_heads, memory_length, head_dim), "value": ...}`.
         """
-        key, value = self._project_key_value(memory, ops.arange(ops.shape(memory)[1]))
+        key, value = self._project_key_value(memory, self._rotation(ops.arange(ops.shape(memory)[1])))
         return {"key": key, "value": value}
 
     def _split(self, x: Any, heads: int, width: int) -> Any:
         return ops.reshape(x, (ops.shape(x)[0], ops.shape(x)[1], heads, width))
 
-    def _project_query(self, inputs: Any, positions: Any) -> Any:
+    def _rotation(self, positions: Any, sequence_length: Any = None) -> tuple[Any, Any] | None:
+        """Cosines and sines of rotary positions, computed once for queries and keys; None for other positions."""
+        return self.position.cos_sin(positions, sequence_length) if self._acts_on("query_key") else None
+
+    def _project_query(self, inputs: Any, rotation: tuple[Any, Any] | None) -> Any:
         query = self._split(self.query_projection(inputs), self.num_heads, self.head_dim)
         if self.query_norm is not None:
             query = self.query_norm(query)
-        if self._acts_on("query_key"):
-            query = self.position(query, positions)
+        if rotation is not None:
+            query = self.position.rotate(query, *rotation)
         return ops.transpose(query, (0, 2, 1, 3))
 
-    def _project_key_value(self, memory: Any, positions: Any) -> tuple[Any, Any]:
+    def _project_key_value(self, memory: Any, rotation: tuple[Any, Any] | None) -> tuple[Any, Any]:
         key = self._split(self.key_projection(memory), self.num_key_value_heads, self.head_dim)
         value = self._split(self.value_projection(memory), self.num_key_value_heads, self.value_head_dim)
         if self.key_norm is not None:
             key = self.key_norm(key)
-        if self._acts_on("query_key"):
-            key = self.position(key, positions)
+        if rotation is not None:
+            key = self.position.rotate(key, *rotation)
         return ops.transpose(key, (0, 2, 1, 3)), ops.transpose(value, (0, 2, 1, 3))
 
     def _acts_on(self, where: str) -> bool:
@@ -284,14 +288,16 @@ class MultiHeadAttention(keras.layers.Layer):
             positions = ops.arange(length)
             if cache_index is not None:
                 positions = positions + cache_index
-        query = self._project_query(inputs, positions)
+        # cached keys stay as they were rotated: scalings that depend on the length take that of the whole cache
+        rotation = self._rotation(positions, None if cache is None else ops.shape(cache["key"])[2])
+        query = self._project_query(inputs, rotation)
         key_positions = None if is_cross else positions
         if projected_memory is not None:
             key, value = projected_memory["key"], projected_memory["value"]
         elif memory is not None:
-            key, value = self._project_key_value(memory, ops.arange(ops.shape(memory)[1]))
+            key, value = self._project_key_value(memory, self._rotation(ops.arange(ops.shape(memory)[1])))
         else:
-            key, value = self._project_key_value(inputs, positions)
+            key, value = self._project_key_value(inputs, rotation)
         new_cache = None
         is_rolling = cache is not None and self.is_rolling(cache["key"].shape[2])
         if is_rolling and padding_mask is not None:
