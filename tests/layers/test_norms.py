@@ -62,6 +62,7 @@ def test_rms_norm(rng, unit_offset):
 def test_scale_norm(rng):
     x = rng.normal(3, 2, (2, 5, 6)).astype("float32")
     x[0, 0] = 0
+    x[0, 1] = 0.02  # of a length between epsilon squared and epsilon
     layer = built(ScaleNorm(epsilon=0.1))
     direction = x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 0.1)
     np.testing.assert_allclose(layer(x), np.sqrt(6) * direction, rtol=1e-5, atol=1e-6)
