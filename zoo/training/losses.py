@@ -121,6 +121,7 @@ def smoothed_cross_entropy(labels, logits, label_smoothing: float = 0.0, dtype: 
 
     Source: Szegedy et al. 2016, "Rethinking the Inception architecture", section 7.
     """
+    labels = ops.convert_to_tensor(labels)
     shape = ops.shape(labels)
     logits, labels, valid = flatten_tokens(labels, logits, dtype)
 

@@ -2,6 +2,7 @@
 
 import keras
 from keras import ops
+from keras.src.backend import get_keras_mask  # no public name; `keras.losses.Loss` uses the same
 
 from zoo.training.losses import flatten_tokens, logits_of_labels, softmax_and_log_normalizer
 
@@ -17,10 +18,10 @@ def token_weights(y_true, y_pred, sample_weight=None):
     Example:
         >>> token_weights(labels, logits, sample_weight)
     """
-    weights = ops.ones(ops.shape(y_true), "float32")
+    weights = ops.ones(ops.shape(ops.convert_to_tensor(y_true)), "float32")
     if sample_weight is not None:
         weights = weights * ops.convert_to_tensor(sample_weight, "float32")
-    mask = getattr(y_pred, "_keras_mask", None)
+    mask = get_keras_mask(y_pred)
     if mask is not None:
         weights = weights * ops.cast(mask, "float32")
     return ops.reshape(weights, (-1,))
