@@ -7,7 +7,7 @@ again (Dao et al. 2022, algorithm 4).
 
 Three things keep the number of passes over a block of scores, which is what costs on a CPU beside the products, low:
 * Numbers that are to be added to all scores of a row or of a column (the reference, padding) ride along as one more
-  feature of queries and keys in the matrix product, and so does the sum of the weights as one more feature of values.
+  feature of queries and keys in the matrix product.
 * The reference need not be the highest score. Any score of the row serves as long as nothing overflows, so a block is
   first computed with the reference at hand, and again with the highest score only in case it did overflow.
 * Blocks out of sight (causal, window) are skipped, and those that are wholly in sight are not masked.
@@ -97,19 +97,20 @@ class _Problem:
 
     def __init__(self, grid, mask, scale, soft_cap, query, key, value, bias=None, sinks=None):
         self.grid, self.mask, self.soft_cap = grid, mask, soft_cap
-        self.scale = scale
         self.query_factor = scale if soft_cap is None else scale / soft_cap
         self.dtype = keras.backend.standardize_dtype(query.dtype)
-        self.key_dim, self.value_dim = query.shape[-1], value.shape[-1]
+        self.value_dim = value.shape[-1]
         self.query = grid.cut_queries(query * self.query_factor)
-        ones = ops.ones((grid.key_blocks, grid.batch, grid.key_value_heads, grid.key_block, 1), self.dtype)
+        self.key, self.value = grid.cut_keys(key), grid.cut_keys(value)
         self.key_offsets = mask.key_offsets(self.dtype)
         self.row_ones = ops.ones((grid.batch, grid.key_value_heads, grid.rows, 1), self.dtype)
-        key, value = grid.cut_keys(key), grid.cut_keys(value)
+        self.key_ones = ops.ones((grid.key_blocks, grid.batch, grid.key_value_heads, grid.key_block, 1), self.dtype)
+        # The features that rows extended by `shifted` meet. The products that do not need them use `self.key`: a
+        # number of columns that is no multiple of a vector register's costs a product a fifth of its time.
+        self.extended_key = self.key
         if soft_cap is None:
-            extra = [ones] if self.key_offsets is None else [ones, self.key_offsets]
-            key = ops.concatenate([key, *extra], axis=-1)
-        self.key, self.value = key, ops.concatenate([value, ones], axis=-1)
+            extra = [self.key_ones] if self.key_offsets is None else [self.key_ones, self.key_offsets]
+            self.extended_key = ops.concatenate([self.key, *extra], axis=-1)
         self.bias = bias
         self.sinks = None
         if sinks is not None:
@@ -130,10 +131,10 @@ class _Problem:
         """
         grid, tanh = self.grid, None
         if self.soft_cap is None:
-            scores = ops.einsum("bkrd,bkcd->bkrc", query_rows, self.key[j])
+            scores = ops.einsum("bkrd,bkcd->bkrc", query_rows, self.extended_key[j])
         else:
             query_rows, shift = query_rows
-            tanh = ops.tanh(ops.einsum("bkrd,bkcd->bkrc", query_rows, self.key[j]))
+            tanh = ops.tanh(ops.einsum("bkrd,bkcd->bkrc", query_rows, self.extended_key[j]))
             scores = self.soft_cap * tanh - shift
             if self.key_offsets is not None:
                 scores = scores + ops.swapaxes(self.key_offsets[j], -1, -2)
@@ -158,41 +159,43 @@ class _Problem:
             unshifted = self.shifted(query_rows, ops.zeros((*block, 1), self.dtype))
             first, last = self.mask.key_range(i)
 
-            def inner(step, sums, reference, all_seen):
+            def inner(step, sums, totals, reference, all_seen):
                 j = last - 1 - step if self.mask.descending else first + step
                 safe = _replace_unseen(reference)
 
                 def keep_reference():
                     scores, _ = self.scores(self.shifted(query_rows, safe), i, j)
-                    return sums + ops.matmul(ops.exp(scores), self.value[j])
+                    weights = ops.exp(scores)
+                    return sums + ops.matmul(weights, self.value[j]), totals + _sum(weights)
 
                 def new_reference():
                     scores, _ = self.scores(unshifted, i, j)
                     highest = ops.maximum(reference, ops.max(scores, axis=-1, keepdims=True))
                     new_safe = _replace_unseen(highest)
-                    new_sums = sums * ops.exp(reference - new_safe)
-                    new_sums = new_sums + ops.matmul(ops.exp(scores - new_safe), self.value[j])
-                    return new_sums, highest, ops.all(highest > _UNSEEN)
+                    factor, weights = ops.exp(reference - new_safe), ops.exp(scores - new_safe)
+                    new_sums = sums * factor + ops.matmul(weights, self.value[j])
+                    return new_sums, totals * factor + _sum(weights), highest, ops.all(highest > _UNSEEN)
 
-                quick = ops.cond(all_seen, keep_reference, lambda: sums)
-                valid = ops.logical_and(all_seen, ops.all(ops.abs(quick) < _LARGEST_SUM))
-                return (step + 1, *ops.cond(valid, lambda: (quick, reference, all_seen), new_reference))
+                quick = ops.cond(all_seen, keep_reference, lambda: (sums, totals))
+                valid = ops.logical_and(all_seen, ops.all(quick[1] < _LARGEST_SUM))
+                return (step + 1, *ops.cond(valid, lambda: (*quick, reference, all_seen), new_reference))
 
-            _, sums, reference, _ = ops.while_loop(
+            _, sums, total, reference, _ = ops.while_loop(
                 lambda step, *_: step < last - first,
                 inner,
                 (
                     0,
-                    ops.zeros((*block, self.value_dim + 1), self.dtype),
+                    ops.zeros((*block, self.value_dim), self.dtype),
+                    ops.zeros((*block, 1), self.dtype),
                     ops.full((*block, 1), HIDDEN, self.dtype),
                     False,
                 ),
             )
-            total, reference = sums[..., self.value_dim :], _replace_unseen(reference)
+            reference = _replace_unseen(reference)
             seen = total > 0
             total = ops.where(seen, total, 1)
             log_sum = reference + ops.log(total)
-            output = sums[..., : self.value_dim] / total
+            output = sums / total
             if self.sinks is not None:
                 log_sum_of_keys, log_sum = log_sum, ops.where(seen, ops.logaddexp(log_sum, self.sinks), self.sinks)
                 output = output * ops.where(seen, ops.exp(log_sum_of_keys - log_sum), 0)
@@ -222,46 +225,42 @@ class _Problem:
         """
         grid = self.grid
         output_gradients = grid.cut_queries(output_gradient)
-        means = ops.sum(outputs * output_gradients, axis=-1, keepdims=True)
-        # One more feature, that meets the ones beside the values: subtracts the mean from the gradient of weights.
-        output_gradients = ops.concatenate([output_gradients, -means], axis=-1)
+        means = _sum(outputs * output_gradients)
+        # One more feature subtracts the mean in the product that gives the gradient of the weights.
+        extended_gradients = ops.concatenate([output_gradients, -means], axis=-1)
+        extended_value = ops.concatenate([self.value, self.key_ones], axis=-1)
         bias_gradient = () if self.bias is None else (ops.zeros_like(self.bias.bias),)
 
         def outer(i, query_gradients, key_gradients, value_gradients, *bias_gradient):
-            query_rows = self.shifted(self.query[i], log_sums[i])
-            rows_gradient = output_gradients[i]
+            query_rows = self.query[i]
+            shifted_rows = self.shifted(query_rows, log_sums[i])
             first, last = self.mask.key_range(i)
 
             def inner(j, row_gradients, key_gradients, value_gradients, *bias_gradient):
-                scores, tanh = self.scores(query_rows, i, j)
+                scores, tanh = self.scores(shifted_rows, i, j)
                 weights = ops.exp(scores)
-                score_gradients = weights * ops.einsum("bkrd,bkcd->bkrc", rows_gradient, self.value[j])
+                score_gradients = weights * ops.einsum("bkrd,bkcd->bkrc", extended_gradients[i], extended_value[j])
                 if bias_gradient:
                     by_head = ops.reshape(score_gradients, (grid.batch, -1, grid.query_block, grid.key_block))
                     bias_gradient = (self.bias.add_gradient(bias_gradient[0], by_head, i, j),)
                 if tanh is not None:
                     score_gradients = score_gradients * (self.soft_cap * (1 - tanh * tanh))
-                row_gradients = row_gradients + ops.matmul(score_gradients, self.key[j])
-                # The features beside the real ones are of no use here, but cutting them off would copy.
-                key_gradient = ops.einsum(
-                    "bkrc,bkrd->bkcd", score_gradients, query_rows if tanh is None else query_rows[0]
-                )
-                value_gradient = ops.einsum("bkrc,bkrd->bkcd", weights, rows_gradient)
+                key_gradient = ops.einsum("bkrc,bkrd->bkcd", score_gradients, query_rows)
+                value_gradient = ops.einsum("bkrc,bkrd->bkcd", weights, output_gradients[i])
                 return (
                     j + 1,
-                    row_gradients,
+                    row_gradients + ops.matmul(score_gradients, self.key[j]),
                     _put(key_gradients, j, key_gradients[j] + key_gradient),
                     _put(value_gradients, j, value_gradients[j] + value_gradient),
                     *bias_gradient,
                 )
 
-            row_gradients = ops.zeros_like(query_rows if self.soft_cap is None else query_rows[0])
             _, row_gradients, *rest = ops.while_loop(
                 lambda j, *_: j < last,
                 inner,
-                (first, row_gradients, key_gradients, value_gradients, *bias_gradient),
+                (first, ops.zeros_like(query_rows), key_gradients, value_gradients, *bias_gradient),
             )
-            return (i + 1, _put(query_gradients, i, row_gradients[..., : self.key_dim]), *rest)
+            return (i + 1, _put(query_gradients, i, row_gradients), *rest)
 
         _, query_gradients, key_gradients, value_gradients, *bias_gradient = ops.while_loop(
             lambda i, *_: i < grid.query_blocks,
@@ -277,8 +276,8 @@ class _Problem:
         gradients = [
             grid.join_queries(query_gradients) * self.query_factor,
             # The factor of the scores came in by the queries, and is in them here.
-            grid.join_keys(key_gradients[..., : self.key_dim]),
-            grid.join_keys(value_gradients[..., : self.value_dim]),
+            grid.join_keys(key_gradients),
+            grid.join_keys(value_gradients),
         ]
         if self.bias is not None:
             gradients.append(self.bias.finish_gradient(bias_gradient[0]))
@@ -292,7 +291,12 @@ class _Problem:
 
 def _put(blocks, index, block):
     """`blocks` with the one at `index` of the first axis replaced."""
-    return ops.slice_update(blocks, [index] + [0] * len(block.shape), ops.expand_dims(block, 0))
+    # Scattering, because TensorFlow without XLA runs `slice_update` by compiling it with XLA.
+    return ops.scatter_update(blocks, ops.reshape(index, (1, 1)), ops.expand_dims(block, 0))
+
+
+def _sum(x):
+    return ops.sum(x, axis=-1, keepdims=True)
 
 
 def _replace_unseen(reference):
