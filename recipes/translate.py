@@ -50,13 +50,19 @@ from zoo.training import (
 class DataConfig:
     """Where the text comes from."""
 
-    train: list[str] = setting(["dates"], "Two aligned files, one TSV or JSON-lines file (plain or .gz), or a data set.")
+    train: list[str] = setting(
+        ["dates"], "Two aligned files, one TSV or JSON-lines file (plain or .gz), or a data set."
+    )
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
     test: list[str] = setting([], "Likewise; empty for the test part of the data set that train names.")
     columns: int = setting(2, "Columns of a TSV file; the first two are source and target.")
     keys: list[str] = setting(["source", "target"], "Keys of source and target in JSON lines.")
-    on_error: Literal["raise", "skip"] = setting("raise", "What to do with a malformed row: stop, or skip and count it.")
-    max_length: int = setting(128, "Longest sentence in tokens, end token included; longer pairs are dropped and counted.")
+    on_error: Literal["raise", "skip"] = setting(
+        "raise", "What to do with a malformed row: stop, or skip and count it."
+    )
+    max_length: int = setting(
+        128, "Longest sentence in tokens, end token included; longer pairs are dropped and counted."
+    )
     target_language: str = setting("en", "Two-letter code, for the tokenised BLEU.")
 
 
@@ -111,7 +117,9 @@ class TranslateConfig:
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
-    sampler: dict[str, Any] = setting({"name": "greedy"}, "How test sentences and the export are decoded.", harmless=True)
+    sampler: dict[str, Any] = setting(
+        {"name": "greedy"}, "How test sentences and the export are decoded.", harmless=True
+    )
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
 
 
@@ -259,7 +267,9 @@ def fit(
 
     def samples() -> list[str]:
         outputs = model.generate([pair.source for pair in pairs], jit_compile=False)
-        return [f"{pair.source}\n  -> {output}\n   ({pair.target})" for pair, output in zip(pairs, outputs, strict=True)]
+        return [
+            f"{pair.source}\n  -> {output}\n   ({pair.target})" for pair, output in zip(pairs, outputs, strict=True)
+        ]
 
     averaging = CheckpointAveraging(run.checkpoints / "last_epochs", keep=training.average_checkpoints)
     stateful = []
@@ -282,14 +292,21 @@ def fit(
         initial_epoch=state.initial_epoch,
         shuffle=False,  # the order of an epoch is made by the batches themselves
         callbacks=[
-            StopOnNonFiniteLoss(), Throughput(), SampleOutputs(samples, run.samples), averaging, *stateful, state
+            StopOnNonFiniteLoss(),
+            Throughput(),
+            SampleOutputs(samples, run.samples),
+            averaging,
+            *stateful,
+            state,
         ],
     )
     seconds = time.monotonic() - started
     epochs = range(1, len(history.history["loss"]) + 1)
     plot_curves(
-        {name: (epochs, history.history[key]) for name, key in (
-            ("training, smoothed", "loss"), ("training", "nll"), ("validation", "val_nll"))},
+        {
+            name: (epochs, history.history[key])
+            for name, key in (("training, smoothed", "loss"), ("training", "nll"), ("validation", "val_nll"))
+        },
         run.plots / "loss.png",
         x_label="epoch",
         y_label="loss per token (nats)",
@@ -300,7 +317,11 @@ def fit(
 
 
 def evaluate(
-    config: TranslateConfig, run: RunFolder, model: zoo.Seq2SeqLM, sampler: Any, validation: PairBatches,
+    config: TranslateConfig,
+    run: RunFolder,
+    model: zoo.Seq2SeqLM,
+    sampler: Any,
+    validation: PairBatches,
     test: list[TextPair],
 ) -> dict[str, Any]:
     """Translates the test part and returns its scores; writes the translations beside the references."""
@@ -310,10 +331,12 @@ def evaluate(
     seconds = time.monotonic() - started
     references = [pair.target for pair in test]
     run.write_text(
-        "samples/test.tsv", "".join(f"{pair.source}\t{output}\t{pair.target}\n" for pair, output in zip(test, outputs, strict=True))
+        "samples/test.tsv",
+        "".join(f"{pair.source}\t{output}\t{pair.target}\n" for pair, output in zip(test, outputs, strict=True)),
     )
     scores = [
-        bleu(outputs, references), chrf(outputs, references),
+        bleu(outputs, references),
+        chrf(outputs, references),
         tokenised_bleu(outputs, references, config.data.target_language),
     ]
     return {

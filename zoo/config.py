@@ -94,13 +94,25 @@ class AttentionConfig:
         _require_types(self, "attention.")
         _require_positive(self, "attention.", "num_heads", "head_dim", "scale", "logit_soft_cap")
         heads = self.num_key_value_heads
-        _require(heads is None or (heads >= 1 and self.num_heads % heads == 0), "attention.num_key_value_heads", heads,
-                 f"None or a divisor of num_heads={self.num_heads}")
+        _require(
+            heads is None or (heads >= 1 and self.num_heads % heads == 0),
+            "attention.num_key_value_heads",
+            heads,
+            f"None or a divisor of num_heads={self.num_heads}",
+        )
         _require(0 <= self.dropout < 1, "attention.dropout", self.dropout, "in [0, 1)")
-        _require(all(side is None or side >= 0 for side in self.window or ()), "attention.window", self.window,
-                 "a pair of numbers of positions of at least 0, or None for no limit")
-        _require(self.window_layers is None or self.window is not None, "attention.window_layers", self.window_layers,
-                 "None where there is no window")
+        _require(
+            all(side is None or side >= 0 for side in self.window or ()),
+            "attention.window",
+            self.window,
+            "a pair of numbers of positions of at least 0, or None for no limit",
+        )
+        _require(
+            self.window_layers is None or self.window is not None,
+            "attention.window_layers",
+            self.window_layers,
+            "None where there is no window",
+        )
         _require(self.window_layers != (), "attention.window_layers", self.window_layers, "None or not empty")
 
 
@@ -139,8 +151,12 @@ class PositionConfig:
         _require(self.offset >= 0, "position.offset", self.offset, "at least 0")
         for field in dataclasses.fields(self):
             value, kinds = getattr(self, field.name), POSITION_OPTIONS.get(field.name, POSITIONS)
-            _require(self.kind in kinds or value == field.default, f"position.{field.name}", value,
-                     f"{field.default!r} with position.kind={self.kind!r}: it is an option of {kinds}")
+            _require(
+                self.kind in kinds or value == field.default,
+                f"position.{field.name}",
+                value,
+                f"{field.default!r} with position.kind={self.kind!r}: it is an option of {kinds}",
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,8 +186,12 @@ class NormConfig:
         _require(self.kind in kinds, "norm.kind", self.kind, f"one of {kinds}")
         placements = ("post", "pre", "sandwich", "parallel")
         _require(self.placement in placements, "norm.placement", self.placement, f"one of {placements}")
-        _require(self.kind == "rms" or not self.unit_offset, "norm.unit_offset", self.unit_offset,
-                 f"False with norm.kind={self.kind!r}: only 'rms' has it")
+        _require(
+            self.kind == "rms" or not self.unit_offset,
+            "norm.unit_offset",
+            self.unit_offset,
+            f"False with norm.kind={self.kind!r}: only 'rms' has it",
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,18 +292,42 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         _require_types(self)
         _require(self.architecture in ARCHITECTURES, "architecture", self.architecture, f"one of {ARCHITECTURES}")
-        _require_positive(self, "", "vocabulary_size", "hidden_dim", "num_layers", "num_decoder_layers", "max_length",
-                          "residual_scale", "initializer_range")
-        _require(self.residual_scale == 1 or self.norm.placement == "post", "residual_scale", self.residual_scale,
-                 f"1.0 with norm.placement={self.norm.placement!r}: DeepNorm is defined for 'post'")
-        _require(self.position.local_base is None or self.attention.window is not None, "position.local_base",
-                 self.position.local_base, "None without attention.window")
+        _require_positive(
+            self,
+            "",
+            "vocabulary_size",
+            "hidden_dim",
+            "num_layers",
+            "num_decoder_layers",
+            "max_length",
+            "residual_scale",
+            "initializer_range",
+        )
+        _require(
+            self.residual_scale == 1 or self.norm.placement == "post",
+            "residual_scale",
+            self.residual_scale,
+            f"1.0 with norm.placement={self.norm.placement!r}: DeepNorm is defined for 'post'",
+        )
+        _require(
+            self.position.local_base is None or self.attention.window is not None,
+            "position.local_base",
+            self.position.local_base,
+            "None without attention.window",
+        )
         _require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
-        _require(self.num_decoder_layers is None or self.architecture == "encoder_decoder", "num_decoder_layers",
-                 self.num_decoder_layers, f"None with architecture={self.architecture!r}")
-        _require(self.attention.head_dim is not None or self.hidden_dim % self.attention.num_heads == 0,
-                 "attention.num_heads", self.attention.num_heads,
-                 f"a divisor of hidden_dim={self.hidden_dim} where attention.head_dim is not given")
+        _require(
+            self.num_decoder_layers is None or self.architecture == "encoder_decoder",
+            "num_decoder_layers",
+            self.num_decoder_layers,
+            f"None with architecture={self.architecture!r}",
+        )
+        _require(
+            self.attention.head_dim is not None or self.hidden_dim % self.attention.num_heads == 0,
+            "attention.num_heads",
+            self.attention.num_heads,
+            f"a divisor of hidden_dim={self.hidden_dim} where attention.head_dim is not given",
+        )
 
     @property
     def head_dim(self) -> int:

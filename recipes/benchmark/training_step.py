@@ -72,7 +72,9 @@ def main(config: Config) -> dict[str, Any]:
     print("| model and mode | ms per step, median (fastest) | source + target tokens per second |\n| --- | --- | --- |")
     for mode, row in rows.items():
         print(f"| {mode} | {row['milliseconds']} ({row['fastest']}) | {row['tokens_per_second']:,} |")
-    best = {name: min((m for m in rows if m.startswith(name)), key=lambda m: rows[m]["milliseconds"]) for name in builders}
+    best = {
+        name: min((m for m in rows if m.startswith(name)), key=lambda m: rows[m]["milliseconds"]) for name in builders
+    }
     ratio = statistics.median(
         theirs / ours for ours, theirs in zip(times[best["zoo"]], times[best["KerasHub"]], strict=True)
     )
@@ -101,9 +103,7 @@ def make_batch(config: Config) -> tuple[dict[str, np.ndarray], np.ndarray, np.nd
 
 def make_zoo_model(config: Config) -> keras.Model:
     """Returns ours."""
-    architecture = zoo.preset_config(
-        "transformer_tiny", vocabulary_size=config.vocabulary_size, dropout=config.dropout
-    )
+    architecture = zoo.preset_config("transformer_tiny", vocabulary_size=config.vocabulary_size, dropout=config.dropout)
     attention = dataclasses.replace(architecture.attention, dropout=config.dropout)
     return zoo.Seq2SeqLM(zoo.Backbone.from_config(dataclasses.replace(architecture, attention=attention)))
 

@@ -15,7 +15,9 @@ def python_blocks(page: Path) -> list[tuple[int, str]]:
     return [(text[: match.start(1)].count("\n"), match.group(1)) for match in BLOCK.finditer(text)]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.exists() and python_blocks(page)], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.exists() and python_blocks(page)], ids=lambda p: p.name
+)
 def test_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "documentation"}

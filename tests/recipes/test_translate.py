@@ -42,7 +42,9 @@ def sums(tmp_path):
 
 
 def arguments(folder, run_folder, *more):
-    files = [word for part in ("train", "validation", "test") for word in (f"--data.{part}", str(folder / f"{part}.tsv"))]
+    files = [
+        word for part in ("train", "validation", "test") for word in (f"--data.{part}", str(folder / f"{part}.tsv"))
+    ]
     return [*files, *TINY, "--run_folder", str(folder / run_folder), *more]
 
 

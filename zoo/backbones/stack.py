@@ -124,9 +124,7 @@ class TransformerStack(keras.layers.Layer):
                 dtype=self.dtype_policy,
             )
         if position.kind == "shaw":
-            return ShawRelativePositions(
-                config.head_dim, position.max_distance, name="shaw", dtype=self.dtype_policy
-            )
+            return ShawRelativePositions(config.head_dim, position.max_distance, name="shaw", dtype=self.dtype_policy)
         return self.shared_position
 
     def _initializer(self, default: str = "glorot_uniform") -> Any:

@@ -107,9 +107,7 @@ class Transformer(Backbone):
         if self.output_projection is not None:
             self.output_projection.build((None, None, config.hidden_dim))
         elif config.embedding.output_bias:
-            self.output_bias = self.add_weight(
-                shape=(config.vocabulary_size,), initializer="zeros", name="output_bias"
-            )
+            self.output_bias = self.add_weight(shape=(config.vocabulary_size,), initializer="zeros", name="output_bias")
         self.built = True
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:

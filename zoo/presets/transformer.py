@@ -3,55 +3,32 @@
 from zoo.config import AttentionConfig, EmbeddingConfig, FeedForwardConfig, TransformerConfig
 from zoo.presets.registry import register_preset
 
-_EMBEDDING = EmbeddingConfig(scale=True)
-
-register_preset(
-    "transformer_base",
-    TransformerConfig(
-        "encoder_decoder",
-        vocabulary_size=37000,
-        hidden_dim=512,
-        num_layers=6,
-        max_length=1024,
-        attention=AttentionConfig(num_heads=8),
-        feed_forward=FeedForwardConfig(2048),
-        embedding=_EMBEDDING,
-        dropout=0.1,
+PAPER = "Vaswani et al. 2017, table 3"
+# name: hidden_dim, intermediate_dim, num_heads, num_layers, dropout, vocabulary_size, max_length, description, source
+SIZES = {
+    "transformer_base": (512, 2048, 8, 6, 0.1, 37000, 1024, "The base model of the original Transformer.", PAPER),
+    "transformer_big": (1024, 4096, 16, 6, 0.3, 37000, 1024, "The big model of the original Transformer.", PAPER),
+    "transformer_tiny": (
+        *(128, 256, 4, 4, 0.3, 10000, 256),
+        "A small Transformer for small corpora such as Multi30k.",
+        'Wu et al. 2021, "Good for Misconceived Reasons", section 4.2 (Transformer-Tiny)',
     ),
-    "The base model of the original Transformer, English-German vocabulary.",
-    "Vaswani et al. 2017, table 3, base",
-)
+}
 
-register_preset(
-    "transformer_big",
-    TransformerConfig(
-        "encoder_decoder",
-        vocabulary_size=37000,
-        hidden_dim=1024,
-        num_layers=6,
-        max_length=1024,
-        attention=AttentionConfig(num_heads=16),
-        feed_forward=FeedForwardConfig(4096),
-        embedding=_EMBEDDING,
-        dropout=0.3,
-    ),
-    "The big model of the original Transformer, English-German vocabulary.",
-    "Vaswani et al. 2017, table 3, big",
-)
-
-register_preset(
-    "transformer_tiny",
-    TransformerConfig(
-        "encoder_decoder",
-        vocabulary_size=10000,
-        hidden_dim=128,
-        num_layers=4,
-        max_length=256,
-        attention=AttentionConfig(num_heads=4),
-        feed_forward=FeedForwardConfig(256),
-        embedding=_EMBEDDING,
-        dropout=0.3,
-    ),
-    "A small Transformer for small corpora such as Multi30k.",
-    "Wu et al. 2021, \"Good for Misconceived Reasons\", section 4.2 (Transformer-Tiny)",
-)
+for name, (width, intermediate, heads, layers, dropout, vocabulary, length, description, source) in SIZES.items():
+    register_preset(
+        name,
+        TransformerConfig(
+            "encoder_decoder",
+            vocabulary_size=vocabulary,
+            hidden_dim=width,
+            num_layers=layers,
+            max_length=length,
+            attention=AttentionConfig(num_heads=heads),
+            feed_forward=FeedForwardConfig(intermediate),
+            embedding=EmbeddingConfig(scale=True),
+            dropout=dropout,
+        ),
+        description,
+        source,
+    )

@@ -289,7 +289,7 @@ class Seq2SeqLM(Task):
             batch_size: Texts per batch.
             seed: Seed of a random sampler; the same seed gives the same texts.
             truncate: Whether longer sources are cut to the length of the model, instead of being an error.
-            jit_compile: Whether XLA compiles the decoding loop: seconds once per shape, then two to three times as fast.
+            jit_compile: Whether XLA compiles the decoding loop: seconds once per shape, then twice as fast.
 
         Returns:
             One text, or a list of as many as were given.
@@ -303,8 +303,9 @@ class Seq2SeqLM(Task):
         'Ein Hund rennt.'
         """
         if isinstance(texts, str):
-            return self.generate([texts], sampler=sampler, max_length=max_length, seed=seed, truncate=truncate,
-                                 jit_compile=jit_compile)[0]
+            return self.generate(
+                [texts], sampler=sampler, max_length=max_length, seed=seed, truncate=truncate, jit_compile=jit_compile
+            )[0]
         tokenizer = self._require_tokenizer("generate()")
         sampler = get_sampler(sampler)
         program = self.program(sampler, self._output_length(max_length), jit_compile)
@@ -409,5 +410,3 @@ def _is_texts(x: Any) -> bool:
     if isinstance(x, (list, tuple)):
         return len(x) > 0 and isinstance(x[0], (str, bytes))
     return isinstance(x, np.ndarray) and x.dtype.kind in "OSU"
-
-
