@@ -50,19 +50,13 @@ from zoo.training import (
 class DataConfig:
     """Where the text comes from."""
 
-    train: list[str] = setting(
-        ["dates"], "Two aligned files, one TSV or JSON-lines file (plain or .gz), or a data set."
-    )
+    train: list[str] = setting(["dates"], "Two aligned files, one TSV or JSON-lines file (or .gz), or a data set.")
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
     test: list[str] = setting([], "Likewise; empty for the test part of the data set that train names.")
     columns: int = setting(2, "Columns of a TSV file; the first two are source and target.")
     keys: list[str] = setting(["source", "target"], "Keys of source and target in JSON lines.")
-    on_error: Literal["raise", "skip"] = setting(
-        "raise", "What to do with a malformed row: stop, or skip and count it."
-    )
-    max_length: int = setting(
-        128, "Longest sentence in tokens, end token included; longer pairs are dropped and counted."
-    )
+    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
+    max_length: int = setting(128, "Longest sentence in tokens, end token included; longer ones are dropped, counted.")
     target_language: str = setting("en", "Two-letter code, for the tokenised BLEU.")
 
 
@@ -117,9 +111,7 @@ class TranslateConfig:
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
-    sampler: dict[str, Any] = setting(
-        {"name": "greedy"}, "How test sentences and the export are decoded.", harmless=True
-    )
+    sampler: dict[str, Any] = setting({"name": "greedy"}, "How test texts and the export are decoded.", harmless=True)
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
 
 
@@ -330,10 +322,8 @@ def evaluate(
     outputs = model.generate([pair.source for pair in test], sampler=sampler, batch_size=64, truncate=True)
     seconds = time.monotonic() - started
     references = [pair.target for pair in test]
-    run.write_text(
-        "samples/test.tsv",
-        "".join(f"{pair.source}\t{output}\t{pair.target}\n" for pair, output in zip(test, outputs, strict=True)),
-    )
+    rows = zip(test, outputs, strict=True)
+    run.write_text("samples/test.tsv", "".join(f"{pair.source}\t{output}\t{pair.target}\n" for pair, output in rows))
     scores = [
         bleu(outputs, references),
         chrf(outputs, references),

@@ -4,8 +4,8 @@ import layers as _layers
 
 if not hasattr(_layers, "MultiHeadAttention"):
     raise ImportError(
-        f"`import layers` found {getattr(_layers, '__file__', None) or list(_layers.__path__)}, not the package "
-        "`layers` of keras-transformer-zoo: rename that module or start Python elsewhere."
+        f"`import layers` found {_layers.__spec__.origin or list(_layers.__path__)}, not the package `layers` of "
+        "keras-transformer-zoo: rename that module or start Python elsewhere."
     )
 
 from zoo.backbones import Backbone, Transformer

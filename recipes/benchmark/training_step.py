@@ -1,7 +1,7 @@
 """A training step of `transformer_tiny` beside the same model made of KerasHub's layers.
 
-Both have the same sizes, the same dropout (residual, embedding and, as KerasHub cannot leave it out, attention weights),
-one embedding shared three ways, the same loss and the same optimizer. Every mode (XLA or not, float32 or
+Both have the same sizes, the same dropout (residual, embedding and, as KerasHub cannot leave it out, attention
+weights), one embedding shared three ways, the same loss and the same optimizer. Every mode (XLA or not, float32 or
 mixed_bfloat16) of both is timed in turn in one process.
 """
 
