@@ -1,11 +1,108 @@
-"""Directories that are written whole or not at all."""
+"""Files and directories that are written whole or not at all."""
 
 import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+
+
+def _synchronize_folder(folder: Path) -> None:
+    """Makes the names in a folder durable: a rename is only safe on the disk once its folder is."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_bytes(path: Path, blocks: Iterable[bytes]) -> None:
+    """Writes the blocks to a file and waits until they are on the disk.
+
+    Args:
+        path: file to write.
+        blocks: contents, one after the other.
+
+    Raises:
+        OSError: if the disk is full or the file cannot be written.
+
+    Example:
+        >>> write_bytes(Path("notes"), [b"one", b"two"])
+    """
+    with open(path, "wb") as file:
+        for block in blocks:
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def complete_or_absent(path: Path) -> Iterator[Path]:
+    """Gives a temporary path beside `path`; what was written there takes the place of `path` if the block succeeds.
+
+    A file replaces an earlier one in one step. A folder must not exist before.
+
+    Args:
+        path: file or folder that shall come into being.
+
+    Raises:
+        OSError: with a message that says what is unharmed, if writing fails.
+
+    Example:
+        >>> with complete_or_absent(Path("weights.safetensors")) as temporary:
+        ...     write_bytes(temporary, [content])
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.incomplete")
+    try:
+        yield temporary
+        if temporary.is_dir():
+            _synchronize_folder(temporary)
+            if path.exists():
+                raise FileExistsError(f"{path} exists already: does another process write to the same folder?")
+        os.replace(temporary, path)
+        _synchronize_folder(path.parent)
+    except BaseException as error:
+        remove(temporary)
+        if isinstance(error, OSError) and error.errno is not None:
+            raise OSError(
+                error.errno, f"Could not write {path} ({error.strerror}). What was saved before is unharmed."
+            ) from error
+        raise
+
+
+def remove(path: Path) -> None:
+    """Removes a file or folder that may be absent. A folder gets another name first, so that no half is ever found."""
+    if path.is_dir():
+        if not path.name.endswith(".incomplete"):
+            path = path.rename(path.with_name(f".{path.name}.incomplete"))
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def remove_incomplete(folder: Path) -> None:
+    """Removes what killed processes left half written in a folder."""
+    for path in folder.glob(".*.incomplete"):
+        remove(path)
+
+
+def write_text_atomically(path: str | os.PathLike, text: str) -> None:
+    """Writes a text file completely or not at all.
+
+    Args:
+        path: file to write; its folder is made if it does not exist.
+        text: new content, written as UTF-8 with line ends as they are.
+
+    Raises:
+        OSError: if the disk is full or the file cannot be written; an earlier file of that name is unharmed.
+
+    Example:
+        >>> write_text_atomically("config.yaml", "seed: 1\\n")
+    """
+    with complete_or_absent(Path(path)) as temporary:
+        write_bytes(temporary, [text.encode("utf-8")])
 
 
 @contextlib.contextmanager

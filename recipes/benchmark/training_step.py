@@ -19,7 +19,7 @@ import numpy as np
 import zoo
 from recipes.benchmark.timing import time_in_turn
 from recipes.common.config import setting
-from recipes.common.files import write_text_atomically
+from zoo.files import write_text_atomically
 from zoo.training import TokenCrossEntropy
 
 

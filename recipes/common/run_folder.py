@@ -10,7 +10,7 @@ import filelock
 
 from recipes.common import config as config_module
 from recipes.common.errors import ConfigError, RunFolderError
-from recipes.common.files import write_text_atomically
+from zoo.files import write_text_atomically
 
 _CONFIG_FILE = "config.yaml"
 _LOCK_FILE = "run.lock"
@@ -69,7 +69,9 @@ class RunFolder:
         else:
             # A kill before the first save leaves the lock and temporary files only.
             content = [
-                entry.name for entry in self.path.iterdir() if entry.name != _LOCK_FILE and entry.suffix != ".tmp"
+                entry.name
+                for entry in self.path.iterdir()
+                if entry.name != _LOCK_FILE and entry.suffix != ".incomplete"
             ]
             if content:
                 raise RunFolderError(

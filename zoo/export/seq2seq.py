@@ -1,11 +1,9 @@
 """A SavedModel that takes strings and returns strings: tokenizer, cached decoding and detokenizer in the graph."""
 
 import os
-import shutil
-import tempfile
-from pathlib import Path
 from typing import Any
 
+from zoo.files import written_whole
 from zoo.generation import Sampler, pad_batch
 
 
@@ -111,28 +109,11 @@ def export_seq2seq(
         for name, output in (("serve", "texts"), ("score", "log_likelihoods"), ("forward", "logits"))
     }
     signatures["serving_default"] = signatures["serve"]
-    _save_atomically(module, Path(directory), signatures)
+    with written_whole(directory, lambda old: (old / "saved_model.pb").exists(), "SavedModel") as folder:
+        tf.saved_model.save(module, str(folder), signatures=signatures)
 
 
 def _named_output(function: Any, name: str) -> Any:
     import tensorflow as tf
 
     return tf.function(lambda *inputs: {name: function(*inputs)}, input_signature=function.input_signature)
-
-
-def _save_atomically(module: Any, directory: Path, signatures: dict[str, Any]) -> None:
-    import tensorflow as tf
-
-    if directory.exists() and any(directory.iterdir()) and not (directory / "saved_model.pb").exists():
-        raise FileExistsError(f"{directory} exists and holds no SavedModel: it will not be overwritten.")
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
-    try:
-        tf.saved_model.save(module, str(temporary), signatures=signatures)
-        temporary.chmod(0o755)
-        if directory.exists():
-            shutil.rmtree(directory)
-        os.rename(temporary, directory)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise

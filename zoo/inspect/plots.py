@@ -1,28 +1,19 @@
 """Pictures of what a model does: attention with its tokens, training curves, position encodings."""
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from zoo.files import complete_or_absent
+
 
 def _save(figure: Any, path: str | os.PathLike) -> Path:
-    """Writes a figure as PNG beside its place and renames it, so that a viewer never sees half a picture."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(suffix=".png", dir=path.parent)
-    os.close(handle)
-    try:
-        figure.savefig(temporary, dpi=120, bbox_inches="tight")
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return path
+    with complete_or_absent(Path(path)) as temporary:
+        figure.savefig(temporary, format="png", dpi=120, bbox_inches="tight")
+    return Path(path)
 
 
 def plot_attention(

@@ -6,8 +6,9 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
+
+from zoo.files import complete_or_absent, write_bytes
 
 CONFIG_FILE = "tokenizer.json"
 FORMAT = "keras_transformer_zoo.tokenizer"
@@ -38,11 +39,11 @@ def write_tokenizer(directory: str | os.PathLike, kind: str, config: dict, files
         digest = hashlib.sha256(content).hexdigest()
         path = Path(name)
         stored = f"{path.stem}-{digest[:16]}{path.suffix}"
-        _write_atomically(directory / stored, content)
+        _write(directory / stored, content)
         entries[name] = {"file": stored, "bytes": len(content), "sha256": digest}
     description = {"format": FORMAT, "version": FORMAT_VERSION, "kind": kind, "config": config, "files": entries}
     text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
-    _write_atomically(directory / CONFIG_FILE, text.encode("utf-8"))
+    _write(directory / CONFIG_FILE, text.encode("utf-8"))
     for stored in replaced - {entry["file"] for entry in entries.values()}:
         with contextlib.suppress(FileNotFoundError):
             (directory / stored).unlink()
@@ -115,16 +116,6 @@ def _stored_names(directory: Path) -> set[str]:
         return set()
 
 
-def _write_atomically(path: Path, content: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp makes files that only their owner can read
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+def _write(path: Path, content: bytes) -> None:
+    with complete_or_absent(path) as temporary:
+        write_bytes(temporary, [content])

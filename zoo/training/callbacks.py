@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from zoo.training.tensor_files import complete_or_absent, write_bytes
+from zoo.files import complete_or_absent, write_bytes
 
 
 class Throughput(keras.callbacks.Callback):

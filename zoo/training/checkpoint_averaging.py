@@ -6,7 +6,7 @@ from pathlib import Path
 import keras
 from keras import ops
 
-from zoo.training.tensor_files import remove_incomplete
+from zoo.files import remove_incomplete
 from zoo.training.weights import save_weights
 
 _FILE_NAME = re.compile(r"weights-step-(\d+)\.safetensors")

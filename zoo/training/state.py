@@ -11,6 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from zoo.files import complete_or_absent, remove, remove_incomplete, write_bytes
 from zoo.training.callback_state import (
     check_callback,
     get_callback_state,
@@ -19,13 +20,9 @@ from zoo.training.callback_state import (
     split_arrays,
 )
 from zoo.training.tensor_files import (
-    complete_or_absent,
     name_variables,
     open_tensors,
     read_variables,
-    remove,
-    remove_incomplete,
-    write_bytes,
     write_tensors,
 )
 from zoo.training.weights import save_weights

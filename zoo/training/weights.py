@@ -6,8 +6,8 @@ from pathlib import Path
 
 import keras
 
+from zoo.files import complete_or_absent
 from zoo.training.tensor_files import (
-    complete_or_absent,
     dtype_name,
     match_variables,
     name_variables,

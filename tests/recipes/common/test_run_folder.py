@@ -76,7 +76,7 @@ def test_path_of_a_file_is_refused(tmp_path):
 
 def test_folder_killed_before_the_first_save_is_new(tmp_path):
     (tmp_path / "run.lock").touch()
-    (tmp_path / ".config.yaml.x7.tmp").write_text("see")
+    (tmp_path / ".config.yaml.7.incomplete").write_text("see")
     with RunFolder(tmp_path, Config()) as run:
         assert not run.resumed
 

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from recipes.common.files import write_text_atomically
+from zoo.files import write_text_atomically
 
 
 def test_writes_text_as_it_is(tmp_path):
@@ -37,6 +37,6 @@ def test_mode_follows_the_umask(tmp_path):
     assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o640
 
 
-def test_missing_folder(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        write_text_atomically(tmp_path / "none" / "a.txt", "x")
+def test_makes_the_folder(tmp_path):
+    write_text_atomically(tmp_path / "new" / "a.txt", "x")
+    assert (tmp_path / "new" / "a.txt").read_text() == "x"
