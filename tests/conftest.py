@@ -7,19 +7,16 @@ import pytest
 WORDS = "alpha beta gamma kappa iota lambda omega theta".split()
 
 
-def word_sequences(count, seed=0, longest=4):
-    """Texts of two to `longest` words."""
-    generator = random.Random(seed)
-    return [" ".join(generator.choices(WORDS, k=generator.randint(2, longest))) for _ in range(count)]
-
-
 @pytest.fixture(scope="session")
 def texts():
-    return word_sequences(200)
+    """Texts of two to four words."""
+    generator = random.Random(0)
+    return [" ".join(generator.choices(WORDS, k=generator.randint(2, 4))) for _ in range(200)]
 
 
 @pytest.fixture(scope="session")
 def tiny_tokenizer(texts):
+    """A tokenizer in which each of the words is one token."""
     pytest.importorskip("sentencepiece")
     from zoo.tokenizers import SentencePieceTokenizer
 
@@ -28,7 +25,6 @@ def tiny_tokenizer(texts):
 
 @pytest.fixture(scope="session")
 def tiny_config(tiny_tokenizer):
-    """Of a model that learns to copy `texts` in seconds."""
     from zoo import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig, TransformerConfig
 
     return TransformerConfig(
@@ -54,3 +50,26 @@ def untrained(tiny_config, tiny_tokenizer):
 
     keras.utils.set_random_seed(0)
     return Seq2SeqLM(Backbone.from_config(tiny_config), tiny_tokenizer)
+
+
+@pytest.fixture(scope="session")
+def copied(texts):
+    """The texts that `trained` has learned to copy."""
+    return texts[:24]
+
+
+@pytest.fixture(scope="session")
+def trained(tiny_config, tiny_tokenizer, copied):
+    """A model that copies `copied`, after some ninety steps; not to be changed. Its losses are in `losses_by_epoch`."""
+    import keras
+
+    from zoo import Backbone, Seq2SeqLM
+    from zoo.training.losses import TokenCrossEntropy
+
+    keras.utils.set_random_seed(0)
+    model = Seq2SeqLM(Backbone.from_config(tiny_config), tiny_tokenizer)
+    rate = keras.optimizers.schedules.CosineDecay(0.01, 92)
+    model.compile(keras.optimizers.Adam(rate, beta_2=0.98), TokenCrossEntropy())
+    # each epoch has every text 30 times, because an epoch costs more than a step
+    model.losses_by_epoch = model.fit(copied * 30, copied * 30, epochs=4, verbose=0).history["loss"]
+    return model

@@ -1,0 +1,178 @@
+"""Which package may import which, and that each imports where it should."""
+
+import ast
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("layers", "zoo", "recipes")
+# what may be imported below each package; the standard library always may
+ALLOWED = {
+    "layers": {"layers", "keras", "numpy"},
+    "zoo": {"layers", "zoo"},
+    "recipes": {"layers", "zoo", "recipes"},
+}
+
+
+def modules(package):
+    """`{dotted name: file}`."""
+    found = {}
+    for path in sorted((ROOT / package).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(path, everywhere=True):
+    """Dotted names that a file imports: all of them, or only those that run when it is imported itself."""
+    names, waiting = [], [ast.parse(path.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+        if everywhere or not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            waiting += ast.iter_child_nodes(node)
+    return names
+
+
+def test_the_packages_are_found():
+    assert {"layers.attention.multi_head_attention", "layers"} <= set(modules("layers"))
+    assert {"zoo.tasks.seq2seq_lm", "zoo"} <= set(modules("zoo"))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_import_directions(package):
+    for name, path in modules(package).items():
+        for imported in imports(path):
+            top = imported.split(".")[0]
+            if top in PACKAGES or top == "tests":
+                assert top in ALLOWED[package], f"{name} imports {imported}"
+
+
+def test_layers_need_keras_and_numpy_only():
+    for name, path in modules("layers").items():
+        for imported in imports(path):
+            top = imported.split(".")[0]
+            assert top in ALLOWED["layers"] or top in sys.stdlib_module_names, f"{name} imports {imported}"
+
+
+def test_tensorflow_is_imported_late():
+    for package in ("layers", "zoo"):
+        for name, path in modules(package).items():
+            tops = {imported.split(".")[0] for imported in imports(path, everywhere=False)}
+            late = tops & {"tensorflow", "tensorflow_text", "jax", "torch", "keras_hub", "keras_nlp", "matplotlib"}
+            assert not late, f"{name} imports {late} when it is imported"
+
+
+def test_no_circles():
+    known = {name: path for package in PACKAGES for name, path in modules(package).items()}
+    edges = {}
+    for name, path in known.items():
+        targets = set()
+        for imported in imports(path, everywhere=False):
+            while imported not in known and "." in imported:
+                imported = imported.rpartition(".")[0]
+            if imported in known and imported != name:
+                targets.add(imported)
+        edges[name] = targets
+    done, trail = set(), []
+
+    def visit(name):
+        assert name not in trail, " -> ".join([*trail[trail.index(name) :], name])
+        if name in done:
+            return
+        trail.append(name)
+        for target in edges[name]:
+            visit(target)
+        done.add(trail.pop())
+
+    for name in edges:
+        visit(name)
+
+
+@pytest.mark.parametrize("package", ["layers", "zoo"])
+def test_every_module_imports(package):
+    for name in modules(package):
+        importlib.import_module(name)
+
+
+def run(code, **environment):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+
+
+WITHOUT_TENSORFLOW = """
+import importlib, sys
+
+class Blocked:
+    def find_spec(self, name, *rest):
+        if name.split(".")[0] in ("tensorflow", "tensorflow_text", "keras_hub", "keras_nlp"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+import keras
+import numpy as np
+import layers, zoo
+
+assert keras.backend.backend() == "jax" and "tensorflow" not in sys.modules
+config = zoo.preset_config("transformer_tiny", vocabulary_size=20, num_layers=1)
+backbone = zoo.Backbone.from_config(config)
+ids, mask = np.ones((2, 5), "int32"), np.ones((2, 5), "bool")
+inputs = {f"{side}_{name}": value for side in ("encoder", "decoder")
+          for name, value in (("token_ids", ids), ("padding_mask", mask))}
+full = backbone.logits(backbone(inputs)["decoder_sequence_output"])
+assert full.shape == (2, 5, 20)
+from zoo.generation import Greedy, decode
+
+state, constants = backbone.start_decoding(inputs, 5)
+for index in range(5):
+    logits, state = backbone.decode_step(ids[:, index], index, state, constants)
+    np.testing.assert_allclose(logits, full[:, index], atol=1e-4)
+state, constants = backbone.start_decoding(inputs, 5)
+result = decode(backbone.decode_step, state, constants, np.ones(2, "int32"), 0, 5, Greedy(), end_ids=2, pad_id=0)
+assert result["token_ids"].shape == (2, 5)
+try:
+    zoo.Seq2SeqLM(backbone).generate(["text"])
+except ValueError as error:
+    assert "needs a tokenizer" in str(error)
+assert "tensorflow" not in sys.modules
+"""
+
+
+def test_jax_without_tensorflow():
+    if importlib.util.find_spec("jax") is None:
+        pytest.skip("JAX is not installed.")
+    result = run(WITHOUT_TENSORFLOW, KERAS_BACKEND="jax")
+    assert result.returncode == 0, result.stderr[-3000:]
+
+
+@pytest.mark.parametrize("kind", ["module", "package", "namespace"])
+def test_another_module_named_layers(tmp_path, kind):
+    if kind == "module":
+        (tmp_path / "layers.py").write_text("x = 1\n")
+    else:
+        (tmp_path / "layers").mkdir()
+        if kind == "package":
+            (tmp_path / "layers" / "__init__.py").write_text("x = 1\n")
+    # a folder without __init__.py gives way to a package found later on the path
+    path = str(tmp_path) if kind == "namespace" else os.pathsep.join([str(tmp_path), str(ROOT)])
+    loader = f"import sys; sys.path.append({str(ROOT)!r}); import importlib.util as u; " if kind == "namespace" else ""
+    if kind == "namespace":
+        loader += (
+            f"import types; m = types.ModuleType('layers'); m.__path__ = [{str(tmp_path / 'layers')!r}]; "
+            "sys.modules['layers'] = m; "
+        )
+    result = run(loader + "import zoo", PYTHONPATH=path)
+    assert result.returncode == 1
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: `import layers` found") and str(tmp_path / "layers") in last
+    assert "keras-transformer-zoo" in last and "rename" in last
