@@ -1,10 +1,20 @@
 """Keras layers for sequence models: attention, positions, norms, feed-forward networks, embeddings, blocks."""
 
-from layers.attention import AttentionMask, MultiHeadAttention
+from layers.attention import (
+    AdditiveAttention,
+    AttentionMask,
+    BilinearAttention,
+    DistanceKernelAttention,
+    DotAttention,
+    MultiHeadAttention,
+    make_scored_attention,
+)
 from layers.block import TransformerBlock
 from layers.dropout import Dropout
 from layers.embeddings import SegmentEmbedding, TokenEmbedding
 from layers.feed_forward import FeedForward
+from layers.mixers import ConvolutionMixer, RecurrentMixer
+from layers.mixture_of_experts import MixtureOfExperts
 from layers.norms import DynamicTanh, LayerNorm, MaskedBatchNorm, RMSNorm, ScaleNorm, make_norm
 from layers.positions import (
     ALiBi,
@@ -17,15 +27,22 @@ from layers.positions import (
 
 __all__ = [
     "ALiBi",
+    "AdditiveAttention",
     "AttentionMask",
+    "BilinearAttention",
+    "ConvolutionMixer",
+    "DistanceKernelAttention",
+    "DotAttention",
     "Dropout",
     "DynamicTanh",
     "FeedForward",
     "LayerNorm",
     "LearnedPositionEmbedding",
     "MaskedBatchNorm",
+    "MixtureOfExperts",
     "MultiHeadAttention",
     "RMSNorm",
+    "RecurrentMixer",
     "RelativePositionBias",
     "RotaryEmbedding",
     "ScaleNorm",
@@ -35,4 +52,5 @@ __all__ = [
     "TokenEmbedding",
     "TransformerBlock",
     "make_norm",
+    "make_scored_attention",
 ]

@@ -6,7 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.attention.multi_head_attention import MultiHeadAttention
 from layers.dropout import Dropout
+from layers.mixture_of_experts import MixtureOfExperts
 from layers.norms import MaskedBatchNorm, make_norm
 
 PLACEMENTS = ("post", "pre", "sandwich", "parallel")
@@ -26,8 +28,9 @@ class TransformerBlock(keras.layers.Layer):
     * `placement="parallel"`: `x = x + attention(norm(x)) [+ cross(norm(x))] + feed_forward(norm(x))`, one norm for all.
 
     Args:
-        attention: Self-attention, a `MultiHeadAttention`.
-        feed_forward: Position-wise network, for example `FeedForward`.
+        attention: Self-attention, a `MultiHeadAttention`; or a mixer that takes its place (`ConvolutionMixer`,
+            `RecurrentMixer`).
+        feed_forward: Position-wise network, `FeedForward` or `MixtureOfExperts`.
         cross_attention: Attention to a memory, a second `MultiHeadAttention`; None where there is none.
         norm: Kind of norm, see `layers.norms.make_norm`.
         norm_epsilon: Epsilon of the norms.
@@ -161,6 +164,9 @@ class TransformerBlock(keras.layers.Layer):
         new_cache = None
         weights = {}
 
+        def mix(x: Any) -> Any:
+            return self.attention(x, mask=padding_mask, training=training)
+
         def attend(x: Any) -> Any:
             nonlocal new_cache
             result = self.attention(
@@ -197,9 +203,16 @@ class TransformerBlock(keras.layers.Layer):
             return result
 
         def feed_forward(x: Any) -> Any:
+            if isinstance(self.feed_forward, MixtureOfExperts):
+                return self.feed_forward(x, mask=real, training=training)  # padding takes no expert's time
             return self.feed_forward(x, training=training)
 
-        functions: dict[str, Callable] = {"attention": attend}
+        is_attention = isinstance(self.attention, MultiHeadAttention)
+        if not is_attention and (cache is not None or segment_ids is not None or return_weights):
+            raise ValueError(
+                f"cache, segment_ids and return_weights need a MultiHeadAttention, attention is {self.attention!r}."
+            )
+        functions: dict[str, Callable] = {"attention": attend if is_attention else mix}
         if self.cross_attention is not None:
             functions["cross_attention"] = cross_attend
         functions["feed_forward"] = feed_forward

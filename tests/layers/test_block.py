@@ -4,7 +4,15 @@ import keras
 import numpy as np
 import pytest
 
-from layers import DynamicTanh, FeedForward, MultiHeadAttention, RotaryEmbedding, TransformerBlock
+from layers import (
+    ConvolutionMixer,
+    DynamicTanh,
+    FeedForward,
+    MixtureOfExperts,
+    MultiHeadAttention,
+    RotaryEmbedding,
+    TransformerBlock,
+)
 from layers.attention import make_cache
 
 # float32 sums of a few dozen terms of size one, through three sublayers
@@ -251,3 +259,19 @@ def test_memory_exactly_with_cross_attention():
         made(True)(x)
     with pytest.raises(ValueError, match="cross_attention=None, memory given: True"):
         made()(x, memory)
+
+
+def test_mixers_and_experts_take_the_places_of_attention_and_feed_forward():
+    generator = np.random.default_rng(3)
+    x = generator.normal(size=(2, 6, 8)).astype("float32")
+    mask = np.array([[True] * 6, [True] * 4 + [False] * 2])
+    mixer, experts = ConvolutionMixer(3), MixtureOfExperts(4, 16)
+    block = TransformerBlock(mixer, experts, placement="pre")
+    outputs = block(x, padding_mask=mask)
+    mixed = x + np.asarray(mixer(block.norms["attention"](x), mask=mask))
+    expected = mixed + np.asarray(experts(block.norms["feed_forward"](mixed), mask=mask))
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+    alone = np.asarray(block(x[1:, :4], padding_mask=mask[1:, :4]))
+    np.testing.assert_allclose(np.asarray(outputs)[1:, :4], alone, atol=1e-5)
+    with pytest.raises(ValueError, match="cache"):
+        block(x, cache={}, cache_index=0)
