@@ -2,7 +2,8 @@
 
 import layers as _layers
 
-if not hasattr(_layers, "MultiHeadAttention"):
+# a name that the layers.py of somebody else will not have
+if not hasattr(_layers, "ShawRelativePositions"):
     raise ImportError(
         f"`import layers` found {_layers.__spec__.origin or list(_layers.__path__)}, not the package `layers` of "
         "keras-transformer-zoo: rename that module or start Python elsewhere."
