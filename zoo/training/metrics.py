@@ -105,6 +105,18 @@ class Perplexity(TokenNegativeLogLikelihood):
         return ops.exp(super().result())
 
 
+def _argmax(logits):
+    """Index of the first of the largest logits, int32.
+
+    `keras.ops.argmax` on TensorFlow first rewrites negative zeros, five passes over the tensor in place of one.
+    """
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.argmax(logits, axis=-1, output_type=tf.int32)
+    return ops.cast(ops.argmax(logits, axis=-1), "int32")
+
+
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TokenAccuracy(_TokenMean):
     """Share of tokens whose label has the largest logit; among equal logits the first one wins.
@@ -121,7 +133,7 @@ class TokenAccuracy(_TokenMean):
         self._direction = "up"
 
     def values(self, labels, logits):
-        return ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), labels)
+        return ops.equal(_argmax(logits), labels)
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
