@@ -1,4 +1,16 @@
-"""Training with `compile` and `fit`: losses, metrics, learning-rate schedules and callbacks."""
+"""Training with `compile` and `fit`: losses, metrics, learning-rate schedules and callbacks.
+
+Gradient clipping and accumulation are arguments of the Keras optimizers. What to know about them (keras 3.15):
+
+* `gradient_accumulation_steps=n` averages the gradients of n batches with equal weights. Each is a mean over the tokens
+  of its batch, so the result is the mean over all tokens only if the batches have equally many.
+* With it, a learning-rate schedule is given the number of batches, not of updates: wrap it in `PerUpdate`.
+* `global_clipnorm` on TensorFlow takes the norm of the sparse gradient of a `keras.layers.Embedding` before adding up
+  the rows of tokens that occur several times, and so clips less than it says, unless the embedding is tied to the
+  output or gradients are accumulated, which both make the gradient dense.
+* On TensorFlow, a `tf.data.Dataset` of unknown length makes Keras run the training step once more at the end of each
+  epoch, which counts an update and decays weights without data. `TrainingState` ends epochs before that.
+"""
 
 from zoo.training.callbacks import SampleOutputs, StopOnNonFiniteLoss, Throughput
 from zoo.training.checkpoint_averaging import CheckpointAveraging

@@ -212,11 +212,12 @@ class TrainingState(keras.callbacks.Callback):
         self._batch = min(self._batch + executed, self.data.number_of_batches)
         if self._batch == self.data.number_of_batches:
             # Ends the epoch here. If Keras asked for one batch more to find the end of the data, the training step that
-            # fails for lack of data could still advance what does not depend on data: seed generators, weight decay.
-            self.model.stop_training = self.model.stop_training or _END_OF_EPOCH
+            # fails for lack of data would still do what does not depend on data: count the update, decay the weights,
+            # advance the seed generators (keras 3.15 on TensorFlow).
+            self._model.stop_training = self._model.stop_training or _END_OF_EPOCH
             return
         due = self.save_every is not None and self._batch - self._last_saved_batch >= self.save_every
-        if due or self.model.stop_training:
+        if due or self._model.stop_training:
             self._last_saved_batch = self._batch
             self._save(self._epoch, self._batch, logs)
 
@@ -226,19 +227,20 @@ class TrainingState(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         self._go_on()
         if self._batch < self.data.number_of_batches:
-            if not self.model.stop_training:
+            if not self._model.stop_training:
                 raise ValueError(
                     f"Epoch {epoch} ended after {self._batch} batches, but the data says that it has "
                     f"{self.data.number_of_batches} (number_of_batches)."
                 )
             return
         self._keep_best(epoch, logs)
-        self._save(epoch + 1, 0, logs, finished=bool(self.model.stop_training))
+        self._save(epoch + 1, 0, logs, finished=bool(self._model.stop_training))
 
     def _go_on(self):
         """Lets the training go on after the epoch, unless another callback has meanwhile said that it shall stop."""
-        if self.model.stop_training is _END_OF_EPOCH:
-            self.model.stop_training = False
+        # `_model`, because asking for `model` makes the JAX trainer write all variables back.
+        if self._model.stop_training is _END_OF_EPOCH:
+            self._model.stop_training = False
 
     def _build_metrics(self):
         """Creates the variables of the compiled metrics, which the TensorFlow trainer does only in its first step."""
