@@ -57,7 +57,7 @@ class DataConfig:
     keys: list[str] = setting(["source", "target"], "Keys of source and target in JSON lines.")
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
     max_length: int = setting(128, "Longest sentence in tokens, end token included; longer ones are dropped, counted.")
-    target_language: str = setting("en", "Two-letter code, for the tokenised BLEU.")
+    target_language: str | None = setting(None, "Two-letter code; with it tokenised BLEU is reported too.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +95,9 @@ class TrainingConfig:
     label_smoothing: float = setting(0.1, "Probability mass spread over the vocabulary.")
     dtype: str = setting("float32", "Dtype policy, for example mixed_bfloat16.")
     jit_compile: bool = setting(False, "Whether XLA compiles the training step.")
-    patience: int | None = setting(None, "Epochs without a better validation loss after which training stops.")
+    patience: int | None = setting(
+        None, "Epochs without a better validation log-likelihood after which training stops."
+    )
     average_checkpoints: int = setting(1, "Number of last epochs whose weights are averaged; 1 takes the last.")
     save_every: int = setting(200, "Batches between two saved states within an epoch.", harmless=True)
     samples: int = setting(4, "Sentences translated and printed at every validation.", harmless=True)
@@ -266,7 +268,9 @@ def fit(
     averaging = CheckpointAveraging(run.checkpoints / "last_epochs", keep=training.average_checkpoints)
     stateful = []
     if training.patience is not None:
-        stateful.append(keras.callbacks.EarlyStopping(monitor="val_loss", patience=training.patience, verbose=1))
+        stateful.append(
+            keras.callbacks.EarlyStopping(monitor="val_nll", mode="min", patience=training.patience, verbose=1)
+        )
     stateful += [
         keras.callbacks.CSVLogger(run.metrics_csv, append=True),
         keras.callbacks.TensorBoard(run.tensorboard, write_graph=False),
@@ -324,11 +328,9 @@ def evaluate(
     references = [pair.target for pair in test]
     rows = zip(test, outputs, strict=True)
     run.write_text("samples/test.tsv", "".join(f"{pair.source}\t{output}\t{pair.target}\n" for pair, output in rows))
-    scores = [
-        bleu(outputs, references),
-        chrf(outputs, references),
-        tokenised_bleu(outputs, references, config.data.target_language),
-    ]
+    scores = [bleu(outputs, references), chrf(outputs, references)]
+    if config.data.target_language is not None:
+        scores.append(tokenised_bleu(outputs, references, config.data.target_language))
     return {
         "parameters": model.count_params(),
         "validation_nll_per_token": round(float(validation_logs["nll"]), 4),

@@ -67,6 +67,7 @@ class ALiBi(keras.layers.Layer):
     """
 
     acts_on = "scores"
+    depends_on_distance = True  # attention may evaluate one row for all queries
 
     def __init__(self, num_heads: int, bias_max: float = 8.0, **kwargs):
         super().__init__(**kwargs)

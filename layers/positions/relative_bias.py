@@ -82,6 +82,7 @@ class RelativePositionBias(keras.layers.Layer):
     """
 
     acts_on = "scores"
+    depends_on_distance = True  # attention may evaluate one row for all queries
 
     def __init__(
         self,

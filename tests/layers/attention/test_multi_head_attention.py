@@ -176,9 +176,7 @@ def test_cross_attention(key_value_heads):
     np.testing.assert_allclose(array(output), expected, **TOLERANCE)
     np.testing.assert_allclose(array(weights), expected_weights, **TOLERANCE)
     projected = layer.project_memory(ops.convert_to_tensor(memory))
-    np.testing.assert_allclose(
-        array(layer(x, projected_memory=projected, padding_mask=mask)), expected, **TOLERANCE
-    )
+    np.testing.assert_allclose(array(layer(x, projected_memory=projected, padding_mask=mask)), expected, **TOLERANCE)
 
 
 PREFIX = np.array([3, 0])
@@ -409,6 +407,16 @@ def test_cached_rows_padded_on_the_left(position, capacity, window, chunks):
     for row, start in enumerate(starts):
         alone = array(layer(x[row : row + 1, start:]))[0]
         np.testing.assert_allclose(output[row, start:], alone, **TOLERANCE)
+
+
+@pytest.mark.parametrize("position", CACHED_POSITIONS)
+@pytest.mark.parametrize(("capacity", "window"), [(9, None), (3, (2, 0))])
+def test_cached_rows_that_start_later(position, capacity, window):
+    # what is not written yet must not pass for an entry at a position below the first
+    layer = made(4, 6, causal=True, window=window, position=CACHED_POSITIONS[position]())
+    x, positions = normal(2, 7, 12), np.arange(7) + np.array([[5], [0]])
+    output, _ = decoded(layer, x, capacity, [1, 4, 1, 1], positions)
+    np.testing.assert_allclose(output, array(layer(x, positions=positions)), **TOLERANCE)
 
 
 def test_weights_of_a_rolling_cache_stand_by_slot():

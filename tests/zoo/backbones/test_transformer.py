@@ -200,8 +200,12 @@ def test_batch_norm_ignores_padding():
         for side, mask in zip(("encoder", "decoder"), (below(lengths[0], 7), below(lengths[1], 6)), strict=True):
             inputs[f"{side}_token_ids"] = np.where(mask, inputs[f"{side}_token_ids"], garbage)
         output = backbone(inputs, training=True)
-        outputs.append([array(output[f"{side}_sequence_output"])[inputs[f"{side}_padding_mask"]] for side in
-                        ("encoder", "decoder")])
+        outputs.append(
+            [
+                array(output[f"{side}_sequence_output"])[inputs[f"{side}_padding_mask"]]
+                for side in ("encoder", "decoder")
+            ]
+        )
     for first, second in zip(*outputs, strict=True):
         np.testing.assert_allclose(first, second, **TOLERANCE)
 
