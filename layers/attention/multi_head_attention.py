@@ -11,6 +11,7 @@ from layers.attention.kernels import attend
 from layers.attention.masks import AttentionMask
 from layers.dropout import Dropout
 from layers.norms import make_norm
+from layers.positions.rotary_scaling import LENGTH_DEPENDENT
 
 PROJECTIONS = ("query", "key", "value", "output")
 
@@ -352,6 +353,10 @@ class MultiHeadAttention(keras.layers.Layer):
             capacity: Number of positions that the cache holds.
         """
         if self.window is None or self.window[0] is None or not isinstance(capacity, int):
+            return False
+        # a rotary scaling that depends on the length takes it from the capacity of the cache
+        scaling = getattr(self.position, "scaling", None)
+        if scaling is not None and scaling["kind"] in LENGTH_DEPENDENT:
             return False
         return capacity == self.window[0] + 1
 

@@ -173,6 +173,15 @@ def test_what_is_returned():
     assert list(weights) == ["attention"]
 
 
+def test_parts_that_are_built_keep_their_weights():
+    attention, feed_forward, x = MultiHeadAttention(2, 4), FeedForward(16), normal(2, 5, 8)
+    attention(x), feed_forward(x)
+    weights = [array(weight) for weight in (*attention.weights, *feed_forward.weights)]
+    TransformerBlock(attention, feed_forward)(x)
+    for weight, before in zip((*attention.weights, *feed_forward.weights), weights, strict=True):
+        np.testing.assert_array_equal(array(weight), before)
+
+
 def test_dropout_only_at_training():
     block, x = made(True, dropout=0.4), normal(2, 5, 8)
     memory = normal(2, 3, 8)

@@ -256,7 +256,9 @@ class TransformerStack(keras.layers.Layer):
         return ops.cast(self.position_embedding(ops.maximum(positions, 0) + self.config.position.offset), x.dtype)
 
     def make_caches(self, batch_size: Any, capacity: int) -> list[dict[str, Any]]:
-        """Returns empty key-value caches, one per block; a block with a window holds no more than the window.
+        """Returns empty key-value caches, one per block.
+
+        A block with a window holds no more than the window, unless its rotary scaling depends on the capacity.
 
         Args:
             batch_size: Rows.
@@ -265,10 +267,11 @@ class TransformerStack(keras.layers.Layer):
         caches = []
         for block in self.blocks:
             attention = block.attention
-            window = attention.window
             held = capacity
-            if window is not None and window[0] is not None:
-                held = min(capacity, window[0] + 1) if isinstance(capacity, int) else window[0] + 1
+            if attention.window is not None and attention.window[0] is not None:
+                covering = attention.window[0] + 1
+                if attention.is_rolling(covering):
+                    held = min(capacity, covering) if isinstance(capacity, int) else covering
             caches.append(
                 make_cache(
                     batch_size,

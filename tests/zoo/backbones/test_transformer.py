@@ -279,6 +279,19 @@ def test_decoding_ragged_prompts_is_the_full_pass_of_each(position, window):
         np.testing.assert_allclose(np.stack(steps)[:, row], expected, **TOLERANCE)
 
 
+def test_decoding_with_a_rotary_scaling_that_depends_on_the_length():
+    scaling = {"kind": "dynamic_ntk", "factor": 4.0, "original_max_position_embeddings": 4}
+    position = PositionConfig("rotary", scaling=scaling)
+    backbone = made("decoder", position, attention=AttentionConfig(num_heads=4, window=(2, 0)))
+    ids, mask = token_ids(2, 9), np.ones((2, 9), "bool")
+    expected = array(backbone({"token_ids": ids, "padding_mask": mask}))
+    # the capacity says how long the text will be, so the cache of a window does not roll
+    state, constants = backbone.start_decoding({"padding_mask": mask}, capacity=9)
+    for index in range(9):
+        hidden, state = backbone.advance(ids[:, index : index + 1], index, state, constants)
+        np.testing.assert_allclose(array(hidden)[:, 0], expected[:, index], **TOLERANCE)
+
+
 def test_decoding_with_xla_and_unknown_sizes():
     tf = pytest.importorskip("tensorflow")
     backbone = made("decoder", "rotary", attention=AttentionConfig(num_heads=4, window=(2, 0)))
