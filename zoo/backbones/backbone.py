@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from zoo.config import TransformerConfig
+from zoo.config import TransformerConfig, config_from_dict
 
 
 class Backbone(keras.Model):
@@ -41,7 +41,7 @@ class Backbone(keras.Model):
         if not isinstance(config, dict):
             raise TypeError(f"config must be a TransformerConfig or a dictionary, got {type(config).__name__}.")
         options = dict(config)
-        return Transformer(TransformerConfig.from_dict(options.pop("config")), **options)
+        return Transformer(config_from_dict(options.pop("config")), **options)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.backbones.backbone import Backbone
-from zoo.config import TransformerConfig
+from zoo.config import config_from_dict
 from zoo.files import recover, written_whole
 
 FORMAT_VERSION = 1
@@ -90,7 +90,7 @@ def load_task_parts(directory: str | os.PathLike) -> tuple[dict[str, Any], Backb
         ValueError: If the directory is no saved model, or its configuration is not the one that was saved.
     """
     description = read_description(directory)
-    backbone = Backbone.from_config(TransformerConfig.from_dict(description["backbone"]))
+    backbone = Backbone.from_config(config_from_dict(description["backbone"]))
     if backbone.parameter_count() != description["parameter_count"]:
         raise ValueError(
             f"{Path(directory) / CONFIG_FILE} describes a backbone of {backbone.parameter_count()} parameters, its "

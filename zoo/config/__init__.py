@@ -1,0 +1,41 @@
+"""Configurations: every choice of a model by name, validated, to JSON and back."""
+
+from typing import Any
+
+from zoo.config.parts import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig, PositionConfig
+from zoo.config.transformer import TransformerConfig
+
+# by the "kind" that `to_dict` writes
+CONFIGURATIONS = {"transformer": TransformerConfig}
+
+
+def config_from_dict(values: dict[str, Any]) -> TransformerConfig:
+    """Returns the configuration that `to_dict` described, of whatever kind it is.
+
+    Args:
+        values: Nested dictionaries; `kind` names the class, "transformer" if it is not there.
+
+    Raises:
+        ValueError: If the kind or a key is unknown, or a value out of range.
+
+    Example:
+
+    >>> config_from_dict({"kind": "transformer", "architecture": "encoder", "vocabulary_size": 100}).vocabulary_size
+    100
+    """
+    kind = values.get("kind", "transformer") if isinstance(values, dict) else "transformer"
+    if kind not in CONFIGURATIONS:
+        raise ValueError(f"kind must be one of {sorted(CONFIGURATIONS)}, got {kind!r}.")
+    return CONFIGURATIONS[kind].from_dict(values)
+
+
+__all__ = [
+    "CONFIGURATIONS",
+    "AttentionConfig",
+    "EmbeddingConfig",
+    "FeedForwardConfig",
+    "NormConfig",
+    "PositionConfig",
+    "TransformerConfig",
+    "config_from_dict",
+]

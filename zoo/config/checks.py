@@ -1,0 +1,74 @@
+"""Checks of configurations, and how they come out of plain dictionaries."""
+
+import dataclasses
+import difflib
+import types
+import typing
+from typing import Any
+
+
+def require(holds: bool, argument: str, value: Any, allowed: str) -> None:
+    if not holds:
+        raise ValueError(f"{argument} must be {allowed}, got {value!r}.")
+
+
+def require_positive(config: Any, prefix: str, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        require(value is None or value > 0, prefix + name, value, "above 0")
+
+
+def require_types(config: Any, prefix: str = "") -> None:
+    for name, hint in typing.get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        kind = hint.__name__ if isinstance(hint, type) else hint
+        require(is_of_type(value, hint), prefix + name, value, f"of type {kind}")
+
+
+def is_of_type(value: Any, hint: Any) -> bool:
+    if isinstance(hint, types.UnionType):
+        return any(is_of_type(value, option) for option in typing.get_args(hint))
+    if typing.get_origin(hint) is tuple:
+        options = typing.get_args(hint)
+        if not isinstance(value, tuple):
+            return False
+        if options[-1] is Ellipsis:
+            return all(is_of_type(entry, options[0]) for entry in value)
+        return len(value) == len(options) and all(map(is_of_type, value, options))
+    if hint in (int, float):
+        return isinstance(value, int if hint is int else (int, float)) and not isinstance(value, bool)
+    return isinstance(value, typing.get_origin(hint) or hint)
+
+
+def configuration_from_dict(cls: type, values: dict[str, Any], path: str) -> Any:
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    hints = typing.get_type_hints(cls)
+    arguments = {}
+    for key, value in values.items():
+        if key not in fields:
+            near = difflib.get_close_matches(key, fields, n=1)
+            hint = f" Did you mean {path + near[0]!r}?" if near else ""
+            raise ValueError(f"Unknown configuration key {path + key!r}.{hint} Known: {', '.join(sorted(fields))}.")
+        hint = hints[key]
+        if dataclasses.is_dataclass(hint):
+            require(isinstance(value, dict), path + key, value, "a dictionary")
+            value = configuration_from_dict(hint, value, f"{path}{key}.")
+        elif isinstance(value, list) and _admits_tuple(hint):
+            value = tuple(value)
+        arguments[key] = value
+    missing = [
+        name
+        for name, field in fields.items()
+        if name not in arguments
+        and field.default is dataclasses.MISSING
+        and field.default_factory is dataclasses.MISSING
+    ]
+    if missing:
+        raise ValueError(f"The configuration lacks {', '.join(path + name for name in missing)}.")
+    return cls(**arguments)
+
+
+def _admits_tuple(hint: Any) -> bool:
+    if isinstance(hint, types.UnionType):
+        return any(_admits_tuple(option) for option in typing.get_args(hint))
+    return typing.get_origin(hint) is tuple

@@ -1,0 +1,209 @@
+"""Choices of the parts of a Transformer: attention, positions, norms, feed-forward, embedding."""
+
+import dataclasses
+from typing import Any
+
+from zoo.config.checks import require, require_positive, require_types
+
+POSITIONS = ("none", "sinusoidal", "learned", "rotary", "relative_bias", "alibi", "shaw")
+
+# The options of a position that only some kinds have.
+POSITION_OPTIONS = {
+    "base": ("sinusoidal", "rotary"),
+    "local_base": ("rotary",),
+    "layout": ("sinusoidal", "rotary"),
+    "rotary_dim": ("rotary",),
+    "scaling": ("rotary",),
+    "num_buckets": ("relative_bias",),
+    "max_distance": ("relative_bias", "shaw"),
+    "offset": ("learned",),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionConfig:
+    """The choices of `layers.MultiHeadAttention`.
+
+    Args:
+        num_heads: Number of query heads.
+        num_key_value_heads: Number of key-value heads; None for `num_heads`.
+        head_dim: Width of a head; None for `hidden_dim // num_heads`.
+        use_bias: Whether the projections have biases: True, False or the names of those that do.
+        scale: Factor on the scores; None for `head_dim ** -0.5`.
+        logit_soft_cap: Soft cap on the scores; None for none.
+        query_key_norm: Kind of norm on query and key heads; None for none.
+        sinks: Whether each head has an attention sink.
+        output_gate: Whether heads are gated before the output projection.
+        window: Sliding window `(left, right)`; None for none.
+        window_layers: Which layers of a repeating pattern have the window, for example `(True, False)` for every other
+            layer; None for all.
+        dropout: Rate of the dropout on attention weights.
+    """
+
+    num_heads: int = 8
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    use_bias: bool | tuple[str, ...] = True
+    scale: float | None = None
+    logit_soft_cap: float | None = None
+    query_key_norm: str | None = None
+    sinks: bool = False
+    output_gate: bool = False
+    window: tuple[int | None, int | None] | None = None
+    window_layers: tuple[bool, ...] | None = None
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_types(self, "attention.")
+        require_positive(self, "attention.", "num_heads", "head_dim", "scale", "logit_soft_cap")
+        heads = self.num_key_value_heads
+        require(
+            heads is None or (heads >= 1 and self.num_heads % heads == 0),
+            "attention.num_key_value_heads",
+            heads,
+            f"None or a divisor of num_heads={self.num_heads}",
+        )
+        require(0 <= self.dropout < 1, "attention.dropout", self.dropout, "in [0, 1)")
+        require(
+            all(side is None or side >= 0 for side in self.window or ()),
+            "attention.window",
+            self.window,
+            "a pair of numbers of positions of at least 0, or None for no limit",
+        )
+        require(
+            self.window_layers is None or self.window is not None,
+            "attention.window_layers",
+            self.window_layers,
+            "None where there is no window",
+        )
+        require(self.window_layers != (), "attention.window_layers", self.window_layers, "None or not empty")
+
+
+@dataclasses.dataclass(frozen=True)
+class PositionConfig:
+    """How positions enter the model.
+
+    Args:
+        kind: "none", "sinusoidal" or "learned" (added to the embedding), "rotary" (turns queries and keys),
+            "relative_bias" (T5) or "alibi" (added to the scores), "shaw" (added to keys and values).
+        base: Wave length base of "sinusoidal" and "rotary".
+        local_base: Base of "rotary" in layers with a window; None for `base`.
+        layout: Order of the coordinates: "interleaved" or "concatenated" for "sinusoidal", "half_split" or
+            "interleaved" for "rotary"; None for the first of each.
+        rotary_dim: Number of coordinates of a head that are turned; None for all.
+        scaling: Rotary scaling, for example `{"kind": "linear", "factor": 2.0}`; None for none.
+        num_buckets: Buckets of "relative_bias".
+        max_distance: Distance from which all are one bucket ("relative_bias"), or clipping distance ("shaw").
+        offset: Added to each position before it is looked up ("learned"): 2 in BART and RoBERTa.
+    """
+
+    kind: str = "sinusoidal"
+    base: float = 10000.0
+    local_base: float | None = None
+    layout: str | None = None
+    rotary_dim: int | None = None
+    scaling: dict[str, Any] | None = None
+    num_buckets: int = 32
+    max_distance: int = 128
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        require_types(self, "position.")
+        require(self.kind in POSITIONS, "position.kind", self.kind, f"one of {POSITIONS}")
+        require_positive(self, "position.", "base", "local_base", "rotary_dim", "num_buckets", "max_distance")
+        require(self.offset >= 0, "position.offset", self.offset, "at least 0")
+        for field in dataclasses.fields(self):
+            value, kinds = getattr(self, field.name), POSITION_OPTIONS.get(field.name, POSITIONS)
+            require(
+                self.kind in kinds or value == field.default,
+                f"position.{field.name}",
+                value,
+                f"{field.default!r} with position.kind={self.kind!r}: it is an option of {kinds}",
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class NormConfig:
+    """Norms and where they are.
+
+    Args:
+        kind: "layer", "rms", "scale", "dynamic_tanh" or "batch".
+        placement: "post", "pre", "sandwich" or "parallel", see `layers.TransformerBlock`.
+        epsilon: Added to the variance.
+        unit_offset: Whether the weight of "rms" is stored minus one.
+        final: Whether a norm follows the last block; None for: with all placements but "post".
+        embedding: Whether a norm follows the embedding.
+    """
+
+    kind: str = "layer"
+    placement: str = "post"
+    epsilon: float = 1e-6
+    unit_offset: bool = False
+    final: bool | None = None
+    embedding: bool = False
+
+    def __post_init__(self) -> None:
+        require_types(self, "norm.")
+        require_positive(self, "norm.", "epsilon")
+        kinds = ("layer", "rms", "scale", "dynamic_tanh", "batch")
+        require(self.kind in kinds, "norm.kind", self.kind, f"one of {kinds}")
+        placements = ("post", "pre", "sandwich", "parallel")
+        require(self.placement in placements, "norm.placement", self.placement, f"one of {placements}")
+        require(
+            self.kind == "rms" or not self.unit_offset,
+            "norm.unit_offset",
+            self.unit_offset,
+            f"False with norm.kind={self.kind!r}: only 'rms' has it",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class FeedForwardConfig:
+    """The position-wise network.
+
+    Args:
+        intermediate_dim: Width of the inner layer.
+        activation: Name of the activation, see `layers.FeedForward`.
+        gated: Whether the activation gates a second projection (GLU family).
+        use_bias: Whether the projections have biases.
+        dropout: Rate of the dropout on the inner layer.
+    """
+
+    intermediate_dim: int = 2048
+    activation: str = "relu"
+    gated: bool = False
+    use_bias: bool = True
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_types(self, "feed_forward.")
+        require_positive(self, "feed_forward.", "intermediate_dim")
+        require(0 <= self.dropout < 1, "feed_forward.dropout", self.dropout, "in [0, 1)")
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbeddingConfig:
+    """Token and segment embedding, and the projection back to the vocabulary.
+
+    Args:
+        scale: Whether embeddings are multiplied by `sqrt(hidden_dim)`.
+        factor_dim: Inner width of a factorised embedding; None for not factorised.
+        num_segments: Number of segment ids; 0 for no segment embedding.
+        tie_output: Whether the output projection is the transposed embedding.
+        output_bias: Whether the output projection has a bias.
+        output_scale: Factor on the last hidden state before the output projection; None for none.
+        logit_soft_cap: Soft cap on the logits; None for none.
+    """
+
+    scale: bool = False
+    factor_dim: int | None = None
+    num_segments: int = 0
+    tie_output: bool = True
+    output_bias: bool = False
+    output_scale: float | None = None
+    logit_soft_cap: float | None = None
+
+    def __post_init__(self) -> None:
+        require_types(self, "embedding.")
+        require_positive(self, "embedding.", "factor_dim", "output_scale", "logit_soft_cap")
+        require(self.num_segments >= 0, "embedding.num_segments", self.num_segments, "at least 0")

@@ -1,0 +1,125 @@
+"""The configuration of a Transformer."""
+
+import dataclasses
+import json
+from typing import Any
+
+from zoo.config.checks import configuration_from_dict, require, require_positive, require_types
+from zoo.config.parts import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig, PositionConfig
+
+ARCHITECTURES = ("encoder", "decoder", "encoder_decoder")
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerConfig:
+    """A Transformer: encoder-only, decoder-only or encoder-decoder.
+
+    Args:
+        architecture: "encoder", "decoder" or "encoder_decoder".
+        vocabulary_size: Number of tokens.
+        hidden_dim: Width of the model (d_model).
+        num_layers: Number of blocks of each stack.
+        num_decoder_layers: Number of blocks of the decoder of an encoder-decoder; None for `num_layers`.
+        max_length: Longest sequence that the model is made for, in tokens.
+        attention, position, norm, feed_forward, embedding: The choices of each part.
+        dropout: Rate of the dropout on sublayer outputs and on the embedding (residual dropout).
+        residual_scale: Factor on residual branches (DeepNorm).
+        initializer_range: Standard deviation of truncated-normal initial weights; None for Glorot-uniform ones and
+            embeddings of deviation `hidden_dim ** -0.5`.
+
+    Raises:
+        ValueError: If a choice is out of range, naming it, its value and what is allowed.
+
+    Example:
+
+    >>> config = TransformerConfig("decoder", vocabulary_size=1000, hidden_dim=64, num_layers=2,
+    ...                            norm=NormConfig(kind="rms", placement="pre"), position=PositionConfig("rotary"))
+    >>> TransformerConfig.from_json(config.to_json()) == config
+    True
+    """
+
+    architecture: str
+    vocabulary_size: int
+    hidden_dim: int = 512
+    num_layers: int = 6
+    num_decoder_layers: int | None = None
+    max_length: int = 512
+    attention: AttentionConfig = AttentionConfig()
+    position: PositionConfig = PositionConfig()
+    norm: NormConfig = NormConfig()
+    feed_forward: FeedForwardConfig = FeedForwardConfig()
+    embedding: EmbeddingConfig = EmbeddingConfig()
+    dropout: float = 0.1
+    residual_scale: float = 1.0
+    initializer_range: float | None = None
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        require(self.architecture in ARCHITECTURES, "architecture", self.architecture, f"one of {ARCHITECTURES}")
+        require_positive(
+            self,
+            "",
+            "vocabulary_size",
+            "hidden_dim",
+            "num_layers",
+            "num_decoder_layers",
+            "max_length",
+            "residual_scale",
+            "initializer_range",
+        )
+        require(
+            self.residual_scale == 1 or self.norm.placement == "post",
+            "residual_scale",
+            self.residual_scale,
+            f"1.0 with norm.placement={self.norm.placement!r}: DeepNorm is defined for 'post'",
+        )
+        require(
+            self.position.local_base is None or self.attention.window is not None,
+            "position.local_base",
+            self.position.local_base,
+            "None without attention.window",
+        )
+        require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
+        require(
+            self.num_decoder_layers is None or self.architecture == "encoder_decoder",
+            "num_decoder_layers",
+            self.num_decoder_layers,
+            f"None with architecture={self.architecture!r}",
+        )
+        require(
+            self.attention.head_dim is not None or self.hidden_dim % self.attention.num_heads == 0,
+            "attention.num_heads",
+            self.attention.num_heads,
+            f"a divisor of hidden_dim={self.hidden_dim} where attention.head_dim is not given",
+        )
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one attention head."""
+        return self.attention.head_dim or self.hidden_dim // self.attention.num_heads
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the configuration as nested dictionaries of plain values."""
+        return {"kind": "transformer", **dataclasses.asdict(self)}
+
+    def to_json(self) -> str:
+        """Returns the configuration as JSON text."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "TransformerConfig":
+        """Returns the configuration of nested dictionaries.
+
+        Raises:
+            ValueError: If a key is unknown (naming the nearest) or a value out of range.
+        """
+        require(isinstance(values, dict), "The configuration", values, "a dictionary")
+        values = dict(values)
+        kind = values.pop("kind", "transformer")
+        require(kind == "transformer", "kind", kind, "'transformer'")
+        return configuration_from_dict(cls, values, "")
+
+    @classmethod
+    def from_json(cls, text: str) -> "TransformerConfig":
+        """Returns the configuration of JSON text as `to_json` writes it; errors as for `from_dict`."""
+        return cls.from_dict(json.loads(text))
