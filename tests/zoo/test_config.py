@@ -113,6 +113,7 @@ def test_wrong_json(text, message):
         (lambda: TransformerConfig("decoder", 10, dropout="high"), "dropout must be of type float, got 'high'"),
         (lambda: TransformerConfig("decoder", 10, num_decoder_layers=2), "num_decoder_layers must be None .* got 2"),
         (lambda: TransformerConfig("encoder_decoder", 10, num_decoder_layers=0), "num_decoder_layers must be above 0"),
+        (lambda: TransformerConfig("decoder", 10, pooler=True), "pooler must be False with architecture='decoder'"),
         (lambda: TransformerConfig("decoder", 10, hidden_dim=20), "attention.num_heads must be a divisor .*20.* got 8"),
         (
             lambda: TransformerConfig("decoder", 10, norm=NormConfig(placement="pre"), residual_scale=2.0),

@@ -94,6 +94,15 @@ class Transformer(Backbone):
                 **options,
             )
         self.output_bias = None
+        self.pooler = None
+        if config.pooler:
+            self.pooler = keras.layers.Dense(
+                config.hidden_dim,
+                activation="tanh",
+                kernel_initializer="glorot_uniform" if deviation is None else initializer.clone(),
+                name="pooler",
+                **options,
+            )
         self.build(None)
 
     def build(self, input_shape: Any) -> None:
@@ -108,6 +117,8 @@ class Transformer(Backbone):
             self.output_projection.build((None, None, config.hidden_dim))
         elif config.embedding.output_bias:
             self.output_bias = self.add_weight(shape=(config.vocabulary_size,), initializer="zeros", name="output_bias")
+        if self.pooler is not None:
+            self.pooler.build((None, config.hidden_dim))
         self.built = True
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
@@ -194,6 +205,25 @@ class Transformer(Backbone):
                 logits = logits + ops.cast(self.output_bias, logits.dtype)
         cap = embedding.logit_soft_cap
         return logits if cap is None else cap * ops.tanh(logits / cap)
+
+    def pool(self, hidden: Any) -> Any:
+        """Returns one vector per row: `tanh(dense(first hidden state))`.
+
+        Args:
+            hidden: Hidden states of an encoder, padded on the right, `(batch, length, hidden_dim)`.
+
+        Returns:
+            `(batch, hidden_dim)`.
+
+        Raises:
+            ValueError: If the configuration has no pooler.
+
+        Reference:
+            Devlin et al. 2019, "BERT", section 3, and its published code.
+        """
+        if self.pooler is None:
+            raise ValueError("pool() needs a configuration with pooler=True, got pooler=False.")
+        return self.pooler(hidden[:, 0])
 
     def start_decoding(self, inputs: dict[str, Any], capacity: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns what a decoding loop carries and what it only reads.

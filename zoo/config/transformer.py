@@ -23,6 +23,7 @@ class TransformerConfig:
         max_length: Longest sequence that the model is made for, in tokens.
         attention, position, norm, feed_forward, embedding: The choices of each part.
         dropout: Rate of the dropout on sublayer outputs and on the embedding (residual dropout).
+        pooler: Whether an encoder has a pooler, `tanh(dense(first hidden state))` (BERT), see `Transformer.pool`.
         residual_scale: Factor on residual branches (DeepNorm).
         initializer_range: Standard deviation of truncated-normal initial weights; None for Glorot-uniform ones and
             embeddings of deviation `hidden_dim ** -0.5`.
@@ -50,6 +51,7 @@ class TransformerConfig:
     feed_forward: FeedForwardConfig = FeedForwardConfig()
     embedding: EmbeddingConfig = EmbeddingConfig()
     dropout: float = 0.1
+    pooler: bool = False
     residual_scale: float = 1.0
     initializer_range: float | None = None
 
@@ -85,6 +87,12 @@ class TransformerConfig:
             "num_decoder_layers",
             self.num_decoder_layers,
             f"None with architecture={self.architecture!r}",
+        )
+        require(
+            self.architecture == "encoder" or not self.pooler,
+            "pooler",
+            self.pooler,
+            f"False with architecture={self.architecture!r}",
         )
         require(
             self.attention.head_dim is not None or self.hidden_dim % self.attention.num_heads == 0,

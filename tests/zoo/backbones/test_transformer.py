@@ -333,6 +333,16 @@ def test_logits():
     )
 
 
+def test_pooler():
+    hidden = np.random.default_rng(0).normal(size=(2, 3, 16)).astype("float32")
+    backbone = made("encoder", pooler=True)
+    expected = np.tanh(hidden[:, 0] @ array(backbone.pooler.kernel) + array(backbone.pooler.bias))
+    np.testing.assert_allclose(array(backbone.pool(hidden)), expected, **TOLERANCE)
+    assert backbone.parameter_count() == made("encoder").parameter_count() + 16 * 16 + 16
+    with pytest.raises(ValueError, match="pool.. needs a configuration with pooler=True"):
+        made("encoder").pool(hidden)
+
+
 def test_attention_weights():
     inputs = pair([5, 3], [4, 6])
     backbone = made("encoder_decoder", num_decoder_layers=1)
