@@ -1,5 +1,6 @@
 """Presets: configurations with a name."""
 
+import concurrent.futures
 import dataclasses
 import difflib
 from typing import Any
@@ -30,9 +31,16 @@ class Preset:
 
     def parameter_count(self) -> int:
         """Returns the exact number of weights; none are allocated."""
-        # inside this scope variables have shapes and no values
-        with keras.StatelessScope(initialize_variables=False):
-            return Backbone.from_config(self.config).parameter_count()
+
+        def count() -> int:
+            # inside this scope variables have shapes and no values
+            with keras.StatelessScope(initialize_variables=False):
+                return Backbone.from_config(self.config).parameter_count()
+
+        # Keras gives such variables their values when the next such scope ends, at any later call of any layer. It keeps
+        # that list for each thread; that of a thread of our own goes with it.
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            return thread.submit(count).result()
 
 
 def register_preset(name: str, config: TransformerConfig, description: str, paper: str) -> None:

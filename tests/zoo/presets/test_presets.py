@@ -1,5 +1,6 @@
 """Named architectures: their published sizes, counted without allocating a single weight."""
 
+import keras
 import pytest
 
 import zoo
@@ -114,6 +115,17 @@ def test_nothing_is_allocated():
     )
     layer = 4 * 32768**2 + 2 * 32768 * 131072 + 2 * 32768
     assert Preset("huge", config, "", "").parameter_count() == 1_000_000 * 32768 + 100 * layer + 32768
+
+
+def test_counting_leaves_no_variables_to_be_allocated_later(monkeypatch):
+    get_preset("transformer_tiny").parameter_count()
+
+    def fail(*args, **kwargs):
+        raise AssertionError("the weights of the counted model are made")
+
+    monkeypatch.setattr(keras.initializers.RandomNormal, "__call__", fail)
+    # Keras makes what waits to be made when any layer is called symbolically
+    keras.layers.Lambda(lambda x: x + 1)(keras.Input((1,)))
 
 
 def test_every_preset_is_listed_and_makes_a_model():

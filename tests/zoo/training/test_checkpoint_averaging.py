@@ -88,6 +88,23 @@ def test_average_is_taken_in_float64(tmp_path):
     assert model.get_weights()[0].item() == np.float32((1 + 3 * 2.0**-24) / 4)
 
 
+def test_integers_get_the_last_value(tmp_path):
+    class Counter(keras.layers.Layer):
+        def build(self, input_shape):
+            self.count = self.add_weight(shape=(), dtype="int32", initializer="zeros", trainable=False)
+
+        def call(self, inputs):
+            # a new tensor: an output that is the input itself makes a circle in Keras's graph of layers
+            return inputs + 1.0
+
+    model = keras.Sequential([keras.Input((1,)), Counter()])
+    for value in (3, 8):
+        model.set_weights([np.array(value, "int32")])
+        save_weights(tmp_path / f"{value}.safetensors", model)
+    average_weights([tmp_path / "8.safetensors", tmp_path / "3.safetensors"], model)
+    assert model.get_weights()[0] == 3
+
+
 def test_save_and_load_weights(tmp_path):
     model, other = make_model(0), make_model(1)
     save_weights(tmp_path / "new folder" / "weights.safetensors", model)
