@@ -130,6 +130,58 @@ class AttentionMask:
         both_known = isinstance(query_length, int) and isinstance(key_length, int)
         return query_length is key_length or (both_known and query_length <= key_length)
 
+    @property
+    def bounded_by_index(self) -> bool:
+        """Whether the indices of queries tell, without looking at any tensor, which keys are out of their sight."""
+        return self.uses_order and self.default_positions and self.prefix_length is None
+
+    def key_range(self, first_query, last_query, key_length):
+        """The keys that a run of queries may see, as far as order tells.
+
+        Args:
+            first_query: Index of the first query, an int or a scalar tensor.
+            last_query: Index of the last query (included), likewise.
+            key_length: Number of keys, likewise.
+
+        Returns:
+            Index of the first key and index after the last. There are none if the latter is not the larger one.
+        """
+        if not self.bounded_by_index:
+            return 0, key_length
+        left, right = self.window or (None, None)
+        if self.causal:
+            right = 0
+        first, last = 0, key_length
+        if left is not None:
+            first = _larger(first, first_query - left)
+        if right is not None:
+            last = _smaller(last, last_query + right + 1)
+        if self.block_size is not None:
+            first = _larger(first, first_query // self.block_size * self.block_size)
+            last = _smaller(last, (last_query // self.block_size + 1) * self.block_size)
+        return first, last
+
+    def padded(self, more_queries, more_keys) -> "AttentionMask":
+        """The same mask for longer sequences: what it says of the queries and keys at their ends is of no meaning.
+
+        Args:
+            more_queries: Number of further queries, an int or a scalar tensor.
+            more_keys: Number of further keys, likewise.
+        """
+
+        def longer(x, more, axis=-1):
+            return x if x is None or x.shape[axis] == 1 else pad_axis(x, axis % len(x.shape), more)
+
+        return dataclasses.replace(
+            self,
+            key_padding_mask=longer(self.key_padding_mask, more_keys),
+            query_positions=longer(self.query_positions, more_queries),
+            key_positions=longer(self.key_positions, more_keys),
+            query_segment_ids=longer(self.query_segment_ids, more_queries),
+            key_segment_ids=longer(self.key_segment_ids, more_keys),
+            allowed=longer(longer(self.allowed, more_queries, axis=-2), more_keys),
+        )
+
     def positions_of_queries(self, query_length, query_start=0):
         """Positions `(query_length,)` or `(batch, query_length)` of a run of queries."""
         return _run_of_positions(self.query_positions, query_start, query_length)
@@ -229,6 +281,23 @@ def take_run(x, start, length, axis=-1):
     sizes = list(ops.shape(x))
     starts[axis], sizes[axis] = start, length
     return ops.slice(x, starts, sizes)
+
+
+def pad_axis(x, axis, more, front=False):
+    """`x` with `more` (an int or a scalar tensor) zeros, or false, along an axis: after it, or in `front` of it."""
+    if isinstance(more, int) and more == 0:
+        return x
+    widths = [[0, 0] for _ in x.shape]
+    widths[axis][0 if front else 1] = more
+    return ops.pad(x, widths)
+
+
+def _larger(x, y):
+    return max(x, y) if isinstance(x, int) and isinstance(y, int) else ops.maximum(x, y)
+
+
+def _smaller(x, y):
+    return min(x, y) if isinstance(x, int) and isinstance(y, int) else ops.minimum(x, y)
 
 
 def _run_of_positions(positions, start, length):

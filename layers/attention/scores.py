@@ -29,6 +29,8 @@ class ScoredAttention(keras.layers.Layer):
         mask: true where a key may be seen, `(batch, key_length)` or, for many queries,
             `(batch, query_length, key_length)`.
         projected_keys: what `project_keys` returned.
+        factors: not negative, multiplied into the weights after the softmax, of the shape of the weights or one that
+            broadcasts to it; the products need not sum to one (Luong et al. 2015, equation 10).
 
     Returns:
         The context, `(batch, value_dim)` or `(batch, query_length, value_dim)`, and the weights, `(batch, key_length)`
@@ -61,7 +63,7 @@ class ScoredAttention(keras.layers.Layer):
         """Scores `(batch, query_length, key_length)` of queries `(batch, query_length, query_dim)`."""
         raise NotImplementedError
 
-    def call(self, query, keys=None, values=None, mask=None, projected_keys=None):
+    def call(self, query, keys=None, values=None, mask=None, projected_keys=None, factors=None):
         if (keys is None) == (projected_keys is None):
             raise ValueError(
                 "Exactly one of `keys` and `projected_keys` must be given, "
@@ -80,6 +82,9 @@ class ScoredAttention(keras.layers.Layer):
             values = keys
         scores = self.compute_scores(query, projected_keys)
         weights = _masked_softmax(scores, _expand_mask(mask, one_step))
+        if factors is not None:
+            factors = ops.cast(factors, weights.dtype)
+            weights = weights * (ops.expand_dims(factors, 1) if len(factors.shape) == 2 else factors)
         weights = ops.cast(weights, values.dtype)
         context = ops.matmul(weights, values)
         if one_step:
@@ -90,7 +95,9 @@ class ScoredAttention(keras.layers.Layer):
         # Which keys are real says nothing about the contexts.
         return None
 
-    def compute_output_shape(self, query_shape, keys_shape=None, values_shape=None, projected_keys_shape=None):
+    def compute_output_shape(
+        self, query_shape, keys_shape=None, values_shape=None, projected_keys_shape=None, factors_shape=None
+    ):
         values_shape = values_shape or keys_shape
         key_length = values_shape[1]
         return (*query_shape[:-1], values_shape[-1]), (*query_shape[:-1], key_length)

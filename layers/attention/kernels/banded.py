@@ -8,8 +8,8 @@ that any of its queries may see. No tensor has an entry for each pair of a query
 from keras import ops
 
 from layers.attention.kernels.bias import bias_by_distance, toeplitz
-from layers.attention.kernels.blocks import pad_axis
-from layers.attention.kernels.plain import HIDDEN, softmax_with_sinks, to_float32
+from layers.attention.kernels.plain import penalty, softmax_with_sinks, to_float32
+from layers.attention.masks import pad_axis
 
 # Queries in a chunk: at least so many, because products of small matrices are slow, and not many more than the window
 # is wide, because each query meets all keys of its chunk.
@@ -86,7 +86,7 @@ def banded_attention(query, key, value, mask, *, scale, bias=None, soft_cap=None
     visible = _visible(mask, frames, key_length, chunks, chunk, before, frame)
     if groups > 1:
         visible = ops.tile(visible, (1, 1, 1, groups, 1))
-    scores = scores + ops.where(visible, ops.cast(0, scores.dtype), ops.cast(HIDDEN, scores.dtype))
+    scores = scores - penalty(visible, scores.dtype)
     if sinks is None:
         weights = ops.softmax(scores, axis=-1)
     else:

@@ -19,6 +19,7 @@ from keras import ops
 from layers.attention.kernels.bias import bias_by_distance, depends_on_distance, evaluate_bias
 from layers.attention.kernels.block_bias import DistanceBias, MatrixBias
 from layers.attention.kernels.blocks import BlockGrid, BlockMask
+from layers.attention.kernels.loops import after, put
 from layers.attention.kernels.plain import HIDDEN, to_float32
 
 # Below this a score counts as hidden. Hidden scores are near HIDDEN, at most a sum of two and a bias.
@@ -27,6 +28,9 @@ _UNSEEN = 0.5 * HIDDEN
 # Sums beyond this call for a new reference. So far below overflow that a factor which underflows when such a sum is
 # scaled down to the new reference would have left less than a rounding error of it.
 _LARGEST_SUM = 1e29
+
+# Scores that are held at a time, 32 MiB in float32 (in several copies).
+_SCORES_AT_A_TIME = 2**23
 
 
 def blocked_attention(query, key, value, mask=None, *, scale, bias=None, soft_cap=None, sinks=None, block_length=None):
@@ -42,7 +46,7 @@ def blocked_attention(query, key, value, mask=None, *, scale, bias=None, soft_ca
     """
     batch, heads, query_length, _ = ops.shape(query)
     _, key_value_heads, key_length, _ = ops.shape(key)
-    longest = block_length or _longest_block(query.shape[0], heads)
+    longest = block_length or _longest_block(query.shape[0], heads, key_length)
     grid = BlockGrid(
         batch=batch,
         key_value_heads=key_value_heads,
@@ -79,9 +83,14 @@ def blocked_attention(query, key, value, mask=None, *, scale, bias=None, soft_ca
     return ops.cast(attention(*tensors), output_dtype)
 
 
-def _longest_block(batch, heads):
-    """Blocks are as long as matrix products like, and shorter where a large batch makes them big anyway."""
-    return 512 if (batch or 1) * heads <= 32 else 256
+def _longest_block(batch, heads, length):
+    """Block length: long, as matrix products like it, but few scores in all, and some blocks left out if causal."""
+    longest = 1024 if isinstance(length, int) else 512
+    while longest > 128 and (batch or 1) * heads * longest**2 > _SCORES_AT_A_TIME:
+        longest //= 2
+    while longest > 128 and isinstance(length, int) and 4 * longest > length:
+        longest //= 2
+    return longest
 
 
 def _even_block(length, longest):
@@ -140,7 +149,7 @@ class _Problem:
                 scores = scores + ops.swapaxes(self.key_offsets[j], -1, -2)
         if self.bias is not None:
             scores = grid.by_row(grid.by_group(scores) + self.bias.block(i, j))
-        return self.mask.add(scores, i, j), tanh
+        return self.mask.hide(scores, i, j), tanh
 
     def shifted(self, query_rows, shift):
         """Query rows such that `scores` of them come out less by `shift` `(batch, key_value_heads, rows, 1)`."""
@@ -199,7 +208,7 @@ class _Problem:
             if self.sinks is not None:
                 log_sum_of_keys, log_sum = log_sum, ops.where(seen, ops.logaddexp(log_sum, self.sinks), self.sinks)
                 output = output * ops.where(seen, ops.exp(log_sum_of_keys - log_sum), 0)
-            return i + 1, _put(outputs, i, output), _put(log_sums, i, log_sum)
+            return i + 1, put(outputs, i, output), put(log_sums, i, log_sum)
 
         _, outputs, log_sums = ops.while_loop(
             lambda i, *_: i < grid.query_blocks,
@@ -247,11 +256,12 @@ class _Problem:
                     score_gradients = score_gradients * (self.soft_cap * (1 - tanh * tanh))
                 key_gradient = ops.einsum("bkrc,bkrd->bkcd", score_gradients, query_rows)
                 value_gradient = ops.einsum("bkrc,bkrd->bkcd", weights, output_gradients[i])
+                row_gradients = row_gradients + ops.matmul(score_gradients, self.key[j])
                 return (
-                    j + 1,
-                    row_gradients + ops.matmul(score_gradients, self.key[j]),
-                    _put(key_gradients, j, key_gradients[j] + key_gradient),
-                    _put(value_gradients, j, value_gradients[j] + value_gradient),
+                    after(j, row_gradients),
+                    row_gradients,
+                    put(key_gradients, j, key_gradients[j] + key_gradient),
+                    put(value_gradients, j, value_gradients[j] + value_gradient),
                     *bias_gradient,
                 )
 
@@ -260,7 +270,7 @@ class _Problem:
                 inner,
                 (first, ops.zeros_like(query_rows), key_gradients, value_gradients, *bias_gradient),
             )
-            return (i + 1, _put(query_gradients, i, row_gradients), *rest)
+            return (i + 1, put(query_gradients, i, row_gradients), *rest)
 
         _, query_gradients, key_gradients, value_gradients, *bias_gradient = ops.while_loop(
             lambda i, *_: i < grid.query_blocks,
@@ -287,12 +297,6 @@ class _Problem:
             sink_gradients = ops.reshape(sink_gradients, (-1, grid.key_value_heads, grid.groups, grid.query_block))
             gradients.append(ops.reshape(ops.sum(sink_gradients, axis=(0, 3)), (-1,)))
         return tuple(gradients)
-
-
-def _put(blocks, index, block):
-    """`blocks` with the one at `index` of the first axis replaced."""
-    # Scattering, because TensorFlow without XLA runs `slice_update` by compiling it with XLA.
-    return ops.scatter_update(blocks, ops.reshape(index, (1, 1)), ops.expand_dims(block, 0))
 
 
 def _sum(x):

@@ -5,8 +5,8 @@ from typing import Any
 
 from keras import ops
 
-from layers.attention.kernels.plain import HIDDEN
-from layers.attention.masks import AttentionMask
+from layers.attention.kernels.plain import HIDDEN, penalty
+from layers.attention.masks import AttentionMask, pad_axis
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,23 +114,9 @@ class BlockMask:
         more_queries = grid.query_blocks * grid.query_block - grid.query_length
         more_keys = grid.key_blocks * grid.key_block - grid.key_length
         self.pads_keys = not (isinstance(more_keys, int) and more_keys == 0)
-
-        def padded(x, more, axis=-1):
-            return x if x is None or x.shape[axis] == 1 else pad_axis(x, axis, more)
-
-        self.mask = dataclasses.replace(
-            mask,
-            key_padding_mask=None,
-            query_positions=padded(mask.query_positions, more_queries),
-            key_positions=padded(mask.key_positions, more_keys),
-            query_segment_ids=padded(mask.query_segment_ids, more_queries),
-            key_segment_ids=padded(mask.key_segment_ids, more_keys),
-            allowed=padded(padded(mask.allowed, more_queries, axis=-2), more_keys),
-        )
-        by_index = self.mask.uses_order and self.mask.default_positions
+        self.mask = dataclasses.replace(mask, key_padding_mask=None).padded(more_queries, more_keys)
         others = self.mask.query_segment_ids is not None or self.mask.allowed is not None
-        self.bounded = by_index and self.mask.prefix_length is None
-        self.order_alone = self.bounded and not others
+        self.order_alone = self.mask.bounded_by_index and not others
         self.hides = self.mask.uses_order or others
 
     @property
@@ -154,29 +140,10 @@ class BlockMask:
 
     def key_range(self, query_block):
         """First and one past the last block of keys in which the queries of a block may see anything."""
-        first, last = 0, self.grid.key_blocks
-        if not self.bounded:
-            return first, last
-        low = query_block * self.grid.query_block
-        high = low + self.grid.query_block - 1
-        left, right = self.mask.window or (None, None)
-        if self.mask.causal:
-            right = 0
-        lowest = highest = None
-        if left is not None:
-            lowest = low - left
-        if right is not None:
-            highest = high + right
-        if self.mask.block_size is not None:
-            start = low // self.mask.block_size * self.mask.block_size
-            end = (high // self.mask.block_size + 1) * self.mask.block_size - 1
-            lowest = start if lowest is None else ops.maximum(lowest, start)
-            highest = end if highest is None else ops.minimum(highest, end)
-        if lowest is not None:
-            first = ops.maximum(lowest, 0) // self.grid.key_block
-        if highest is not None:
-            last = ops.minimum(highest // self.grid.key_block + 1, last)
-        return first, last
+        grid = self.grid
+        low = query_block * grid.query_block
+        first, last = self.mask.key_range(low, low + grid.query_block - 1, grid.key_length)
+        return first // grid.key_block, -(-last // grid.key_block)
 
     def all_visible(self, query_block, key_block):
         """Scalar boolean: whether order hides nothing between two blocks. Only if `order_alone`."""
@@ -200,7 +167,7 @@ class BlockMask:
             result = ops.logical_and(result, condition)
         return result
 
-    def add(self, scores, query_block, key_block):
+    def hide(self, scores, query_block, key_block):
         """`scores` of two blocks, made very low where the mask (but for padding of keys) hides the key."""
         if not self.hides:
             return scores
@@ -210,18 +177,8 @@ class BlockMask:
             visible = self.mask.materialize(
                 grid.query_block, grid.key_block, query_block * grid.query_block, key_block * grid.key_block
             )
-            offsets = ops.where(visible, ops.cast(0, scores.dtype), ops.cast(HIDDEN, scores.dtype))
-            return grid.by_row(grid.by_group(scores) + grid.heads_to_groups(offsets))
+            return grid.by_row(grid.by_group(scores) - grid.heads_to_groups(penalty(visible, scores.dtype)))
 
         if not self.order_alone:
             return masked()
         return ops.cond(self.all_visible(query_block, key_block), lambda: scores, masked)
-
-
-def pad_axis(x, axis, more, front=False):
-    """`x` with `more` (an int or a scalar tensor) zeros, or false, along an axis: after it, or in `front` of it."""
-    if isinstance(more, int) and more == 0:
-        return x
-    widths = [[0, 0] for _ in x.shape]
-    widths[axis][0 if front else 1] = more
-    return ops.pad(x, widths)

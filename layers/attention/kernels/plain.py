@@ -5,8 +5,13 @@ from keras import ops
 
 from layers.attention.kernels.bias import evaluate_bias
 
-# Added to hidden scores. Leaves room below for scores and biases, and its exponential is exactly zero in float32.
+# What scores become where they are hidden. Leaves room below for biases; its exponential is exactly zero in float32.
 HIDDEN = -1e38
+
+# Long sequences are computed run by run of queries. Under a causal mask each run has the keys up to its end, which
+# saves up to half of the work; runs of _STEP queries are long enough. Else the gain is in memory: what is needed
+# beside the weights is as small as a run.
+_STEP, _PART_SIZE, _MOST_PARTS = 128, 2**23, 8
 
 
 def plain_attention(
@@ -21,29 +26,89 @@ def plain_attention(
         `(batch, heads, query_length, key_length)`, before dropout.
     """
     query_length, key_length = ops.shape(query)[2], ops.shape(key)[2]
-    scores = grouped_matmul(query * scale, key, transpose=True)
-    scores = to_float32(scores)
+    options = {"scale": scale, "soft_cap": soft_cap, "sinks": sinks, "dropout": dropout}
+    if bias is not None:
+        bias = evaluate_bias(bias, mask, query_length, key_length)
+    staircase = is_staircase(mask, query_length, key_length)
+    parts = 1 if return_weights else _parts(query, key, staircase)
+    if parts == 1:
+        return _attend_rows(query, key, value, mask, bias=bias, return_weights=return_weights, **options)
+    ends = [query_length * (part + 1) // parts for part in range(parts)]
+    # Split and joined again, not sliced: the gradient of a slice is as long as what it was cut from.
+    queries = ops.split(query, ends[:-1], axis=2)
+    keys, values = (ops.split(x, ends[:-1], axis=2) if staircase else None for x in (key, value))
+    outputs = []
+    for part, (first, last) in enumerate(zip([0, *ends], ends, strict=False)):
+        part_bias = bias
+        if bias is not None and bias.shape[2] != 1:
+            part_bias = part_bias[:, :, first:last]
+        if staircase:
+            key, value = (ops.concatenate(x[: part + 1], axis=2) if part else x[0] for x in (keys, values))
+            if bias is not None and bias.shape[3] != 1:
+                part_bias = part_bias[..., :last]
+        outputs.append(_attend_rows(queries[part], key, value, mask, first, bias=part_bias, **options))
+    return ops.concatenate(outputs, axis=2)
+
+
+def is_staircase(mask, query_length, key_length) -> bool:
+    """Whether a mask hides from each of equally many queries all keys of a higher index, as far as is known."""
+    both_known = isinstance(query_length, int) and isinstance(key_length, int)
+    return mask is not None and mask.causal and mask.bounded_by_index and both_known and query_length == key_length
+
+
+def _parts(query, key, staircase):
+    """How many runs to cut the queries into."""
+    batch, heads, query_length, _ = query.shape
+    key_length = key.shape[2]
+    if not (isinstance(query_length, int) and isinstance(key_length, int)):
+        return 1
+    parts = query_length // _STEP if staircase else (batch or 1) * heads * query_length * key_length // _PART_SIZE
+    return max(1, min(parts, _MOST_PARTS, query_length))
+
+
+def _attend_rows(
+    query, key, value, mask, query_start=0, *, scale, bias, soft_cap, sinks, dropout, return_weights=False
+):
+    """Attention of a run of queries, the first of which has the index `query_start`, to the first keys.
+
+    Args: as for `plain_attention`.
+
+    Returns:
+        As `plain_attention`.
+    """
+    query_length, key_length = ops.shape(query)[2], ops.shape(key)[2]
+    scores = to_float32(grouped_matmul(query * scale, key, transpose=True))
     if soft_cap is not None:
         scores = soft_cap * ops.tanh(scores / soft_cap)
+    visible = None if mask is None else mask.materialize(query_length, key_length, query_start)
+    reduction = None if visible is None else penalty(visible, scores.dtype)
     if bias is not None:
-        scores = scores + ops.cast(evaluate_bias(bias, mask, query_length, key_length), scores.dtype)
-    visible = None if mask is None else mask.materialize(query_length, key_length)
-    if visible is not None:
-        # Adding costs less than selecting: the operand is small and broadcast.
-        scores = scores + ops.where(visible, ops.cast(0, scores.dtype), ops.cast(HIDDEN, scores.dtype))
-    if sinks is None:
-        weights = ops.softmax(scores, axis=-1)
-    else:
+        bias = ops.cast(bias, scores.dtype)
+        reduction = -bias if reduction is None else reduction - bias
+    if reduction is not None:
+        # Subtracted, not added: TensorFlow fuses the factor of the query, the product and an addition that follows into
+        # one kernel, which takes hundreds of times as long where the addend is broadcast (2.21, CPU, inference).
+        scores = scores - reduction
+    sees = None
+    if sinks is not None:
         weights = softmax_with_sinks(scores, ops.reshape(sinks, (1, -1, 1, 1)))
-    some_empty = visible is not None and sinks is None and not mask.sees_something(query_length, key_length)
-    sees = ops.any(visible, axis=-1, keepdims=True) if some_empty else None
-    if some_empty and return_weights:
+    else:
+        weights = ops.softmax(scores, axis=-1)
+        if visible is not None and not mask.sees_something(query_start + query_length, key_length):
+            sees = ops.any(visible, axis=-1, keepdims=True)
+    if sees is not None and return_weights:
         weights = weights * ops.cast(sees, weights.dtype)
     weights = ops.cast(weights, value.dtype)
     output = grouped_matmul(weights if dropout is None else dropout(weights), value)
-    if some_empty and not return_weights:
+    if sees is not None and not return_weights:
         output = output * ops.cast(sees, output.dtype)
     return (output, weights) if return_weights else output
+
+
+def penalty(visible, dtype):
+    """What to take off scores so as to hide keys: 0 where they are visible, else more than any score."""
+    # An operand that is small and broadcast costs less than selecting among all scores.
+    return ops.where(visible, ops.cast(0, dtype), ops.cast(-HIDDEN, dtype))
 
 
 def softmax_with_sinks(scores, sinks):
