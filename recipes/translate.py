@@ -16,7 +16,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-import keras
 import numpy as np
 
 import zoo
@@ -28,22 +27,11 @@ from recipes.common.errors import ConfigError, DataError
 from recipes.common.parallel_text import TextPair
 from recipes.common.run_folder import RunFolder
 from recipes.common.text_metrics import bleu, chrf, exact_match, tokenised_bleu
+from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
 from zoo.generation import get_sampler
-from zoo.inspect import plot_attention, plot_curves, plot_position_encoding
+from zoo.inspect import plot_attention, plot_position_encoding
 from zoo.tokenizers import SentencePieceTokenizer, Tokenizer
-from zoo.training import (
-    CheckpointAveraging,
-    InverseSquareRoot,
-    PerUpdate,
-    SampleOutputs,
-    StopOnNonFiniteLoss,
-    Throughput,
-    TokenCount,
-    TokenCrossEntropy,
-    TokenNegativeLogLikelihood,
-    TrainingState,
-    average_weights,
-)
+from zoo.training import TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,29 +67,23 @@ class ModelConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingConfig:
+class TranslateTrainingConfig(TrainingConfig):
     """How the model is trained."""
 
+    # the schedule does not depend on how long the training is, so a resumed run may be longer
     epochs: int = setting(5, "Most passes over the training data.", harmless=True)
-    tokens_per_batch: int = setting(4096, "Tokens of a batch: source and target together, padding included.")
-    number_of_buckets: int = setting(6, "Most distinct lengths that sentences are padded to.")
+    schedule: Literal["inverse_square_root"] = setting(
+        "inverse_square_root", "How the learning rate falls after the warm-up."
+    )
+    optimizer: Literal["adam"] = setting("adam", "The optimizer.")
     learning_rate: float = setting(0.002, "Peak of the learning rate.")
-    warmup_steps: int = setting(300, "Steps up to the peak; then it falls with the inverse square root of the step.")
-    beta_1: float = setting(0.9, "Adam's first decay rate.")
+    warmup_steps: int = setting(300, "Updates up to the peak.")
     beta_2: float = setting(0.98, "Adam's second decay rate.")
     epsilon: float = setting(1e-9, "Adam's epsilon.")
     clip_norm: float | None = setting(None, "Norm that the whole gradient is clipped to.")
-    accumulation_steps: int | None = setting(None, "Batches whose gradients are averaged before an update.")
+    tokens_per_batch: int = setting(4096, "Tokens of a batch: source and target together, padding included.")
+    number_of_buckets: int = setting(6, "Most distinct lengths that sentences are padded to.")
     label_smoothing: float = setting(0.1, "Probability mass spread over the vocabulary.")
-    dtype: str = setting("float32", "Dtype policy, for example mixed_bfloat16.")
-    jit_compile: bool = setting(False, "Whether XLA compiles the training step.")
-    patience: int | None = setting(
-        None, "Epochs without a better validation log-likelihood after which training stops."
-    )
-    average_checkpoints: int = setting(1, "Number of last epochs whose weights are averaged; 1 takes the last.")
-    save_every: int = setting(200, "Batches between two saved states within an epoch.", harmless=True)
-    samples: int = setting(4, "Sentences translated and printed at every validation.", harmless=True)
-    seed: int = setting(0, "Seed of weights, dropout and order.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +94,7 @@ class TranslateConfig:
     data: DataConfig = DataConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = ModelConfig()
-    training: TrainingConfig = TrainingConfig()
+    training: TranslateTrainingConfig = TranslateTrainingConfig()
     sampler: dict[str, Any] = setting({"name": "greedy"}, "How test texts and the export are decoded.", harmless=True)
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
 
@@ -130,16 +112,15 @@ def main(config: TranslateConfig) -> dict[str, Any]:
     if config.data.max_length > 1 << 16 or config.data.max_length < 2:
         raise ConfigError(f"data.max_length must be from 2 to 65536, got {config.data.max_length}")
     sampler = get_sampler(config.sampler)
-    keras.utils.set_random_seed(config.training.seed)
-    keras.config.set_dtype_policy(config.training.dtype)
+    prepare(config.training)
     with RunFolder(config.run_folder, config) as run:
         train, validation, test = (open_split(config.data, split) for split in ("train", "validation", "test"))
         if train is None or validation is None:
             raise DataError("data.train and data.validation must be given (or a data set that has both parts)")
         tokenizer = load_or_train_tokenizer(config, run, train)
         batches, validation_batches = make_batches(config, tokenizer, train, validation)
-        model = make_model(config, tokenizer)
-        training_seconds = fit(config, run, model, batches, validation_batches, list(validation))
+        model = make_model(config, tokenizer, batches.number_of_batches)
+        training_seconds = train_model(config, run, model, batches, validation_batches, list(validation))
         results = evaluate(config, run, model, sampler, validation_batches, list(test or validation))
         draw(run, model, list(test or validation))
         model.save_to_preset(run.path / "model")
@@ -213,7 +194,7 @@ def make_batches(
     return make("training", train, True), make("validation", validation, False)
 
 
-def make_model(config: TranslateConfig, tokenizer: Tokenizer) -> zoo.Seq2SeqLM:
+def make_model(config: TranslateConfig, tokenizer: Tokenizer, batches: int) -> zoo.Seq2SeqLM:
     """Returns the compiled model with initial weights."""
     options = {"max_length": config.data.max_length, **config.model.options}
     try:
@@ -228,18 +209,8 @@ def make_model(config: TranslateConfig, tokenizer: Tokenizer) -> zoo.Seq2SeqLM:
         raise ConfigError(f"model: {error}") from error
     print(f"{config.model.preset}: {model.count_params():,} parameters")
     training = config.training
-    schedule = InverseSquareRoot(training.learning_rate, training.warmup_steps)
-    if training.accumulation_steps is not None:
-        schedule = PerUpdate(schedule, training.accumulation_steps)
     model.compile(
-        optimizer=keras.optimizers.Adam(
-            schedule,
-            beta_1=training.beta_1,
-            beta_2=training.beta_2,
-            epsilon=training.epsilon,
-            global_clipnorm=training.clip_norm,
-            gradient_accumulation_steps=training.accumulation_steps,
-        ),
+        optimizer=make_optimizer(training, batches, model),
         loss=TokenCrossEntropy(training.label_smoothing),
         weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenCount()],
         jit_compile=training.jit_compile,
@@ -247,7 +218,7 @@ def make_model(config: TranslateConfig, tokenizer: Tokenizer) -> zoo.Seq2SeqLM:
     return model
 
 
-def fit(
+def train_model(
     config: TranslateConfig,
     run: RunFolder,
     model: zoo.Seq2SeqLM,
@@ -255,9 +226,8 @@ def fit(
     validation_batches: PairBatches,
     validation: list[TextPair],
 ) -> float:
-    """Trains the model, or goes on where an interrupted run was, and returns the seconds of this process."""
-    training = config.training
-    pairs = validation[: training.samples]
+    """Trains the model, showing translations at every validation, and returns the seconds of this process."""
+    pairs = validation[: config.training.samples]
 
     def samples() -> list[str]:
         outputs = model.generate([pair.source for pair in pairs], jit_compile=False)
@@ -265,51 +235,16 @@ def fit(
             f"{pair.source}\n  -> {output}\n   ({pair.target})" for pair, output in zip(pairs, outputs, strict=True)
         ]
 
-    averaging = CheckpointAveraging(run.checkpoints / "last_epochs", keep=training.average_checkpoints)
-    stateful = []
-    if training.patience is not None:
-        stateful.append(
-            keras.callbacks.EarlyStopping(monitor="val_nll", mode="min", patience=training.patience, verbose=1)
-        )
-    stateful += [
-        keras.callbacks.CSVLogger(run.metrics_csv, append=True),
-        keras.callbacks.TensorBoard(run.tensorboard, write_graph=False),
-    ]
-    state = TrainingState(
-        run.checkpoints / "state", batches, stateful, save_every=training.save_every, monitor="val_nll"
+    return train(
+        model,
+        run,
+        config.training,
+        batches,
+        validation_batches.dataset,
+        curves={"training, smoothed": "loss", "training": "nll", "validation": "val_nll"},
+        monitor="val_nll",
+        samples=samples,
     )
-    if state.resumed:
-        print(f"resuming in epoch {state.initial_epoch + 1}")
-    started = time.monotonic()
-    history = model.fit(
-        batches.dataset,
-        validation_data=validation_batches.dataset,
-        epochs=training.epochs,
-        initial_epoch=state.initial_epoch,
-        shuffle=False,  # the order of an epoch is made by the batches themselves
-        callbacks=[
-            StopOnNonFiniteLoss(),
-            Throughput(),
-            SampleOutputs(samples, run.samples),
-            averaging,
-            *stateful,
-            state,
-        ],
-    )
-    seconds = time.monotonic() - started
-    epochs = range(1, len(history.history["loss"]) + 1)
-    plot_curves(
-        {
-            name: (epochs, history.history[key])
-            for name, key in (("training, smoothed", "loss"), ("training", "nll"), ("validation", "val_nll"))
-        },
-        run.plots / "loss.png",
-        x_label="epoch",
-        y_label="loss per token (nats)",
-        title="Training",
-    )
-    average_weights(averaging.paths, model)
-    return seconds
 
 
 def evaluate(

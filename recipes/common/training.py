@@ -1,0 +1,209 @@
+"""What all recipes share between the data and the results: optimizer, callbacks, `model.fit`, resume, loss curve."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+import keras
+
+from recipes.common.config import setting
+from recipes.common.errors import ConfigError
+from recipes.common.run_folder import RunFolder
+from zoo.inspect import plot_curves
+from zoo.training import (
+    CheckpointAveraging,
+    InverseSquareRoot,
+    PerUpdate,
+    SampleOutputs,
+    StopOnNonFiniteLoss,
+    Throughput,
+    TrainingState,
+    WarmupCosine,
+    WarmupLinear,
+    WarmupStableDecay,
+    average_weights,
+    load_weights,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """How a model is trained; recipes derive from it, with defaults and keys of their own."""
+
+    epochs: int = setting(5, "Most passes over the training data.")
+    optimizer: Literal["adam", "adamw", "muon"] = setting("adamw", "muon: matrices by Muon, the rest by AdamW.")
+    learning_rate: float = setting(0.001, "Peak of the learning rate.")
+    schedule: Literal["inverse_square_root", "linear", "cosine", "warmup_stable_decay"] = setting(
+        "cosine", "How the learning rate falls after the warm-up."
+    )
+    warmup_steps: int = setting(100, "Updates up to the peak.")
+    decay_share: float = setting(0.2, "Share of the updates in which warmup_stable_decay decays.")
+    final_learning_rate: float = setting(0.0, "Learning rate after the last update (not inverse_square_root).")
+    beta_1: float = setting(0.9, "Adam's first decay rate.")
+    beta_2: float = setting(0.999, "Adam's second decay rate.")
+    epsilon: float = setting(1e-8, "Adam's epsilon.")
+    weight_decay: float = setting(0.0, "Decoupled weight decay of matrices (adamw, muon).")
+    clip_norm: float | None = setting(1.0, "Norm that the whole gradient is clipped to.")
+    accumulation_steps: int | None = setting(None, "Batches whose gradients are averaged before an update.")
+    dtype: str = setting("float32", "Dtype policy, for example mixed_bfloat16.")
+    jit_compile: bool = setting(False, "Whether XLA compiles the training step.")
+    patience: int | None = setting(None, "Epochs without a better validation metric after which training stops.")
+    weights: Literal["average", "best"] = setting(
+        "average", "Which weights are kept: the average of the last epochs', or those of the best epoch."
+    )
+    average_checkpoints: int = setting(1, "Number of last epochs whose weights are averaged; 1 takes the last.")
+    save_every: int = setting(200, "Batches between two saved states within an epoch.", harmless=True)
+    samples: int = setting(4, "Examples shown at every validation.", harmless=True)
+    seed: int = setting(0, "Seed of weights, dropout and order.")
+
+
+def prepare(config: TrainingConfig) -> None:
+    """Sets seed and dtype policy, before anything is made.
+
+    Args:
+        config: The configuration.
+
+    Raises:
+        ConfigError: If a value is out of range.
+    """
+    if config.weight_decay and config.optimizer == "adam":
+        raise ConfigError(f"training.weight_decay must be 0 with optimizer 'adam', got {config.weight_decay}")
+    if not 0 < config.decay_share <= 1:
+        raise ConfigError(f"training.decay_share must be above 0 and at most 1, got {config.decay_share}")
+    if config.weights == "best" and config.average_checkpoints != 1:
+        raise ConfigError(
+            f"training.average_checkpoints must be 1 with weights 'best', got {config.average_checkpoints}"
+        )
+    keras.utils.set_random_seed(config.seed)
+    try:
+        keras.config.set_dtype_policy(config.dtype)
+    except ValueError as error:
+        raise ConfigError(f"training.dtype: {error}") from error
+
+
+def make_schedule(config: TrainingConfig, updates: int) -> keras.optimizers.schedules.LearningRateSchedule:
+    """Returns the learning rate as a function of the update.
+
+    Args:
+        config: The configuration.
+        updates: Number of updates of the whole training.
+
+    Raises:
+        ConfigError: If the warm-up is longer than the training.
+    """
+    peak, warmup, final = config.learning_rate, config.warmup_steps, config.final_learning_rate
+    if config.schedule == "inverse_square_root":
+        if final:
+            raise ConfigError(f"training.final_learning_rate must be 0 with inverse_square_root, got {final}")
+        return InverseSquareRoot(peak, warmup)
+    if warmup >= updates:
+        raise ConfigError(f"training.warmup_steps must be below the {updates} updates of the training, got {warmup}")
+    if config.schedule == "warmup_stable_decay":
+        decay = max(1, min(round(config.decay_share * updates), updates - warmup))
+        return WarmupStableDecay(peak, warmup, updates - warmup - decay, decay, final=final)
+    return {"linear": WarmupLinear, "cosine": WarmupCosine}[config.schedule](peak, warmup, updates, final)
+
+
+def make_optimizer(config: TrainingConfig, batches: int, model: keras.Model) -> keras.optimizers.Optimizer:
+    """Returns the optimizer.
+
+    Weight decay is on matrices only: not on biases, norms and other vectors, nor on embeddings.
+
+    Args:
+        config: The configuration.
+        batches: Number of batches of an epoch.
+        model: The model, built: its variables tell which are not decayed.
+    """
+    every = config.accumulation_steps or 1
+    schedule = make_schedule(config, max(1, config.epochs * batches // every))
+    if every > 1:
+        schedule = PerUpdate(schedule, every)
+    options = {
+        "epsilon": config.epsilon,
+        "global_clipnorm": config.clip_norm,
+        "gradient_accumulation_steps": config.accumulation_steps,
+    }
+    if config.optimizer == "adam":
+        return keras.optimizers.Adam(schedule, beta_1=config.beta_1, beta_2=config.beta_2, **options)
+    if config.optimizer == "adamw":
+        options.update(weight_decay=config.weight_decay, beta_1=config.beta_1, beta_2=config.beta_2)
+        optimizer = keras.optimizers.AdamW(schedule, **options)
+    else:
+        options.update(weight_decay=config.weight_decay, adam_beta_1=config.beta_1, adam_beta_2=config.beta_2)
+        # the projection to the vocabulary learns like an embedding (Jordan et al. 2024, "Muon")
+        excluded = ["embedding", "output_projection"]
+        optimizer = keras.optimizers.Muon(schedule, adam_weight_decay=0.0, exclude_layers=excluded, **options)
+    optimizer.exclude_from_weight_decay(
+        [variable for variable in model.trainable_variables if len(variable.shape) < 2 or "embedding" in variable.path]
+    )
+    return optimizer
+
+
+def train(
+    model: keras.Model,
+    run: RunFolder,
+    config: TrainingConfig,
+    batches: Any,
+    validation: Any,
+    *,
+    curves: Mapping[str, str],
+    monitor: str = "val_loss",
+    mode: str = "min",
+    samples: Callable[[], Iterable[str]] | None = None,
+) -> float:
+    """Trains the model, or goes on where an interrupted run was, and leaves the weights that the config asks for.
+
+    Args:
+        model: The compiled model, with a `TokenCount` or `RowCount` metric named "tokens" for the throughput.
+        run: The run folder.
+        config: The configuration.
+        batches: Training data, see `zoo.training.ResumableData`.
+        validation: `tf.data.Dataset` of validation batches.
+        curves: What the loss curve shows: label to name in the history.
+        monitor: Validation metric that decides about early stopping and the best weights.
+        mode: "min" or "max".
+        samples: Makes lines of text to print and keep at every validation.
+
+    Returns:
+        The seconds of training of this process.
+    """
+    averaging = CheckpointAveraging(run.checkpoints / "last_epochs", keep=config.average_checkpoints)
+    stateful = []
+    if config.patience is not None:
+        stateful.append(keras.callbacks.EarlyStopping(monitor=monitor, mode=mode, patience=config.patience, verbose=1))
+    stateful += [
+        keras.callbacks.CSVLogger(run.metrics_csv, append=True),
+        keras.callbacks.TensorBoard(run.tensorboard, write_graph=False),
+    ]
+    state = TrainingState(
+        run.checkpoints / "state", batches, stateful, save_every=config.save_every, monitor=monitor, mode=mode
+    )
+    if state.resumed:
+        print(f"resuming in epoch {min(state.initial_epoch, config.epochs) + 1}")
+    show = [] if samples is None else [SampleOutputs(samples, run.samples)]
+    started = time.monotonic()
+    history = model.fit(
+        batches.dataset,
+        validation_data=validation,
+        epochs=config.epochs,
+        initial_epoch=state.initial_epoch,
+        shuffle=False,  # the order of an epoch is made by the batches themselves
+        callbacks=[StopOnNonFiniteLoss(), Throughput(), *show, averaging, *stateful, state],
+    )
+    seconds = time.monotonic() - started
+    epochs = range(1, len(history.history["loss"]) + 1)
+    plot_curves(
+        {label: (epochs, history.history[key]) for label, key in curves.items()},
+        run.plots / "loss.png",
+        x_label="epoch",
+        y_label="loss",
+        title="Training",
+    )
+    if config.weights == "best":
+        load_weights(state.best_weights_path, model)
+    else:
+        average_weights(averaging.paths, model)
+    return seconds
