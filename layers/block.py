@@ -36,6 +36,8 @@ class TransformerBlock(keras.layers.Layer):
         norm_epsilon: Epsilon of the norms.
         norm_options: Further arguments of the norms, for example `{"unit_offset": True}`.
         placement: Where the norms are: "post", "pre", "sandwich" or "parallel".
+        attention_norm: Whether there is a norm before the self-attention. Without one, which is for a first block whose
+            inputs are normed already, the attention gets the inputs as they are. False only with "pre".
         dropout: Rate of the dropout on the output of each sublayer (residual dropout).
         residual_scale: Factor on the residual branch, for DeepNorm. Only with "post".
 
@@ -54,8 +56,8 @@ class TransformerBlock(keras.layers.Layer):
         the dictionary of attention weights last.
 
     Raises:
-        ValueError: If `placement` or `residual_scale` is out of range, if a cross-attention has no memory, or a memory
-            has no cross-attention.
+        ValueError: If `placement`, `attention_norm` or `residual_scale` is out of range, if a cross-attention has no
+            memory, or a memory has no cross-attention.
 
     Example:
 
@@ -66,7 +68,8 @@ class TransformerBlock(keras.layers.Layer):
     Reference:
         Vaswani et al. 2017, section 3.1 and 5.4 (post, residual dropout); Xiong et al. 2020, "On Layer Normalization in
         the Transformer Architecture" (pre); Ding et al. 2021, "CogView", section 2.4 (sandwich); Wang and Komatsuzaki
-        2021, "GPT-J-6B" (parallel); Wang et al. 2022, "DeepNet", section 3 (DeepNorm).
+        2021, "GPT-J-6B" (parallel); Wang et al. 2022, "DeepNet", section 3 (DeepNorm); Warner et al. 2024,
+        "ModernBERT", section 2.1.1 (no first attention norm).
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class TransformerBlock(keras.layers.Layer):
         norm_epsilon: float = 1e-6,
         norm_options: dict[str, Any] | None = None,
         placement: str = "post",
+        attention_norm: bool = True,
         dropout: float = 0.0,
         residual_scale: float = 1.0,
         **kwargs: Any,
@@ -90,6 +94,8 @@ class TransformerBlock(keras.layers.Layer):
             raise ValueError(
                 f"residual_scale={residual_scale!r} (DeepNorm) is defined for placement='post', got {placement!r}."
             )
+        if not attention_norm and placement != "pre":
+            raise ValueError(f"attention_norm=False is defined for placement='pre', got {placement!r}.")
         if not residual_scale > 0:
             raise ValueError(f"residual_scale must be above 0, got {residual_scale!r}.")
         if not 0 <= dropout < 1:
@@ -101,6 +107,7 @@ class TransformerBlock(keras.layers.Layer):
         self.norm_epsilon = norm_epsilon
         self.norm_options = dict(norm_options or {})
         self.placement = placement
+        self.has_attention_norm = attention_norm
         self.residual_scale = residual_scale
         self.dropout_rate = dropout
 
@@ -113,7 +120,8 @@ class TransformerBlock(keras.layers.Layer):
         if placement == "parallel":
             self.norms = {"attention": make("norm")}
         else:
-            self.norms = {name: make(f"{name}_norm") for name in sublayers}
+            normed = sublayers if attention_norm else sublayers[1:]
+            self.norms = {name: make(f"{name}_norm") for name in normed}
         self.norms_after = {}
         if placement == "sandwich":
             self.norms_after = {name: make(f"{name}_norm_after") for name in sublayers}
@@ -233,11 +241,10 @@ class TransformerBlock(keras.layers.Layer):
         return results if len(results) > 1 else x
 
     def _sublayer(self, name: str, function: Callable, x: Any, real: Any, training: bool | None) -> Any:
-        norm = self.norms[name]
         if self.placement == "post":
             residual = x if self.residual_scale == 1.0 else self.residual_scale * x
-            return normalize(norm, residual + self._drop(name, function(x), training), real, training)
-        output = function(normalize(norm, x, real, training))
+            return normalize(self.norms[name], residual + self._drop(name, function(x), training), real, training)
+        output = function(normalize(self.norms[name], x, real, training) if name in self.norms else x)
         if self.placement == "sandwich":
             output = normalize(self.norms_after[name], output, real, training)
         return x + self._drop(name, output, training)
@@ -264,6 +271,7 @@ class TransformerBlock(keras.layers.Layer):
             norm_epsilon=self.norm_epsilon,
             norm_options=self.norm_options,
             placement=self.placement,
+            attention_norm=self.has_attention_norm,
             dropout=self.dropout_rate,
             residual_scale=self.residual_scale,
         )

@@ -7,6 +7,7 @@ from layers.positions.common import (
     check_above_zero,
     check_choice,
     check_even,
+    check_positive_integer,
     float32_or_wider,
     integer_positions,
 )
@@ -34,6 +35,8 @@ class RotaryEmbedding(keras.layers.Layer):
         scaling: other frequencies, for texts longer than those trained on: a dict with the `"kind"`, one of
             `"linear"`, `"dynamic_ntk"`, `"yarn"`, `"llama3"`, `"longrope"`, `"proportional"`, and its parameters (see
             `layers.positions.rotary_scaling`), for example `{"kind": "linear", "factor": 4.0}`.
+        sequence_length: number of tokens for which the scalings `"dynamic_ntk"` and `"longrope"` are computed, whatever
+            the text at hand. Default: they depend on the text, see the call.
         **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
 
     Call arguments:
@@ -41,8 +44,9 @@ class RotaryEmbedding(keras.layers.Layer):
         positions: integers, shape `(length,)` or `(batch, length)`.
         sequence_length: number of tokens of the whole text: a scalar, one per row `(batch,)` or one per token
             `(batch, length)`. Only the scalings `"dynamic_ntk"` and `"longrope"` depend on it; without it they take the
-            largest position of the row plus one. Give it when rows are padded, and with a key-value cache, where
-            queries and keys fit together only if all were rotated for the same `sequence_length`.
+            largest position of the row plus one. It has no effect on a layer with a `sequence_length` of its own. Give
+            it when rows are padded, and with a key-value cache, where queries and keys fit together only if all were
+            rotated for the same `sequence_length`.
 
     Returns:
         The rotated features, of the shape and dtype of `x`. Angles and rotation are computed in float32 whatever the
@@ -70,6 +74,7 @@ class RotaryEmbedding(keras.layers.Layer):
         layout: str = "half_split",
         rotary_dim: int | None = None,
         scaling: dict | None = None,
+        sequence_length: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -80,6 +85,9 @@ class RotaryEmbedding(keras.layers.Layer):
         if self.rotary_dim > self.head_dim:
             raise ValueError(f"RotaryEmbedding: `rotary_dim` must not exceed head_dim = {head_dim}, got {rotary_dim}.")
         self.scaling = None if scaling is None else check_rotary_scaling(scaling, self.rotary_dim)
+        self.sequence_length = sequence_length
+        if sequence_length is not None:
+            check_positive_integer("RotaryEmbedding", "sequence_length", sequence_length)
 
     def build(self, *input_shapes):
         self.built = True
@@ -116,6 +124,8 @@ class RotaryEmbedding(keras.layers.Layer):
             return inverse_frequencies(self.base, self.rotary_dim), 1.0
         if self.scaling["kind"] not in LENGTH_DEPENDENT:
             sequence_length = None
+        elif self.sequence_length is not None:
+            sequence_length = self.sequence_length
         elif sequence_length is None:
             sequence_length = ops.cast(ops.max(positions, axis=-1, keepdims=True) + 1, dtype)
         else:
@@ -158,4 +168,5 @@ class RotaryEmbedding(keras.layers.Layer):
             "layout": self.layout,
             "rotary_dim": self.rotary_dim,
             "scaling": self.scaling,
+            "sequence_length": self.sequence_length,
         }

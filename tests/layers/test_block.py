@@ -95,6 +95,15 @@ def test_norm_with_options(placement):
     np.testing.assert_allclose(array(block(x)), formula(block, x, rms_norm), **TOLERANCE)
 
 
+def test_without_a_norm_before_the_attention():
+    block, x = made(placement="pre", attention_norm=False), normal(2, 5, 8)
+    normed = x + array(block.attention(x))
+    feed_forward = layer_norm(block.norms["feed_forward"], normed).astype("float32")
+    np.testing.assert_allclose(array(block(x)), normed + array(block.feed_forward(feed_forward)), **TOLERANCE)
+    assert {weight.path.split("/")[-2] for weight in block.weights if "norm" in weight.path} == {"feed_forward_norm"}
+    assert TransformerBlock.from_config(block.get_config()).get_config() == block.get_config()
+
+
 def test_norm_by_name():
     assert isinstance(made(norm="dynamic_tanh").norms["attention"], DynamicTanh)
 
@@ -252,6 +261,7 @@ def test_xla(with_xla):
     [
         ({"placement": "middle"}, "placement must be one of .*'parallel'.* got 'middle'"),
         ({"placement": "pre", "residual_scale": 2.0}, "residual_scale=2.0 .*placement='post', got 'pre'"),
+        ({"attention_norm": False}, "attention_norm=False is defined for placement='pre', got 'post'"),
         ({"residual_scale": 0.0}, "residual_scale must be above 0, got 0.0"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
         ({"norm": "median"}, "must be one of .* got 'median'"),

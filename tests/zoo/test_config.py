@@ -1,5 +1,6 @@
 import dataclasses
 
+import numpy as np
 import pytest
 
 from zoo import (
@@ -64,6 +65,20 @@ def test_left_out_choices_have_their_defaults():
 def test_head_dim():
     assert TransformerConfig("encoder", 7, hidden_dim=64, attention=AttentionConfig(4)).head_dim == 16
     assert TransformerConfig("encoder", 7, hidden_dim=64, attention=AttentionConfig(5, head_dim=3)).head_dim == 3
+
+
+def test_deep_norm():
+    def scales(architecture, *layers):
+        config = TransformerConfig(architecture, 7, 512, *layers, residual_scale="deep_norm")
+        return np.array([config.deep_norm(stack) for stack in ("encoder", "decoder")])
+
+    # Wang et al. 2022, figure 2: alpha and beta of N encoder and M decoder layers
+    np.testing.assert_allclose(scales("encoder", 8)[0], [16**0.25, 64**-0.25])
+    np.testing.assert_allclose(scales("decoder", 8)[1], [16**0.25, 64**-0.25])
+    root = (8.0**4 * 27) ** (1 / 16)
+    expected = [[0.81 * root, 0.87 / root], [81**0.25, 324**-0.25]]
+    np.testing.assert_allclose(scales("encoder_decoder", 8, 27), expected)
+    assert TransformerConfig("encoder", 7, residual_scale=2.5).deep_norm("encoder") == (2.5, 1.0)
 
 
 def test_configs_do_not_change():
@@ -142,6 +157,17 @@ def test_wrong_json(text, message):
         (lambda: NormConfig(placement="inside"), "norm.placement must be one of .*'sandwich'.* got 'inside'"),
         (lambda: NormConfig("layer", unit_offset=True), "norm.unit_offset must be False with norm.kind='layer'"),
         (lambda: NormConfig(epsilon=0.0), "norm.epsilon must be above 0, got 0.0"),
+        (lambda: NormConfig("rms", use_bias=False), "norm.use_bias must be True with norm.kind='rms'"),
+        (lambda: NormConfig(first_attention=False), "norm.first_attention must be True with norm.placement='post'"),
+        (
+            lambda: FeedForwardConfig(experts_per_token=1),
+            "experts_per_token must be 2 without feed_forward.num",
+        ),
+        (lambda: FeedForwardConfig(num_experts=2, experts_per_token=3), "must be from 1 to num_experts=2, got 3"),
+        (lambda: FeedForwardConfig(num_experts=2, capacity_factor=0.0), "capacity_factor must be above 0, got 0.0"),
+        (lambda: FeedForwardConfig(load_balance_weight=-1.0), "load_balance_weight must be at least 0, got -1.0"),
+        (lambda: EmbeddingConfig(dropout=1.0), r"embedding.dropout must be None or in \[0, 1\), got 1.0"),
+        (lambda: TransformerConfig("encoder", 10, residual_scale="deep"), "must be above 0 or 'deep_norm', got 'deep'"),
         (lambda: FeedForwardConfig(0), "feed_forward.intermediate_dim must be above 0, got 0"),
         (lambda: FeedForwardConfig(dropout=1.0), r"feed_forward.dropout must be in \[0, 1\), got 1.0"),
         (lambda: EmbeddingConfig(factor_dim=0), "embedding.factor_dim must be above 0, got 0"),

@@ -9,6 +9,7 @@ from layers.attention import MultiHeadAttention, make_cache
 from layers.block import TransformerBlock, normalize
 from layers.dropout import Dropout
 from layers.feed_forward import FeedForward
+from layers.mixture_of_experts import MixtureOfExperts
 from layers.norms import make_norm
 from layers.positions import (
     ALiBi,
@@ -61,8 +62,9 @@ class TransformerStack(keras.layers.Layer):
         norm = config.norm
         self.embedding_norm = self._make_norm("embedding_norm") if norm.embedding else None
         self.embedding_dropout = None
-        if config.dropout:
-            self.embedding_dropout = Dropout(config.dropout, name="embedding_dropout", dtype=self.dtype_policy)
+        rate = config.dropout if config.embedding.dropout is None else config.embedding.dropout
+        if rate:
+            self.embedding_dropout = Dropout(rate, name="embedding_dropout", dtype=self.dtype_policy)
         self.blocks = [self._make_block(index) for index in range(num_layers)]
         has_final_norm = norm.placement != "post" if norm.final is None else norm.final
         self.final_norm = self._make_norm("final_norm") if has_final_norm else None
@@ -72,7 +74,8 @@ class TransformerStack(keras.layers.Layer):
         return make_norm(norm.kind, norm.epsilon, **self._norm_options(), name=name, dtype=self.dtype_policy)
 
     def _norm_options(self) -> dict[str, Any]:
-        return {"unit_offset": True} if self.config.norm.unit_offset else {}
+        norm = self.config.norm
+        return {**({"unit_offset": True} if norm.unit_offset else {}), **({} if norm.use_bias else {"center": False})}
 
     def _make_position_embedding(self) -> keras.layers.Layer | None:
         config, position = self.config, self.config.position
@@ -120,6 +123,7 @@ class TransformerStack(keras.layers.Layer):
                 layout=position.layout or "half_split",
                 rotary_dim=position.rotary_dim,
                 scaling=position.scaling,
+                sequence_length=config.max_length,
                 name="rotary",
                 dtype=self.dtype_policy,
             )
@@ -127,17 +131,23 @@ class TransformerStack(keras.layers.Layer):
             return ShawRelativePositions(config.head_dim, position.max_distance, name="shaw", dtype=self.dtype_policy)
         return self.shared_position
 
-    def _initializer(self, default: str = "glorot_uniform") -> Any:
+    def _initializer(self, default: str | None = None, gain: float = 1.0) -> Any:
+        """Initial weights as configured; `gain` multiplies their deviation."""
         deviation = self.config.initializer_range
-        return default if deviation is None else keras.initializers.TruncatedNormal(stddev=deviation)
+        if deviation is not None:
+            return keras.initializers.TruncatedNormal(stddev=gain * deviation)
+        if default is not None:
+            return default
+        return keras.initializers.VarianceScaling(gain**2, mode="fan_avg", distribution="uniform")  # Glorot
 
     def _make_block(self, index: int) -> TransformerBlock:
-        config, attention, feed_forward = self.config, self.config.attention, self.config.feed_forward
+        config, attention = self.config, self.config.attention
         pattern = attention.window_layers
         has_window = attention.window is not None and (pattern is None or pattern[index % len(pattern)])
+        residual_scale, gain = config.deep_norm("decoder" if self.causal else "encoder")
 
         def make_attention(name: str, **options: Any) -> MultiHeadAttention:
-            return MultiHeadAttention(
+            layer = MultiHeadAttention(
                 attention.num_heads,
                 config.head_dim,
                 num_key_value_heads=attention.num_key_value_heads,
@@ -154,6 +164,12 @@ class TransformerStack(keras.layers.Layer):
                 dtype=self.dtype_policy,
                 **options,
             )
+            if gain != 1.0:
+                # DeepNorm: values and outputs start smaller, queries and keys do not; the projections take their
+                # initial values when the layer is built
+                layer.value_projection.kernel_initializer = self._initializer(gain=gain)
+                layer.kernel_initializer = self._initializer(gain=gain)  # now of the output projection only
+            return layer
 
         return TransformerBlock(
             attention=make_attention(
@@ -163,24 +179,39 @@ class TransformerStack(keras.layers.Layer):
                 window=attention.window if has_window else None,
             ),
             cross_attention=make_attention("cross_attention") if self.has_cross_attention else None,
-            feed_forward=FeedForward(
-                feed_forward.intermediate_dim,
-                activation=feed_forward.activation,
-                gated=feed_forward.gated,
-                use_bias=feed_forward.use_bias,
-                dropout=feed_forward.dropout,
-                kernel_initializer=self._initializer(),
-                name="feed_forward",
-                dtype=self.dtype_policy,
-            ),
+            feed_forward=self._make_feed_forward(gain),
             norm=config.norm.kind,
             norm_epsilon=config.norm.epsilon,
             norm_options=self._norm_options(),
             placement=config.norm.placement,
+            attention_norm=config.norm.first_attention or index > 0,
             dropout=config.dropout,
-            residual_scale=config.residual_scale,
+            residual_scale=residual_scale,
             name=f"block_{index}",
             dtype=self.dtype_policy,
+        )
+
+    def _make_feed_forward(self, gain: float) -> keras.layers.Layer:
+        config = self.config.feed_forward
+        options = {
+            "activation": config.activation,
+            "gated": config.gated,
+            "use_bias": config.use_bias,
+            "dropout": config.dropout,
+            "kernel_initializer": self._initializer(gain=gain),
+            "name": "feed_forward",
+            "dtype": self.dtype_policy,
+        }
+        if config.num_experts is None:
+            return FeedForward(config.intermediate_dim, **options)
+        return MixtureOfExperts(
+            config.num_experts,
+            config.intermediate_dim,
+            experts_per_token=config.experts_per_token,
+            normalize_weights=config.normalize_weights,
+            capacity_factor=config.capacity_factor,
+            load_balance_weight=config.load_balance_weight,
+            **options,
         )
 
     def build(self, inputs_shape: tuple) -> None:

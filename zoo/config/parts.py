@@ -95,6 +95,10 @@ class PositionConfig:
         num_buckets: Buckets of "relative_bias".
         max_distance: Distance from which all are one bucket ("relative_bias"), or clipping distance ("shaw").
         offset: Added to each position before it is looked up ("learned"): 2 in BART and RoBERTa.
+
+    The kinds of `scaling` that depend on the length of the text ("dynamic_ntk", "longrope") take `max_length` of the
+    model for it, whatever the text at hand: so a text gets the same numbers alone and in a padded or packed batch, in a
+    full pass and in cached decoding. To have them otherwise, give another `max_length`.
     """
 
     kind: str = "sinusoidal"
@@ -131,16 +135,20 @@ class NormConfig:
         placement: "post", "pre", "sandwich" or "parallel", see `layers.TransformerBlock`.
         epsilon: Added to the variance.
         unit_offset: Whether the weight of "rms" is stored minus one.
+        use_bias: Whether "layer" has an offset.
         final: Whether a norm follows the last block; None for: with all placements but "post".
         embedding: Whether a norm follows the embedding.
+        first_attention: Whether "pre" has a norm before the attention of the first block; ModernBERT has none.
     """
 
     kind: str = "layer"
     placement: str = "post"
     epsilon: float = 1e-6
     unit_offset: bool = False
+    use_bias: bool = True
     final: bool | None = None
     embedding: bool = False
+    first_attention: bool = True
 
     def __post_init__(self) -> None:
         require_types(self, "norm.")
@@ -155,18 +163,32 @@ class NormConfig:
             self.unit_offset,
             f"False with norm.kind={self.kind!r}: only 'rms' has it",
         )
+        require(
+            self.kind == "layer" or self.use_bias,
+            "norm.use_bias",
+            self.use_bias,
+            f"True with norm.kind={self.kind!r}: it is an option of 'layer'",
+        )
+        require(
+            self.placement == "pre" or self.first_attention,
+            "norm.first_attention",
+            self.first_attention,
+            f"True with norm.placement={self.placement!r}: it is an option of 'pre'",
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class FeedForwardConfig:
-    """The position-wise network.
+    """The position-wise network, or experts of which each token uses a few.
 
     Args:
-        intermediate_dim: Width of the inner layer.
+        intermediate_dim: Width of the inner layer; with experts, of each.
         activation: Name of the activation, see `layers.FeedForward`.
         gated: Whether the activation gates a second projection (GLU family).
         use_bias: Whether the projections have biases.
         dropout: Rate of the dropout on the inner layer.
+        num_experts: Number of experts, see `layers.MixtureOfExperts`; None for one network for all tokens.
+        experts_per_token, normalize_weights, capacity_factor, load_balance_weight: Options of the experts.
     """
 
     intermediate_dim: int = 2048
@@ -174,11 +196,27 @@ class FeedForwardConfig:
     gated: bool = False
     use_bias: bool = True
     dropout: float = 0.0
+    num_experts: int | None = None
+    experts_per_token: int = 2
+    normalize_weights: bool | None = None
+    capacity_factor: float | None = None
+    load_balance_weight: float = 0.01
 
     def __post_init__(self) -> None:
         require_types(self, "feed_forward.")
-        require_positive(self, "feed_forward.", "intermediate_dim")
+        require_positive(self, "feed_forward.", "intermediate_dim", "num_experts", "capacity_factor")
         require(0 <= self.dropout < 1, "feed_forward.dropout", self.dropout, "in [0, 1)")
+        weight = self.load_balance_weight
+        require(weight >= 0, "feed_forward.load_balance_weight", weight, "at least 0")
+        if self.num_experts is not None:
+            chosen, allowed = self.experts_per_token, f"from 1 to num_experts={self.num_experts}"
+            require(1 <= chosen <= self.num_experts, "feed_forward.experts_per_token", chosen, allowed)
+            return
+        for field in dataclasses.fields(self):
+            if field.name in ("experts_per_token", "normalize_weights", "capacity_factor", "load_balance_weight"):
+                value = getattr(self, field.name)
+                allowed = f"{field.default!r} without feed_forward.num_experts"
+                require(value == field.default, f"feed_forward.{field.name}", value, allowed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,6 +225,7 @@ class EmbeddingConfig:
 
     Args:
         scale: Whether embeddings are multiplied by `sqrt(hidden_dim)`.
+        dropout: Rate of the dropout on the embedding; None for the `dropout` of the model.
         factor_dim: Inner width of a factorised embedding; None for not factorised.
         num_segments: Number of segment ids; 0 for no segment embedding.
         tie_output: Whether the output projection is the transposed embedding.
@@ -196,6 +235,7 @@ class EmbeddingConfig:
     """
 
     scale: bool = False
+    dropout: float | None = None
     factor_dim: int | None = None
     num_segments: int = 0
     tie_output: bool = True
@@ -207,3 +247,4 @@ class EmbeddingConfig:
         require_types(self, "embedding.")
         require_positive(self, "embedding.", "factor_dim", "output_scale", "logit_soft_cap")
         require(self.num_segments >= 0, "embedding.num_segments", self.num_segments, "at least 0")
+        require(0 <= (self.dropout or 0) < 1, "embedding.dropout", self.dropout, "None or in [0, 1)")

@@ -22,9 +22,10 @@ class TransformerConfig:
         num_decoder_layers: Number of blocks of the decoder of an encoder-decoder; None for `num_layers`.
         max_length: Longest sequence that the model is made for, in tokens.
         attention, position, norm, feed_forward, embedding: The choices of each part.
-        dropout: Rate of the dropout on sublayer outputs and on the embedding (residual dropout).
+        dropout: Rate of the dropout on sublayer outputs (residual dropout) and on the embedding.
         pooler: Whether an encoder has a pooler, `tanh(dense(first hidden state))` (BERT), see `Transformer.pool`.
-        residual_scale: Factor on residual branches (DeepNorm).
+        residual_scale: Factor on residual branches; "deep_norm" for that of DeepNorm, which follows from the number of
+            blocks and comes with smaller initial weights (see `deep_norm`).
         initializer_range: Standard deviation of truncated-normal initial weights; None for Glorot-uniform ones and
             embeddings of deviation `hidden_dim ** -0.5`.
 
@@ -52,7 +53,7 @@ class TransformerConfig:
     embedding: EmbeddingConfig = EmbeddingConfig()
     dropout: float = 0.1
     pooler: bool = False
-    residual_scale: float = 1.0
+    residual_scale: float | str = 1.0
     initializer_range: float | None = None
 
     def __post_init__(self) -> None:
@@ -66,8 +67,14 @@ class TransformerConfig:
             "num_layers",
             "num_decoder_layers",
             "max_length",
-            "residual_scale",
             "initializer_range",
+        )
+        scale = self.residual_scale
+        require(
+            scale == "deep_norm" if isinstance(scale, str) else scale > 0,
+            "residual_scale",
+            scale,
+            "above 0 or 'deep_norm'",
         )
         require(
             self.residual_scale == 1 or self.norm.placement == "post",
@@ -105,6 +112,26 @@ class TransformerConfig:
     def head_dim(self) -> int:
         """Width of one attention head."""
         return self.attention.head_dim or self.hidden_dim // self.attention.num_heads
+
+    def deep_norm(self, stack: str) -> tuple[float, float]:
+        """Returns the factor on residual branches of a stack and the gain of its initial weights.
+
+        Args:
+            stack: "encoder" or "decoder".
+
+        Reference:
+            Wang et al. 2022, "DeepNet: Scaling Transformers to 1,000 Layers", figure 2 (alpha and beta).
+        """
+        if self.residual_scale != "deep_norm":
+            return float(self.residual_scale), 1.0
+        layers = self.num_layers
+        if self.architecture != "encoder_decoder":
+            return (2 * layers) ** 0.25, (8 * layers) ** -0.25
+        decoder_layers = self.num_decoder_layers or layers
+        if stack == "decoder":
+            return (3 * decoder_layers) ** 0.25, (12 * decoder_layers) ** -0.25
+        depth = (layers**4 * decoder_layers) ** (1 / 16)
+        return 0.81 * depth, 0.87 / depth
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the configuration as nested dictionaries of plain values."""

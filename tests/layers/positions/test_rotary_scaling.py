@@ -111,6 +111,16 @@ class TestLengthDependent:
         whole = np.asarray(layer(x, np.arange(20)))
         np.testing.assert_allclose(layer(x[:, 4:5], np.array([4]), sequence_length=20), whole[:, 4:5], atol=1e-6)
 
+    def test_a_length_of_its_own(self, scaling, numbers):
+        x, positions = numbers.normal(size=(2, 6, 2, 8)).astype("float32"), np.arange(6)
+        layer = RotaryEmbedding(8, scaling=scaling, sequence_length=30)
+        expected = RotaryEmbedding(8, scaling=scaling)(x, positions, sequence_length=30)
+        for given in (None, 6):
+            np.testing.assert_array_equal(layer(x, positions, sequence_length=given), expected)
+        assert RotaryEmbedding.from_config(layer.get_config()).sequence_length == 30
+        with pytest.raises(ValueError, match="`sequence_length` must be a positive integer, got 0"):
+            RotaryEmbedding(8, scaling=scaling, sequence_length=0)
+
 
 LONG = {"original_max_position_embeddings": 64}
 LLAMA3 = {"kind": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **LONG}

@@ -27,8 +27,8 @@ def config(architecture, position="sinusoidal", **options):
     return TransformerConfig(
         architecture,
         vocabulary_size=VOCABULARY,
-        max_length=24,
         **{
+            "max_length": 24,
             "hidden_dim": 16,
             "num_layers": 2,
             "attention": AttentionConfig(num_heads=4, num_key_value_heads=2),
@@ -285,11 +285,17 @@ def test_decoding_with_a_rotary_scaling_that_depends_on_the_length():
     backbone = made("decoder", position, attention=AttentionConfig(num_heads=4, window=(2, 0)))
     ids, mask = token_ids(2, 9), np.ones((2, 9), "bool")
     expected = array(backbone({"token_ids": ids, "padding_mask": mask}))
-    # the capacity says how long the text will be, so the cache of a window does not roll
-    state, constants = backbone.start_decoding({"padding_mask": mask}, capacity=9)
-    for index in range(9):
-        hidden, state = backbone.advance(ids[:, index : index + 1], index, state, constants)
-        np.testing.assert_allclose(array(hidden)[:, 0], expected[:, index], **TOLERANCE)
+    # whatever the capacity, the padding and the packing, it is computed for `max_length`
+    for capacity in (9, 20):
+        state, constants = backbone.start_decoding({"padding_mask": mask}, capacity=capacity)
+        for index in range(9):
+            hidden, state = backbone.advance(ids[:, index : index + 1], index, state, constants)
+            np.testing.assert_allclose(array(hidden)[:, 0], expected[:, index], **TOLERANCE)
+    padded = {"token_ids": np.pad(ids, ((0, 0), (0, 7))), "padding_mask": np.pad(mask, ((0, 0), (0, 7)))}
+    np.testing.assert_allclose(array(backbone(padded))[:, :9], expected, **TOLERANCE)
+    shorter = made("decoder", position, attention=AttentionConfig(num_heads=4, window=(2, 0)), max_length=4)
+    shorter.set_weights(backbone.get_weights())
+    assert np.abs(array(shorter({"token_ids": ids, "padding_mask": mask})) - expected).max() > 1e-3
 
 
 def test_decoding_with_xla_and_unknown_sizes():
@@ -331,6 +337,81 @@ def test_logits():
     np.testing.assert_allclose(
         array(backbone.logits(hidden)), hidden @ array(layer.kernel) + array(layer.bias), **TOLERANCE
     )
+
+
+def test_deep_norm_starts_small():
+    def model(residual_scale, deviation=None):
+        options = {"hidden_dim": 64, "norm": NormConfig(), "feed_forward": FeedForwardConfig(64)}
+        attention = AttentionConfig(num_heads=4)
+        return Backbone.from_config(
+            config(
+                "encoder_decoder",
+                attention=attention,
+                residual_scale=residual_scale,
+                initializer_range=deviation,
+                **options,
+            )
+        )
+
+    keras.utils.set_random_seed(0)
+    for deviation in (None, 0.02):
+        deep, plain = model("deep_norm", deviation), model(1.0, deviation)
+        for stack, depth in (("encoder", (2**4 * 2) ** (1 / 16) / 0.87), ("decoder", 24**0.25)):
+            blocks = [getattr(backbone, stack).blocks[0] for backbone in (deep, plain)]
+            assert blocks[0].residual_scale == pytest.approx(0.81 * 0.87 * depth if stack == "encoder" else 6**0.25)
+            parts = ["attention"] + ["cross_attention"] * (stack == "decoder")
+            kernels = [
+                {
+                    **{f"{part}_{name}": getattr(block, part) for part in parts for name in ("query", "key")},
+                    **{f"{part}_{name}": getattr(block, part) for part in parts for name in ("value", "output")},
+                }
+                for block in blocks
+            ]
+            for name in kernels[0]:
+                projection = name.rsplit("_", 1)[1]
+                one, other = (array(getattr(made[name], f"{projection}_projection").kernel).std() for made in kernels)
+                # of 4,096 numbers the deviation is known to about 1 %
+                assert one / other == pytest.approx(1.0 if projection in ("query", "key") else 1 / depth, rel=0.05)
+            for name in ("up", "down"):
+                one, other = (array(getattr(block.feed_forward, name).kernel).std() for block in blocks)
+                assert one / other == pytest.approx(1 / depth, rel=0.05)
+
+
+def test_experts():
+    feed_forward = FeedForwardConfig(24, "silu", gated=True, num_experts=3, experts_per_token=1, capacity_factor=2.0)
+    backbone = made("decoder", feed_forward=feed_forward)
+    for block in backbone.decoder.blocks:
+        options = block.feed_forward.get_config()
+        assert (options["num_experts"], options["experts_per_token"], options["capacity_factor"]) == (3, 1, 2.0)
+    assert array(backbone({"token_ids": token_ids(2, 5), "padding_mask": below([5, 3], 5)})).shape == (2, 5, 16)
+
+
+def test_padded_batch_of_experts_is_each_alone():
+    backbone, lengths = made("decoder", feed_forward=FeedForwardConfig(24, num_experts=3)), [7, 3]
+    ids = token_ids(2, 7)
+    together = array(backbone({"token_ids": ids, "padding_mask": below(lengths, 7)}))
+    for row, length in enumerate(lengths):
+        alone = backbone({"token_ids": ids[row : row + 1, :length], "padding_mask": below([length], length)})
+        np.testing.assert_allclose(together[row, :length], array(alone)[0], **TOLERANCE)
+
+
+def test_norm_choices():
+    norm = NormConfig("layer", "pre", use_bias=False, embedding=True, first_attention=False)
+    backbone = made("encoder", norm=norm)
+    first, second = (set(block.norms) for block in backbone.encoder.blocks)
+    assert (first, second) == ({"feed_forward"}, {"attention", "feed_forward"})
+    assert not [weight.path for weight in backbone.weights if "norm" in weight.path and "beta" in weight.path]
+
+
+def test_embedding_dropout():
+    def rates(**options):
+        stack = made("encoder", **options).encoder
+        dropout = stack.embedding_dropout
+        return dropout and dropout.rate, stack.blocks[0].dropout_rate
+
+    assert rates(dropout=0.1, embedding=EmbeddingConfig()) == (0.1, 0.1)
+    assert rates(dropout=0.1, embedding=EmbeddingConfig(dropout=0.3)) == (0.3, 0.1)
+    assert rates(dropout=0.1, embedding=EmbeddingConfig(dropout=0.0)) == (None, 0.1)
 
 
 def test_pooler():
