@@ -22,8 +22,8 @@ import zoo
 from recipes.common import card, command_line
 from recipes.common.batching import PairBatches
 from recipes.common.config import setting
-from recipes.common.datasets import open_pairs
 from recipes.common.errors import ConfigError, DataError
+from recipes.common.parallel_datasets import open_pairs
 from recipes.common.parallel_text import TextPair
 from recipes.common.run_folder import RunFolder
 from recipes.common.text_metrics import bleu, chrf, exact_match, tokenised_bleu

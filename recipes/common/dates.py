@@ -96,6 +96,39 @@ def writings(date: datetime.date) -> list[str]:
     return list(dict.fromkeys(_write(date, style) for style in range(len(writing_styles()))))
 
 
+def write(date: datetime.date, generator: np.random.Generator) -> str:
+    """A date written in one of the ways of the data set.
+
+    Args:
+        date: A date.
+        generator: Chooses the way.
+
+    Example:
+
+    >>> write(datetime.date(1999, 5, 4), np.random.default_rng(0))
+    '4 mai 1999'
+    """
+    return _write(date, int(generator.integers(len(writing_styles()))))
+
+
+def languages_of(text: str, iso: str) -> set[str]:
+    """The languages in which a text is a writing of a date, by their English names.
+
+    Args:
+        text: A text of the data set.
+        iso: The date in ISO 8601.
+
+    Example:
+
+    >>> languages_of("4 mai 1999", "1999-05-04")
+    {'French'}
+    """
+    date = datetime.date.fromisoformat(iso)
+    styles = writing_styles()
+    locales = {styles[style][0] for style in range(len(styles)) if _write(date, style) == text}
+    return {babel.Locale.parse(locale).get_language_name("en") for locale in locales}
+
+
 @cache
 def writing_styles() -> list[tuple[str, str, int]]:
     """All ways of writing: a locale, a CLDR pattern and the index of a case variant in `CASES`."""

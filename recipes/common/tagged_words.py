@@ -1,0 +1,200 @@
+"""Sentences of words with a tag each: CoNLL and CoNLL-U files and named data sets."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from recipes.common import dates
+from recipes.common.errors import DataError
+from recipes.common.remote_files import RemoteFile, fetch
+from recipes.common.text_lines import BadLines, OnError, read_lines
+
+UNDECODABLE = "undecodable byte"
+COLUMNS = "wrong number of columns"
+NO_TAG = "word or tag is empty"
+
+
+class TaggedWords(NamedTuple):
+    """The words of a sentence, a tag for each, and where it begins."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    origin: str
+
+
+class TaggedSplits(NamedTuple):
+    """The parts of a data set; `test` is None where there is none."""
+
+    train: Sequence[TaggedWords]
+    validation: Sequence[TaggedWords]
+    test: Sequence[TaggedWords] | None
+
+
+UD_ENGLISH_EWT = {
+    part: RemoteFile(
+        f"ud_english_ewt/en_ewt-ud-{part}.conllu",
+        sha256,
+        "UniversalDependencies/UD_English-EWT",
+        "15d613d8447b3478787d4c278730a1e48a945efb",
+        f"en_ewt-ud-{part}.conllu",
+    )
+    for part, sha256 in (
+        ("train", "3fb78e2b55482c8ee00caa653af436c88c9e5bc9a73ce26e4ae3ddc79d2b7e7b"),
+        ("dev", "531a54ff90d6ab12201c5a50c3e78e6ddac4de69abc4bce5d275d3cd29efe2b6"),
+    )
+}
+WNUT17 = {
+    name: RemoteFile(
+        f"wnut17/{name}", sha256, "leondz/emerging_entities_17", "e52a2d2a71ac1a051ca2d532eef28653c5c02603", name
+    )
+    for name, sha256 in (
+        ("wnut17train.conll", "731820e13f71af324c6b55a1575ec2ce59fbaa2a0806f8f0400b98d56cd6a7a5"),
+        ("emerging.dev.conll", "e053b752b8155113ca66e7db08af5f2f5f43ab993694e4774f1ec5bad42312d8"),
+    )
+}
+
+
+def read_conll(
+    file: str | os.PathLike, bad: BadLines, *, word_column: int = 1, tag_column: int = 2
+) -> Iterator[TaggedWords]:
+    """Sentences of a file with a word per line and an empty line after each sentence.
+
+    Columns are separated by a tab, or by white space where a line has no tab. In CoNLL-U files (`.conllu`) comments,
+    multi-word tokens and empty nodes are no words.
+
+    Args:
+        file: The file, plain or gzip-compressed.
+        bad: Where bad lines are accounted for; a sentence with one is left out whole.
+        word_column: Number of the column of the word, from 1.
+        tag_column: Number of the column of the tag, from 1; in CoNLL-U 4 is the universal part of speech.
+
+    Raises:
+        DataError: If the file holds no sentence, or has a bad line and `bad` raises.
+
+    Example:
+
+    >>> next(read_conll("wnut17train.conll", BadLines("raise"))).words[:2]
+    ('@paulwalk', 'It')
+    """
+    is_conllu = re.search(r"\.conllu(\.gz)?$", str(file)) is not None
+    words: list[str] = []
+    tags: list[str] = []
+    start, is_whole, count = "", True, 0
+    for line in read_lines(file):
+        if line.text is not None and not line.text.strip():
+            if words and is_whole:
+                count += 1
+                yield TaggedWords(tuple(words), tuple(tags), start)
+            words, tags, is_whole = [], [], True
+            continue
+        problem = None
+        if line.text is None:
+            problem = (UNDECODABLE, line.problem)
+        elif is_conllu and line.text.startswith("#"):
+            continue
+        else:
+            fields = line.text.split("\t") if "\t" in line.text else line.text.split()
+            if is_conllu and ("-" in fields[0] or "." in fields[0]):
+                continue
+            if len(fields) < max(word_column, tag_column):
+                problem = (COLUMNS, f"{len(fields)}, needed are {max(word_column, tag_column)}")
+            elif not (fields[word_column - 1].strip() and fields[tag_column - 1].strip()):
+                problem = (NO_TAG, line.text)
+        if problem is not None:
+            bad.add(problem[0], line.origin, problem[1])
+            is_whole = False
+            continue
+        start = start if words else line.origin
+        words.append(fields[word_column - 1].strip())
+        tags.append(fields[tag_column - 1].strip())
+    if words and is_whole:
+        count += 1
+        yield TaggedWords(tuple(words), tuple(tags), start)
+    if not count:
+        raise DataError(f"{file} holds no sentence: {bad.report()}")
+
+
+def load(name: str) -> TaggedSplits:
+    """A named data set.
+
+    * `date_parts`: generated English dates in short sentences, tagged B-DAY, B-MONTH, B-YEAR, I-... or O.
+    * `ud_english_ewt`: English Web Treebank, universal parts of speech, 12,544 / 2,001 sentences. Source: Silveira et
+      al. 2014; CC BY-SA 4.0.
+    * `wnut17`: rare entities in social media, BIO tags of six kinds, 3,394 / 1,009. Source: Derczynski et al. 2017;
+      CC BY 4.0.
+
+    Raises:
+        DataError: An unknown name, or a file that is neither in the data folder nor can be downloaded.
+    """
+    if name not in NAMES:
+        near = difflib.get_close_matches(name, NAMES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(NAMES)}"
+        raise DataError(f"{name!r} is neither a file nor a named data set; {hint}")
+    return _LOADERS[name]()
+
+
+def open_tagged(
+    files: Sequence[str], split: str, *, word_column: int, tag_column: int, on_error: OnError
+) -> tuple[Sequence[TaggedWords] | None, BadLines]:
+    """Returns the sentences that a config key such as `data.train` names, and the lines left out.
+
+    Args:
+        files: The name of a data set, or paths as `read_conll` takes them.
+        split: Part of a named data set: "train", "validation" or "test".
+        word_column, tag_column: See `read_conll`.
+        on_error: "raise" or "skip".
+    """
+    bad = BadLines(on_error)
+    if len(files) == 1 and re.fullmatch(r"\w+", files[0]) and not Path(files[0]).exists():
+        return getattr(load(files[0]), split), bad
+    columns = {"word_column": word_column, "tag_column": tag_column}
+    return [sentence for file in files for sentence in read_conll(file, bad, **columns)], bad
+
+
+def _load_ud_english_ewt() -> TaggedSplits:
+    parts = (fetch(UD_ENGLISH_EWT[part]) for part in ("train", "dev"))
+    columns = {"word_column": 2, "tag_column": 4}
+    return TaggedSplits(*(list(read_conll(part, BadLines("raise"), **columns)) for part in parts), None)
+
+
+def _load_wnut17() -> TaggedSplits:
+    parts = (fetch(file) for file in WNUT17.values())
+    return TaggedSplits(*(list(read_conll(part, BadLines("raise"))) for part in parts), None)
+
+
+def _load_date_parts() -> TaggedSplits:
+    generator = np.random.default_rng(0)
+    frames = (("we meet on", "at noon"), ("born", ""), ("the letter of", "was lost"), ("", "was a fine day"))
+
+    def sentence(iso: str, origin: str) -> TaggedWords:
+        date = datetime.date.fromisoformat(iso)
+        before, after = frames[int(generator.integers(len(frames)))]
+        month = date.strftime("%B")
+        day = [(str(date.day), "B-DAY")]
+        middle = [(month, "B-MONTH")]
+        if generator.random() < 0.5:
+            day = [("the", "B-DAY"), (f"{date.day}th", "I-DAY")]
+            middle = [("of", "O"), *middle]
+        written = day + middle if generator.random() < 0.5 else [*middle[-1:], *day]
+        written.append((str(date.year), "B-YEAR"))
+        words = [(word, "O") for word in before.split()] + written + [(word, "O") for word in after.split()]
+        return TaggedWords(*map(tuple, zip(*words, strict=True)), origin)
+
+    splits = dates.generate(train=2000, validation=200, test=400)
+    return TaggedSplits(*([sentence(pair.target, pair.origin) for pair in pairs] for pairs in splits))
+
+
+_LOADERS: dict[str, Callable[[], TaggedSplits]] = {
+    "date_parts": _load_date_parts,
+    "ud_english_ewt": _load_ud_english_ewt,
+    "wnut17": _load_wnut17,
+}
+NAMES = tuple(_LOADERS)

@@ -1,0 +1,89 @@
+import pytest
+
+from recipes.common import dates, labelled_text
+from recipes.common.errors import DataError
+from recipes.common.labelled_text import columns_of, load, open_examples
+
+
+def open_file(tmp_path, text, name="a.tsv", **options):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    options = {"text_columns": ["1"], "label_column": "2", **options}
+    return open_examples([str(tmp_path / name)], "train", **options)
+
+
+def test_names_numbers_and_lists_of_labels(tmp_path):
+    examples, bad = open_file(tmp_path, "a dog \t pos\n")
+    assert examples[0][:2] == (("a dog",), "pos") and bad.total == 0
+    assert open_file(tmp_path, "a\t4.5\n", numeric=True)[0][0].label == 4.5
+    assert open_file(tmp_path, "a\tx; y\nb\t\n", label_separator=";")[0][0].label == ["x", "y"]
+    assert open_file(tmp_path, "a\tx; y\nb\t\n", label_separator=";")[0][1].label == []
+
+
+def test_pairs(tmp_path):
+    examples, _ = open_file(tmp_path, "1\ta\tb\n0\tc\td\n", text_columns=["2", "3"], label_column="1")
+    assert columns_of(examples) == ((["a", "c"], ["b", "d"]), ["1", "0"])
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("a\tx\n \ty\n", {}, r"a\.tsv:2: no text"),
+        ("a\tx\nb\t \n", {}, r"a\.tsv:2: no label: the field is empty"),
+        ("a\t1\nb\tmany\n", {"numeric": True}, r"a\.tsv:2: no label: a number is needed"),
+        ("a\tx\n", {"text_columns": ["1", "2", "3"]}, "one column or two"),
+    ],
+)
+def test_bad_rows_name_their_place(tmp_path, text, options, message):
+    with pytest.raises(DataError, match=message):
+        open_file(tmp_path, text, **options)
+
+
+def test_skipped_rows_are_counted_whatever_is_wrong(tmp_path):
+    examples, bad = open_file(tmp_path, "a\tx\nb\n \ty\n", on_error="skip")
+    assert len(examples) == 1
+    assert dict(bad.counts) == {"no text": 1, "wrong number of columns": 1}
+
+
+def test_unknown_name_names_the_nearest():
+    with pytest.raises(DataError, match="'sst22' is neither .* did you mean 'sst2'"):
+        open_examples(["sst22"], "train", text_columns=["1"], label_column="2")
+
+
+def test_languages_of_dates():
+    assert dates.languages_of("4 mai 1999", "1999-05-04") == {"French"}
+    assert dates.languages_of("4. Mai 1999", "1999-05-04") == {"German"}
+    assert "German" not in dates.languages_of("4 May 1999", "1999-05-04")
+    train, validation, test = load("date_languages")
+    assert {example.label for example in test} == {"English", "German", "French"}
+    assert not {example.texts for example in train} & {example.texts for example in test}
+
+
+def test_date_pairs_have_the_share_that_agrees():
+    for example in load("date_pairs").test[:20]:
+        assert example.label in (0, 1 / 3, 2 / 3, 1)
+    years = [
+        [
+            next(word for word in text.replace("/", " ").replace(".", " ").split() if len(word) == 4 and word.isdigit())
+            for text in example.texts
+        ]
+        for example in load("date_pairs").test[:50]
+        if example.label == 1
+    ]
+    assert years and all(first == second for first, second in years)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "label"),
+    [("sst2", (6920, 872), "positive"), ("ag_news", (8003, 987), "Sci/Tech"), ("stsb", (5749, 1500), 5.0)],
+)
+def test_real_data(data_folder, name, sizes, label):
+    splits = load(name)
+    assert (len(splits.train), len(splits.validation)) == sizes
+    assert splits.train[0].label == label
+    if splits.test is not None:
+        assert not {example.texts for example in splits.train} & {example.texts for example in splits.test}
+
+
+def test_sources_are_pinned():
+    for file in (*labelled_text.SST2.values(), labelled_text.AG_NEWS, *labelled_text.STSB.values()):
+        assert len(file.commit) == 40 and len(file.sha256) == 64
