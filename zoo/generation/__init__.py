@@ -1,18 +1,41 @@
-"""Decoding: one loop for all models, samplers, beam search, log-likelihoods."""
+"""Decoding: one loop for all models, samplers, beam search, logit processors, log-likelihoods."""
 
 from zoo.generation.compile import compiled, next_power_of_two, pad_batch, pad_length
-from zoo.generation.decode import decode
-from zoo.generation.samplers import Beam, Greedy, Sample, Sampler, get_sampler
+from zoo.generation.decode import decode, loop_inputs, make_loop
+from zoo.generation.processors import (
+    BannedTokens,
+    Context,
+    ForcedTokens,
+    LogitProcessor,
+    MinimumLength,
+    NoRepeatNGram,
+    RepetitionPenalty,
+    get_processors,
+)
+from zoo.generation.samplers import Beam, Contrastive, Greedy, Sample, Sampler, get_sampler
 from zoo.generation.score import score
+from zoo.generation.speculative import SpeculativeDecoding
 
 __all__ = [
+    "BannedTokens",
     "Beam",
+    "Context",
+    "Contrastive",
+    "ForcedTokens",
     "Greedy",
+    "LogitProcessor",
+    "MinimumLength",
+    "NoRepeatNGram",
+    "RepetitionPenalty",
     "Sample",
     "Sampler",
+    "SpeculativeDecoding",
     "compiled",
     "decode",
+    "get_processors",
     "get_sampler",
+    "loop_inputs",
+    "make_loop",
     "next_power_of_two",
     "pad_batch",
     "pad_length",

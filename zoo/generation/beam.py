@@ -1,10 +1,11 @@
 """Beam search that keeps its finished hypotheses."""
 
-import keras
+from typing import Any
+
 from keras import ops
 
-from zoo.generation.samplers import Beam
-from zoo.generation.selection import is_one_of, pick, write
+from zoo.generation.loop import Loop, repeat_rows, take_rows
+from zoo.generation.selection import end_lengths, pick, write
 
 
 def length_normalisation(lengths, length_penalty: float):
@@ -17,125 +18,147 @@ def length_normalisation(lengths, length_penalty: float):
     return ops.power((5.0 + ops.cast(lengths, "float32")) / 6.0, length_penalty)
 
 
-def beam_search(
-    step, state, constants, first_tokens, first_index, max_new_tokens, sampler: Beam, end_ids, pad_id, length_limit
-) -> dict:
-    """Search for the hypotheses with the highest length-normalised log-probability; called through `decode`.
+class BeamSearch(Loop):
+    """Search for the hypotheses with the highest length-normalised log-probability; the loop of `Beam`.
 
     In each step the `num_beams` unfinished hypotheses of a row are extended by every token, and the
-    `(1 + number of end ids) * num_beams` best extensions are looked at (2 per beam with one end token: enough that
-    `num_beams` unfinished ones are among them):
+    `(1 + number of tokens that can end a text) * num_beams` best extensions are looked at (2 per beam with one end
+    token: enough that `num_beams` unfinished ones are among them):
 
-    * Of the best `num_beams` of them, those that end with an end token are finished. They compete by score with the
-      finished ones that are kept, and the best `num_results` of both stay. A finished hypothesis is lost
+    * Of the best `num_beams` of them, those that end with an end token or a stop sequence are finished. They compete by
+      score with the finished ones that are kept, and the best `num_results` of both stay. A finished hypothesis is lost
       to better finished ones only, never to unfinished ones. (An end token further down the list is passed over: with
       one beam the search is greedy.)
-    * The best `num_beams` extensions without an end token are pursued, whatever is finished: finished hypotheses
+    * The best `num_beams` extensions that go on are pursued, whatever is finished: finished hypotheses
       take no places away from unfinished ones.
     * In the last step that `length_limit` allows, the best `num_beams` extensions are all finished as they are, with or
-      without an end token, and compete on equal terms: same score, with |Y| = length_limit.
+      without an end, and compete on equal terms: same score, with |Y| = length_limit.
     * A row is done when no unfinished hypothesis can enter the kept ones any more: log-probabilities only fall, so
       log P / lp(length_limit) bounds the score of everything that can still come of a hypothesis. This is exact: the
       results are those of a search that always goes to the limit.
 
-    Args:
-        step, state, constants, first_tokens, first_index, max_new_tokens, end_ids, pad_id, length_limit: See `decode`
-            (tensors, the limits clipped to [0, max_new_tokens]).
-        sampler: The `Beam` with its arguments.
+    Logit processors act on the log-probabilities of the next token, which are not normalised again: a search with
+    forbidden tokens looks for the most probable text, under the model, that obeys.
 
-    Returns:
-        The dict that `decode` describes, for the best hypothesis of each row, and in it `beams`: a dict with
-        `token_ids` `(batch, num_results, max_new_tokens)`, `lengths`, `finished`, `log_probabilities` and `scores`
-        `(batch, num_results)`, the best first. Where fewer hypotheses exist (a vocabulary or limit too small), the
-        remaining places have the score -inf and length 0. A row with limit 0 has one empty hypothesis of score 0.
+    The result holds in addition `beams`: a dict with `token_ids` `(batch, num_results, max_new_tokens)`, `lengths`,
+    `end_lengths`, `finished`, `log_probabilities` (sums of processed log-probabilities) and `scores` `(batch,
+    num_results)`, the best first. Where fewer hypotheses exist (a vocabulary or limit too small), the
+    remaining places have the score -inf and length 0. A row with limit 0 has one empty hypothesis of score 0.
 
     Source: Wu et al. 2016, section 7 (scores); the exact end of the search is of our own making.
     """
-    num_beams = sampler.num_beams
-    num_results = num_beams if sampler.num_results is None else sampler.num_results
-    alpha = sampler.length_penalty
-    batch = ops.shape(first_tokens)[0]
-    rows = ops.arange(batch, dtype="int32")
-    per_row = ops.expand_dims(length_limit, -1)
-    final_normalisation = length_normalisation(length_limit, alpha)
 
-    def unfinished(position, done, *rest):
-        return ops.logical_not(ops.all(done))
+    def __init__(self, step: Any, settings: Any):
+        super().__init__(step, settings)
+        sampler = settings.sampler
+        self.width = sampler.num_beams
+        self.num_results = sampler.num_beams if sampler.num_results is None else sampler.num_results
 
-    def advance(position, done, tokens, log_probabilities, history, results, state):
-        logits, state = step(ops.reshape(tokens, (-1,)), first_index + position, state, constants)
-        parents, tokens, log_probabilities = _best_extensions(
-            ops.cast(logits, "float32"), log_probabilities, num_beams * (1 + len(end_ids))
+    def start(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        num_beams, num_results, settings = self.width, self.num_results, self.settings
+        first_tokens, length_limit = inputs["first_tokens"], inputs["length_limit"]
+        batch = ops.shape(first_tokens)[0]
+        state, constants, prompt = repeat_rows((inputs["state"], inputs["constants"], inputs["prompt"]), num_beams)
+        # All beams start from the same token, so only the first one may have descendants.
+        only_first = ops.convert_to_tensor([[0.0] + [float("-inf")] * (num_beams - 1)], dtype="float32")
+        # A row that may not generate anything has the empty hypothesis as its first result.
+        empty = ops.logical_and(
+            ops.expand_dims(length_limit <= 0, -1), ops.expand_dims(ops.arange(num_results) == 0, 0)
         )
-        position = position + 1
+        empty_scores = ops.where(empty, 0.0, ops.convert_to_tensor(float("-inf"), dtype="float32"))
+        length = settings.max_new_tokens
+        return {
+            "fixed": {
+                "constants": constants,
+                "prompt": prompt,
+                "first_index": inputs["first_index"],
+                "length_limit": length_limit,
+            },
+            "moving": {
+                "position": ops.convert_to_tensor(0, dtype="int32"),
+                "done": length_limit <= 0,
+                "tokens": ops.repeat(ops.expand_dims(first_tokens, -1), num_beams, axis=1),
+                "log_probabilities": ops.repeat(only_first, batch, axis=0),
+                "history": ops.full((batch, num_beams, length), settings.pad_id, dtype="int32"),
+                "results": {
+                    "token_ids": ops.full((batch, num_results, length), settings.pad_id, dtype="int32"),
+                    "lengths": ops.zeros((batch, num_results), dtype="int32"),
+                    "end_lengths": ops.zeros((batch, num_results), dtype="int32"),
+                    "finished": ops.zeros((batch, num_results), dtype="bool"),
+                    "log_probabilities": empty_scores,
+                    "scores": empty_scores,
+                },
+                "state": state,
+            },
+        }
 
-        ends = is_one_of(tokens, end_ids)
+    def advance_once(self, fixed: dict[str, Any], moving: dict[str, Any]) -> dict[str, Any]:
+        num_beams, settings, alpha = self.width, self.settings, self.settings.sampler.length_penalty
+        position, done, history = moving["position"], moving["done"], moving["history"]
+        length_limit = fixed["length_limit"]
+        logits, state = self.step(
+            ops.reshape(moving["tokens"], (-1,)), fixed["first_index"] + position, moving["state"], fixed["constants"]
+        )
+        logits = ops.cast(logits, "float32")
+        if settings.processors:
+            rows = ops.reshape(history, (-1, ops.shape(history)[2]))
+            logits = self.process(ops.log_softmax(logits, axis=-1), fixed["prompt"], rows, position)
+        enders = {*settings.end_ids, *(sequence[-1] for sequence in settings.stop_sequences)}
+        parents, tokens, log_probabilities = _best_extensions(
+            logits, moving["log_probabilities"], num_beams * (1 + len(enders)), normalise=not settings.processors
+        )
+        ends = end_lengths(tokens, pick(history, parents), position, settings.end_ids, settings.stop_sequences)
+        position = position + 1
         # The candidates are sorted: the first `num_beams` may be finished.
         candidates = {
             "token_ids": tokens[:, :num_beams],
             "log_probabilities": log_probabilities[:, :num_beams],
-            "finished": ends[:, :num_beams],
+            "end_lengths": ends[:, :num_beams],
+            "finished": ends[:, :num_beams] > 0,
         }
-        complete = ops.logical_or(candidates["finished"], position >= per_row)
+        complete = ops.logical_or(candidates["finished"], ops.expand_dims(position >= length_limit, -1))
         complete = ops.logical_and(complete, ops.logical_not(ops.expand_dims(done, -1)))
         scores = candidates["log_probabilities"] / length_normalisation(position, alpha)
         candidates["scores"] = ops.where(complete, scores, float("-inf"))
-        results = _merge(results, candidates, parents[:, :num_beams], history, position)
+        results = _merge(moving["results"], candidates, parents[:, :num_beams], history, position)
 
-        # The best without an end token go on.
-        log_probabilities, places = ops.top_k(ops.where(ends, float("-inf"), log_probabilities), num_beams)
+        # The best that go on.
+        log_probabilities, places = ops.top_k(ops.where(ends > 0, float("-inf"), log_probabilities), num_beams)
         tokens = pick(tokens, places)
         if num_beams > 1:
             parents = pick(parents, places)
             history = pick(history, parents)
-            flat_parents = ops.reshape(ops.expand_dims(rows * num_beams, -1) + parents, (-1,))
-            state = keras.tree.map_structure(lambda tensor: ops.take(tensor, flat_parents, axis=0), state)
+            rows = ops.arange(ops.shape(tokens)[0], dtype="int32")
+            state = take_rows(state, ops.reshape(ops.expand_dims(rows * num_beams, -1) + parents, (-1,)))
         history = write(history, position - 1, tokens)
 
-        attainable = log_probabilities[:, 0] / final_normalisation
+        attainable = log_probabilities[:, 0] / length_normalisation(length_limit, alpha)
         hopeless = results["scores"][:, -1] >= attainable
         done = ops.logical_or(done, ops.logical_or(position >= length_limit, hopeless))
-        tokens = ops.where(ops.expand_dims(done, -1), pad_id, tokens)
-        return position, done, tokens, log_probabilities, history, results, state
+        return {
+            "position": position,
+            "done": done,
+            "tokens": ops.where(ops.expand_dims(done, -1), settings.pad_id, tokens),
+            "log_probabilities": log_probabilities,
+            "history": history,
+            "results": results,
+            "state": state,
+        }
 
-    state, constants = keras.tree.map_structure(
-        lambda tensor: ops.repeat(tensor, num_beams, axis=0), (state, constants)
-    )
-    # All beams start from the same token, so only the first one may have descendants.
-    only_first = ops.convert_to_tensor([[0.0] + [float("-inf")] * (num_beams - 1)], dtype="float32")
-    # A row that may not generate anything has the empty hypothesis as its first result.
-    empty = ops.logical_and(per_row <= 0, ops.expand_dims(ops.arange(num_results) == 0, 0))
-    empty_scores = ops.where(empty, 0.0, ops.convert_to_tensor(float("-inf"), dtype="float32"))
-    *_, results, _ = ops.while_loop(
-        unfinished,
-        advance,
-        (
-            ops.convert_to_tensor(0, dtype="int32"),
-            length_limit <= 0,
-            ops.repeat(ops.expand_dims(first_tokens, -1), num_beams, axis=1),
-            ops.repeat(only_first, batch, axis=0),
-            ops.full((batch, num_beams, max_new_tokens), pad_id, dtype="int32"),
-            {
-                "token_ids": ops.full((batch, num_results, max_new_tokens), pad_id, dtype="int32"),
-                "lengths": ops.zeros((batch, num_results), dtype="int32"),
-                "finished": ops.zeros((batch, num_results), dtype="bool"),
-                "log_probabilities": empty_scores,
-                "scores": empty_scores,
-            },
-            state,
-        ),
-    )
-    best = {name: tensor[:, 0] for name, tensor in results.items() if name != "scores"}
-    return {**best, "beams": results}
+    def result(self, carry: dict[str, Any]) -> dict[str, Any]:
+        results = carry["moving"]["results"]
+        best = {name: tensor[:, 0] for name, tensor in results.items() if name != "scores"}
+        return {**best, "beams": results}
 
 
-def _best_extensions(logits, log_probabilities, count: int):
+def _best_extensions(logits, log_probabilities, count: int, normalise: bool):
     """The best extensions of the hypotheses of each row by one token, sorted.
 
     Args:
         logits: float32 tensor `(batch * beams, vocabulary)`.
         log_probabilities: float32 tensor `(batch, beams)` of the hypotheses.
         count: How many are wanted; fewer exist with a tiny vocabulary.
+        normalise: Whether the logits are still to be made log-probabilities.
 
     Returns:
         Parent beams, tokens and log-probabilities, each `(batch, count)`.
@@ -144,7 +167,8 @@ def _best_extensions(logits, log_probabilities, count: int):
     # First within each hypothesis, so that no normalised copy of the logits is made, then among those few.
     per_beam = min(count, logits.shape[-1])
     best, tokens = ops.top_k(logits, per_beam)
-    best = best - ops.logsumexp(logits, axis=-1, keepdims=True)
+    if normalise:
+        best = best - ops.logsumexp(logits, axis=-1, keepdims=True)
     best = ops.reshape(best, (-1, beams, per_beam)) + ops.expand_dims(log_probabilities, -1)
     tokens = ops.reshape(ops.cast(tokens, "int32"), (-1, beams * per_beam))
     values, places = ops.top_k(ops.reshape(best, (-1, beams * per_beam)), min(count, beams * per_beam))
@@ -161,6 +185,7 @@ def _merge(results, candidates, parents, history, position):
     merged = {"scores": scores}
     for name, values in (
         ("lengths", lengths),
+        ("end_lengths", candidates["end_lengths"]),
         ("finished", candidates["finished"]),
         ("log_probabilities", candidates["log_probabilities"]),
     ):

@@ -5,11 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from zoo.generation.beam import beam_search
+from zoo.generation.beam import BeamSearch
+from zoo.generation.checks import as_ids, as_sequences
+from zoo.generation.contrastive import ContrastiveSearch
+from zoo.generation.loop import Loop, Settings
+from zoo.generation.processors import get_processors
 from zoo.generation.random import uniforms
-from zoo.generation.samplers import Beam, Sample, Sampler
-from zoo.generation.score import token_log_probabilities
-from zoo.generation.selection import is_one_of
+from zoo.generation.samplers import Beam, Contrastive, Sample, Sampler
+from zoo.generation.token_by_token import TokenByToken
 
 
 def decode(
@@ -25,6 +28,10 @@ def decode(
     length_limit=None,
     seed=0,
     streams=None,
+    processors=(),
+    stop_sequences=(),
+    prompt=None,
+    prompt_hidden=None,
 ) -> dict:
     """Generate tokens until every row has ended or reached its limit.
 
@@ -48,7 +55,8 @@ def decode(
         first_index: Integer or int32 scalar: the position of the first tokens.
         max_new_tokens: Length of the output, an integer of at least 1, or, on TensorFlow, an int32 scalar that
             follows from the shape of a tensor: one program then serves every length, at the cost of that length.
-        sampler: `Greedy`, `Sample` or `Beam`.
+        sampler: `Greedy`, `Sample`, `Beam` or `Contrastive` (what this one asks of the step, see
+            `ContrastiveSearch`).
         end_ids: Id or ids of tokens that end a row; an empty sequence: only the limit ends it.
         pad_id: Id that fills the output behind the end.
         length_limit: Integer tensor `(batch,)`, the largest number of tokens to generate for each row (with the end
@@ -60,13 +68,21 @@ def decode(
             are a function of (seed, stream, number of tokens generated before), see `uniforms`. None: the index of
             the row in the batch, so that equal prompts in one batch get different texts; to repeat row 3 of a batch
             alone, pass `streams=[3]`.
+        processors: Logit processors, applied in this order before the sampler chooses; see `get_processors`.
+        stop_sequences: Ids and sequences of ids that end a row, like an end token: generated tokens that spell one
+            of them (the prompt does not count).
+        prompt: Integer tensor `(batch, prompt_length)` with the tokens of the prompts, the first tokens included, for
+            the processors; padded on the left with -1. None: no prompt.
+        prompt_hidden: For `Contrastive`, the hidden states of the prompt without its last token.
 
     Returns:
         Dict of the tensors `token_ids` `(batch, max_new_tokens)` int32, the generated tokens with the end token and
-        without the first tokens; `lengths` `(batch,)` int32, the number of generated tokens with the end token;
-        `finished` `(batch,)` bool, whether an end token was generated; `log_probabilities` `(batch,)` float32,
-        log P of the generated tokens under the model's own distribution (before temperature and restrictions).
-        With `Beam` these are those of the best hypothesis, and `beams` holds a dict of all of them, see `beam_search`.
+        without the first tokens; `lengths` `(batch,)` int32, the number of generated tokens with those of the end;
+        `end_lengths` `(batch,)` int32, how many tokens the end has: 1 for an end token, more for a stop sequence, 0
+        where the limit cut the text; `finished` `(batch,)` bool, whether there is an end; `log_probabilities`
+        `(batch,)` float32, log P of the generated tokens under the model's own distribution (before processors,
+        temperature and restrictions).
+        With `Beam` these are those of the best hypothesis, and `beams` holds a dict of all of them, see `BeamSearch`.
 
     Raises:
         ValueError: if `max_new_tokens`, `end_ids`, `pad_id` or the number of rows of a tensor is not allowed.
@@ -80,87 +96,80 @@ def decode(
     >>> decode(step, (), (), [0, 1], 0, 4, Greedy(), end_ids=3, pad_id=0)["token_ids"]
     [[1, 2, 3, 0], [2, 3, 0, 0]]
     """
+    loop = make_loop(step, sampler, max_new_tokens, end_ids, pad_id, processors, stop_sequences)
+    inputs = loop_inputs(
+        state, constants, first_tokens, first_index, max_new_tokens, sampler, length_limit, seed, streams, prompt
+    )
+    if isinstance(sampler, Contrastive):
+        if prompt is None or prompt_hidden is None:
+            raise ValueError("Contrastive() needs `prompt` and `prompt_hidden`: it compares hidden states with them.")
+        inputs["prompt_hidden"] = prompt_hidden
+    return loop.result(loop.advance(loop.start(inputs)))
+
+
+def make_loop(step, sampler, max_new_tokens, end_ids, pad_id, processors=(), stop_sequences=()) -> Loop:
+    """The loop of a sampler, which can be left and entered again; arguments and errors as for `decode`."""
     if not ops.is_tensor(max_new_tokens) and (
         not isinstance(max_new_tokens, int) or isinstance(max_new_tokens, bool) or max_new_tokens < 1
     ):
         raise ValueError(
             f"`max_new_tokens` must be an integer of at least 1 or an int32 scalar. Received: {max_new_tokens!r}"
         )
-    end_ids = _as_ids("end_ids", end_ids)
-    (pad_id,) = _as_ids("pad_id", pad_id)
+    settings = Settings(
+        sampler,
+        max_new_tokens,
+        as_ids("end_ids", end_ids),
+        as_ids("pad_id", pad_id)[0],
+        get_processors(processors),
+        as_sequences("stop_sequences", stop_sequences),
+    )
+    if isinstance(sampler, Beam):
+        return BeamSearch(step, settings)
+    if isinstance(sampler, Contrastive):
+        return ContrastiveSearch(step, settings)
+    if not hasattr(sampler, "choose"):
+        raise TypeError(
+            f"`sampler` must be Greedy(), Sample(...), Beam(...) or Contrastive(...). Received: {sampler!r}"
+        )
+    return TokenByToken(step, settings)
+
+
+def loop_inputs(
+    state,
+    constants,
+    first_tokens,
+    first_index,
+    max_new_tokens,
+    sampler,
+    length_limit=None,
+    seed=0,
+    streams=None,
+    prompt=None,
+) -> dict:
+    """The tensors that a loop starts from, checked; arguments and errors as for `decode`."""
     first_tokens = ops.cast(ops.convert_to_tensor(first_tokens), "int32")
-    first_index = ops.cast(first_index, "int32")
     state, constants = keras.tree.map_structure(ops.convert_to_tensor, (state, constants))
     batch = ops.shape(first_tokens)[0]
     if length_limit is None:
         length_limit = ops.full((batch,), max_new_tokens, dtype="int32")
     length_limit = ops.clip(ops.cast(ops.convert_to_tensor(length_limit), "int32"), 0, max_new_tokens)
-    _check_rows(first_tokens, state=state, constants=constants, length_limit=length_limit)
-    arguments = (step, state, constants, first_tokens, first_index, max_new_tokens, sampler, end_ids, pad_id)
-    if isinstance(sampler, Beam):
-        return beam_search(*arguments, length_limit)
-    if not hasattr(sampler, "choose"):
-        raise TypeError(f"`sampler` must be Greedy(), Sample(...) or Beam(...). Received: {sampler!r}")
-    numbers = None
+    prompt = (
+        ops.zeros((batch, 0), dtype="int32") if prompt is None else ops.cast(ops.convert_to_tensor(prompt), "int32")
+    )
+    _check_rows(first_tokens, state=state, constants=constants, length_limit=length_limit, prompt=prompt)
+    inputs = {
+        "state": state,
+        "constants": constants,
+        "first_tokens": first_tokens,
+        "first_index": ops.cast(first_index, "int32"),
+        "length_limit": length_limit,
+        "prompt": prompt,
+    }
     if isinstance(sampler, Sample):
         streams = ops.arange(batch, dtype="int32") if streams is None else ops.convert_to_tensor(streams)
         _check_rows(first_tokens, streams=streams)
-        numbers = uniforms(seed, streams, max_new_tokens)
-    return _token_by_token(*arguments, length_limit, numbers)
-
-
-def _token_by_token(
-    step, state, constants, first_tokens, first_index, max_new_tokens, sampler, end_ids, pad_id, length_limit, numbers
-):
-    """One hypothesis per row; the loop of every sampler that has a method `choose`."""
-
-    def unfinished(position, tokens, done, *rest):
-        return ops.logical_not(ops.all(done))
-
-    def advance(position, tokens, done, output, lengths, finished, log_probabilities, state):
-        logits, state = step(tokens, first_index + position, state, constants)
-        logits = ops.cast(logits, "float32")
-        chosen = sampler.choose(logits, None if numbers is None else ops.take(numbers, position, axis=0))
-        alive = ops.logical_not(done)
-        gained = token_log_probabilities(logits, chosen)
-        log_probabilities = log_probabilities + ops.where(alive, gained, 0.0)
-        chosen = ops.where(alive, chosen, pad_id)
-        output = ops.slice_update(output, (position, 0), ops.expand_dims(chosen, 0))
-        lengths = lengths + ops.cast(alive, "int32")
-        finished = ops.logical_or(finished, ops.logical_and(alive, is_one_of(chosen, end_ids)))
-        position = position + 1
-        done = ops.logical_or(finished, position >= length_limit)
-        return position, chosen, done, output, lengths, finished, log_probabilities, state
-
-    batch = ops.shape(first_tokens)[0]
-    nothing = ops.zeros_like(first_tokens)
-    _, _, _, output, lengths, finished, log_probabilities, _ = ops.while_loop(
-        unfinished,
-        advance,
-        (
-            ops.convert_to_tensor(0, dtype="int32"),
-            first_tokens,
-            length_limit <= 0,
-            ops.full((max_new_tokens, batch), pad_id, dtype="int32"),
-            nothing,
-            ops.cast(nothing, "bool"),
-            ops.cast(nothing, "float32"),
-            state,
-        ),
-    )
-    return {
-        "token_ids": ops.transpose(output),
-        "lengths": lengths,
-        "finished": finished,
-        "log_probabilities": log_probabilities,
-    }
-
-
-def _as_ids(name: str, ids) -> tuple:
-    ids = (ids,) if hasattr(ids, "__index__") else tuple(ids)
-    if any(isinstance(i, bool) or not hasattr(i, "__index__") or int(i) < 0 for i in ids):
-        raise ValueError(f"`{name}` must be made of Python integers of at least 0. Received: {ids!r}")
-    return tuple(int(i) for i in ids)
+        inputs["numbers"] = uniforms(seed, streams, max_new_tokens)
+    return inputs
 
 
 def _check_rows(first_tokens, **structures):

@@ -50,17 +50,18 @@ def threefry_2x32(key, counter):
     return first, second
 
 
-def uniforms(seed, streams, count: int):
-    """One uniform random number per row and step, each a function of (seed, stream of the row, step) alone.
+def uniforms(seed, streams, count: int, purpose: int = 0):
+    """One uniform random number per row and step, each a function of (seed, stream, step, purpose) alone.
 
     A row therefore draws the same numbers whatever stands beside it in the batch, however the batch is padded, on
     every backend, with and without XLA, and however many steps are asked for. The key of `threefry_2x32` is
-    (seed, stream), its counter is the step.
+    (seed, stream), its counter is (step, purpose).
 
     Args:
         seed: Integer in [0, 2**32), or a scalar integer tensor.
         streams: Integer tensor `(batch,)`, the stream of each row; equal numbers give equal rows.
         count: Number of steps, an integer or an int32 scalar.
+        purpose: Python integer; another one gives other numbers, for a second draw in the same step.
 
     Returns:
         float32 tensor `(count, batch)`: odd multiples of 2**-24, strictly between 0 and 1.
@@ -80,7 +81,7 @@ def uniforms(seed, streams, count: int):
     stream_words = ops.expand_dims(_uint32(streams), 0)
     seed_words = ops.add(ops.zeros_like(stream_words), _uint32(seed))
     steps = ops.expand_dims(_uint32(ops.arange(count, dtype="int32")), 1)
-    words, _ = threefry_2x32((seed_words, stream_words), (steps, ops.zeros_like(steps)))
+    words, _ = threefry_2x32((seed_words, stream_words), (steps, ops.zeros_like(steps) + _uint32(purpose)))
     # 23 bits and a half: exact in float32, and neither 0 nor 1 can occur.
     numbers = ops.cast(ops.right_shift(words, _uint32(9)), "float32")
     return (2.0 * numbers + 1.0) * 2.0**-24

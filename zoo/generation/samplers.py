@@ -1,22 +1,14 @@
 """Descriptions of how the next tokens are chosen: small immutable values that can be saved in a configuration."""
 
 import dataclasses
-import math
 
 import keras
 from keras import ops
 
 from zoo.generation.categorical import draw, nucleus, sorted_nucleus
+from zoo.generation.checks import is_integer, is_number
 
 PACKAGE = "keras_transformer_zoo"
-
-
-def _is_number(value) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_integer(value) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +33,10 @@ class Greedy(Sampler):
     def choose(self, logits, numbers):
         """Token ids `(batch,)` int32 from logits `(batch, vocabulary)`; `numbers` is None, chance plays no part."""
         return ops.cast(ops.argmax(logits, axis=-1), "int32")
+
+    def weights(self, logits):
+        """The distribution that `choose` draws from: all weight on the most probable token."""
+        return ops.one_hot(ops.argmax(logits, axis=-1), logits.shape[-1], dtype="float32")
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -76,16 +72,16 @@ class Sample(Sampler):
     min_p: float = 0.0
 
     def __post_init__(self):
-        if not _is_number(self.temperature) or self.temperature <= 0:
+        if not is_number(self.temperature) or self.temperature <= 0:
             raise ValueError(
                 f"`temperature` must be a number above 0 (for the most probable token use Greedy()). "
                 f"Received: {self.temperature!r}"
             )
-        if self.top_k is not None and (not _is_integer(self.top_k) or self.top_k < 1):
+        if self.top_k is not None and (not is_integer(self.top_k) or self.top_k < 1):
             raise ValueError(f"`top_k` must be an integer of at least 1, or None. Received: {self.top_k!r}")
-        if not _is_number(self.top_p) or not 0 < self.top_p <= 1:
+        if not is_number(self.top_p) or not 0 < self.top_p <= 1:
             raise ValueError(f"`top_p` must be a number above 0 and at most 1. Received: {self.top_p!r}")
-        if not _is_number(self.min_p) or not 0 <= self.min_p <= 1:
+        if not is_number(self.min_p) or not 0 <= self.min_p <= 1:
             raise ValueError(f"`min_p` must be a number from 0 to 1. Received: {self.min_p!r}")
 
     def choose(self, logits, numbers):
@@ -98,18 +94,39 @@ class Sample(Sampler):
         Returns:
             int32 tensor `(batch,)`.
         """
+        weights, token_ids = self._restricted(logits)
+        choice = draw(weights, numbers)
+        if token_ids is not None:
+            choice = ops.take_along_axis(token_ids, ops.expand_dims(choice, -1), axis=-1)[:, 0]
+        return ops.cast(choice, "int32")
+
+    def weights(self, logits):
+        """The distribution that `choose` draws from, not normalised.
+
+        Args:
+            logits: float32 tensor `(batch, vocabulary)`.
+
+        Returns:
+            float32 tensor `(batch, vocabulary)`, 0 for what is never drawn.
+        """
+        weights, token_ids = self._restricted(logits)
+        if token_ids is None:
+            return weights
+        rows = ops.broadcast_to(ops.expand_dims(ops.arange(ops.shape(logits)[0], dtype="int32"), 1), ops.shape(weights))
+        indices = ops.reshape(ops.stack([rows, ops.cast(token_ids, "int32")], axis=-1), (-1, 2))
+        return ops.scatter(indices, ops.reshape(weights, (-1,)), ops.shape(logits))
+
+    def _restricted(self, logits):
+        """Weights of the tokens, and their ids where these are not 0, 1, 2, ..."""
         logits = logits / self.temperature
-        restricted = self.top_k is not None and self.top_k < logits.shape[-1]
-        if restricted:
+        token_ids = None
+        if self.top_k is not None and self.top_k < logits.shape[-1]:
             logits, token_ids = ops.top_k(logits, self.top_k)  # in descending order
         weights = ops.exp(logits - ops.max(logits, axis=-1, keepdims=True))
         kept = weights >= self.min_p
         if self.top_p < 1:
-            kept = ops.logical_and(kept, (sorted_nucleus if restricted else nucleus)(weights, self.top_p))
-        choice = draw(ops.where(kept, weights, 0.0), numbers)
-        if restricted:
-            choice = ops.take_along_axis(token_ids, ops.expand_dims(choice, -1), axis=-1)[:, 0]
-        return ops.cast(choice, "int32")
+            kept = ops.logical_and(kept, (nucleus if token_ids is None else sorted_nucleus)(weights, self.top_p))
+        return ops.where(kept, weights, 0.0), token_ids
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -143,12 +160,12 @@ class Beam(Sampler):
     num_results: int | None = None
 
     def __post_init__(self):
-        if not _is_integer(self.num_beams) or self.num_beams < 1:
+        if not is_integer(self.num_beams) or self.num_beams < 1:
             raise ValueError(f"`num_beams` must be an integer of at least 1. Received: {self.num_beams!r}")
-        if not _is_number(self.length_penalty) or self.length_penalty < 0:
+        if not is_number(self.length_penalty) or self.length_penalty < 0:
             raise ValueError(f"`length_penalty` must be a number of at least 0. Received: {self.length_penalty!r}")
         if self.num_results is not None and (
-            not _is_integer(self.num_results) or not 1 <= self.num_results <= self.num_beams
+            not is_integer(self.num_results) or not 1 <= self.num_results <= self.num_beams
         ):
             raise ValueError(
                 f"`num_results` must be None or an integer from 1 to `num_beams` ({self.num_beams}). "
@@ -156,15 +173,44 @@ class Beam(Sampler):
             )
 
 
-_BY_NAME = {"greedy": Greedy, "sample": Sample, "beam": Beam}
+@keras.saving.register_keras_serializable(PACKAGE)
+@dataclasses.dataclass(frozen=True)
+class Contrastive(Sampler):
+    """Contrastive search: of the most probable tokens the one whose hidden state is least like those before it.
+
+    The next token maximises `(1 - alpha) * p(v) - alpha * max_j cos(h_v, h_j)` over the `top_k` most probable tokens v,
+    where h_v is the hidden state that the model has after reading v and h_j are those of all tokens before. Each step
+    reads `top_k` candidates.
+
+    Args:
+        top_k: Number of candidates, at least 1.
+        alpha: Weight of the penalty, in [0, 1]; 0 is greedy search.
+
+    Raises:
+        ValueError: if an argument is outside of its range.
+
+    Source: Su et al. 2022, "A contrastive framework for neural text generation", equation 5.
+    """
+
+    top_k: int = 4
+    alpha: float = 0.6
+
+    def __post_init__(self):
+        if not is_integer(self.top_k) or self.top_k < 1:
+            raise ValueError(f"`top_k` must be an integer of at least 1. Received: {self.top_k!r}")
+        if not is_number(self.alpha) or not 0 <= self.alpha <= 1:
+            raise ValueError(f"`alpha` must be a number from 0 to 1. Received: {self.alpha!r}")
+
+
+_BY_NAME = {"greedy": Greedy, "sample": Sample, "beam": Beam, "contrastive": Contrastive}
 
 
 def get_sampler(identifier) -> Sampler:
     """The sampler that a name, a configuration or a sampler stands for.
 
     Args:
-        identifier: A `Sampler` (returned as it is), one of the names "greedy", "sample" and "beam" (default
-            arguments), or a dict with the key "name" and arguments, as it stands in a YAML file.
+        identifier: A `Sampler` (returned as it is), one of the names "greedy", "sample", "beam" and
+            "contrastive" (default arguments), or a dict with the key "name" and arguments, as it stands in a YAML file.
 
     Raises:
         ValueError: for a name that does not exist or an argument that the sampler does not have.

@@ -125,7 +125,7 @@ def test_serialization(sampler):
 def test_get_sampler():
     assert get_sampler("greedy") == Greedy()
     assert get_sampler("beam") == Beam(num_beams=4, length_penalty=0.6)
-    with pytest.raises(ValueError, match=r"one of \['beam', 'greedy', 'sample'\]. Received: 'gready'"):
+    with pytest.raises(ValueError, match=r"one of \['beam', 'contrastive', 'greedy', 'sample'\]. Received: 'gready'"):
         get_sampler("gready")
     with pytest.raises(ValueError, match=r"'sample' has the arguments .*'top_k'.* Received also: \['topk'\]"):
         get_sampler({"name": "sample", "topk": 3})

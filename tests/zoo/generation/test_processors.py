@@ -1,0 +1,310 @@
+"""Every logit processor against a plain NumPy formula, alone and within the loops."""
+
+import itertools
+import json
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from zoo.generation import (
+    BannedTokens,
+    Beam,
+    Context,
+    ForcedTokens,
+    Greedy,
+    MinimumLength,
+    NoRepeatNGram,
+    RepetitionPenalty,
+    Sample,
+    decode,
+    get_processors,
+)
+
+END, PAD = 1, 0
+
+
+# The rules in plain Python: logits of one row, its prompt, its generated tokens, the stop sequences.
+def repetition_penalty(logits, prompt, generated, stops, penalty, include_prompt=True):
+    logits = logits.copy()
+    for token in set(generated) | (set(prompt) if include_prompt else set()):
+        logits[token] = logits[token] / penalty if logits[token] > 0 else logits[token] * penalty
+    return logits
+
+
+def no_repeat_ngram(logits, prompt, generated, stops, size, include_prompt=True):
+    logits, text = logits.copy(), [*(prompt if include_prompt else ()), *generated]
+    seen = {tuple(text[place : place + size]) for place in range(len(text) - size + 1)}
+    for token in range(len(logits)):
+        if tuple([*text, token][-size:]) in seen and len(text) + 1 >= size:
+            logits[token] = -np.inf
+    return logits
+
+
+def minimum_length(logits, prompt, generated, stops, length):
+    logits = logits.copy()
+    for token in range(len(logits)):
+        text = [*generated, token]
+        for end in [(END,), *stops]:
+            if tuple(text[-len(end) :]) == tuple(end) and len(text) - len(end) < length:
+                logits[token] = -np.inf
+    return logits
+
+
+def banned_tokens(logits, prompt, generated, stops, token_ids, include_prompt=True):
+    logits, text = logits.copy(), [*(prompt if include_prompt else ()), *generated]
+    for sequence in token_ids:
+        for token in range(len(logits)):
+            if tuple([*text, token][-len(sequence) :]) == sequence:
+                logits[token] = -np.inf
+    return logits
+
+
+def forced_tokens(logits, prompt, generated, stops, token_ids, first=0):
+    if not first <= len(generated) < first + len(token_ids):
+        return logits
+    forced = token_ids[len(generated) - first]
+    return np.where(np.arange(len(logits)) == forced, logits, -np.inf)
+
+
+CASES = [
+    (RepetitionPenalty(1.7), repetition_penalty),
+    (RepetitionPenalty(0.6, include_prompt=False), repetition_penalty),
+    (NoRepeatNGram(1), no_repeat_ngram),
+    (NoRepeatNGram(2), no_repeat_ngram),
+    (NoRepeatNGram(3), no_repeat_ngram),
+    (NoRepeatNGram(2, include_prompt=False), no_repeat_ngram),
+    (MinimumLength(0), minimum_length),
+    (MinimumLength(5), minimum_length),
+    (BannedTokens([2, 4]), banned_tokens),
+    (BannedTokens([3, [2, 4], (4, 4, 2)]), banned_tokens),
+    (BannedTokens([[2, 4], [4, 0]], include_prompt=False), banned_tokens),
+    (ForcedTokens([4, 2]), forced_tokens),
+    (ForcedTokens(3, first=4), forced_tokens),
+]
+
+
+def in_python(cases, logits, prompt, generated, stops=()):
+    processed = logits
+    for processor, rule in cases:
+        arguments = {name: value for name, value in vars(processor).items()}
+        processed = rule(processed, prompt, generated, stops, **arguments)
+    if np.isneginf(processed).all():
+        processed = np.where(np.arange(len(logits)) == END, logits, -np.inf)
+    return processed
+
+
+@pytest.mark.parametrize("processor, rule", CASES, ids=lambda value: repr(value) if not callable(value) else "")
+def test_against_the_rule(processor, rule):
+    generator = np.random.default_rng(0)
+    changed = 0
+    # two tokens besides END occur often, so that sequences repeat
+    for position, length, columns in itertools.product(range(7), (0, 1, 5), (7, 9)):
+        logits = generator.normal(0, 2, (6, 5)).astype("float32")
+        prompts = [generator.choice([2, 4], size=generator.integers(0, length + 1)).tolist() for _ in range(6)]
+        padded = [[-1] * (length - len(prompt)) + prompt for prompt in prompts]
+        generated = generator.choice([2, 4, 0], p=[0.45, 0.45, 0.1], size=(6, columns))
+        stops = ((2, 4), (3,))
+        context = Context(
+            ops.reshape(ops.convert_to_tensor(padded, dtype="int32"), (6, length)),
+            ops.convert_to_tensor(generated, dtype="int32"),
+            ops.convert_to_tensor(position, dtype="int32"),
+            (END,),
+            stops,
+        )
+        actual = ops.convert_to_numpy(processor(ops.convert_to_tensor(logits), context))
+        for row in range(6):
+            arguments = (logits[row], prompts[row], generated[row, :position].tolist(), stops)
+            np.testing.assert_allclose(actual[row], rule(*arguments, **vars(processor)), rtol=1e-6)
+        changed += (actual != logits).any()
+    assert changed or processor == MinimumLength(0)
+
+
+def decoding(model, sampler, processors, stops=(), rows=6, length=8, **options):
+    state, constants, first_tokens = model.inputs(rows)
+    prompt = np.array([[-1, -1, 2, 0], [3, 3, 2, 0], [-1, 2, 3, 0], [4, 4, 4, 0], [-1, -1, -1, 0], [2, 3, 2, 0]])
+    return decode(
+        model.step,
+        state,
+        constants,
+        first_tokens,
+        0,
+        length,
+        sampler,
+        END,
+        PAD,
+        processors=processors,
+        stop_sequences=stops,
+        prompt=prompt[:rows],
+        **options,
+    ), [[token for token in row if token >= 0] for row in prompt.tolist()]
+
+
+def ended(text, stops):
+    """Length of the end of a text, 0 if it has none."""
+    return max([len(end) for end in [(END,), *stops] if tuple(text[-len(end) :]) == end], default=0)
+
+
+COMBINATIONS = [
+    (),
+    (CASES[0],),
+    (CASES[3], CASES[0]),
+    (CASES[7],),
+    (CASES[9], CASES[12]),
+    (CASES[5], CASES[7], CASES[8]),
+    (CASES[2],),  # forbids everything after a while: the text ends
+]
+STOPS = [(), ((2, 3), (4,), (0, 2, 3))]
+
+
+@pytest.mark.parametrize("cases", COMBINATIONS, ids=lambda cases: str([processor for processor, _ in cases]))
+@pytest.mark.parametrize("stops", STOPS, ids=str)
+def test_greedy_with_processors_against_a_python_loop(prefix_model, cases, stops):
+    model = prefix_model(5, capacity=9, seed=3, sharpness=1.0)
+    result, prompts = decoding(model, Greedy(), [processor for processor, _ in cases], stops)
+    result = {name: ops.convert_to_numpy(tensor) for name, tensor in result.items()}
+    for row, prompt in enumerate(prompts):
+        text, total = [], 0.0
+        while len(text) < 8 and not ended(text, stops):
+            own = model.log_probabilities(row, text)
+            # the model's raw logits: the penalty divides these
+            tokens = np.array([0, *text])
+            summary = np.sum(model.position_weights[: len(tokens)] * (tokens + 1))
+            logits = model.sharpness * np.sin(summary * model.frequencies + row)
+            text.append(int(np.argmax(in_python(cases, logits, prompt, text, stops))))
+            total += own[text[-1]]
+        assert result["token_ids"][row].tolist() == text + [PAD] * (8 - len(text))
+        assert result["lengths"][row] == len(text)
+        assert result["end_lengths"][row] == ended(text, stops)
+        assert result["finished"][row] == (ended(text, stops) > 0)
+        np.testing.assert_allclose(result["log_probabilities"][row], total, atol=1e-3)
+
+
+def best_texts(model, row, prompt, cases, stops, limit, alpha):
+    """All texts that obey, with their scores, the best first; log-probabilities are not normalised again."""
+    pending, complete = [(0.0, [])], []
+    while pending:
+        total, text = pending.pop()
+        processed = in_python(cases, model.log_probabilities(row, text), prompt, text, stops)
+        for token in np.flatnonzero(processed > -np.inf):
+            longer, value = [*text, int(token)], total + processed[token]
+            if ended(longer, stops) or len(longer) == limit:
+                complete.append((value / ((5 + len(longer)) / 6) ** alpha, longer))
+            else:
+                pending.append((value, longer))
+    return sorted(complete, reverse=True)
+
+
+@pytest.mark.parametrize("cases", COMBINATIONS, ids=lambda cases: str([processor for processor, _ in cases]))
+@pytest.mark.parametrize("stops", [(), ((2, 3), (4, 0, 4))], ids=str)
+def test_beam_with_processors_against_exhaustive_search(prefix_model, cases, stops):
+    model = prefix_model(5, capacity=5, seed=2, sharpness=1.0)
+    # as many beams as there are prefixes: nothing is ever dropped
+    result, prompts = decoding(model, Beam(5**3, 0.6, num_results=4), [p for p, _ in cases], stops, rows=4, length=4)
+    beams = {name: ops.convert_to_numpy(tensor) for name, tensor in result["beams"].items()}
+    for row in range(4):
+        expected = best_texts(model, row, prompts[row], cases, stops, 4, 0.6)[:4]
+        found = [
+            beams["token_ids"][row, place, : beams["lengths"][row, place]].tolist()
+            for place in range(4)
+            if beams["scores"][row, place] > -np.inf
+        ]
+        assert found == [text for _, text in expected]
+        np.testing.assert_allclose(beams["scores"][row, : len(found)], [s for s, _ in expected], atol=1e-3)
+        assert beams["end_lengths"][row, : len(found)].tolist() == [ended(text, stops) for text in found]
+
+
+def test_samples_obey(prefix_model):
+    model = prefix_model(5, capacity=9, seed=3, sharpness=1.0)
+    processors = [NoRepeatNGram(2), MinimumLength(3), BannedTokens([4])]
+    for sampler in (Sample(1.5), Sample(top_k=3), Sample(top_p=0.8, min_p=0.1)):
+        texts = set()
+        for seed in range(4):
+            result, prompts = decoding(model, sampler, processors, seed=seed)
+            for row, prompt in enumerate(prompts):
+                length = int(result["lengths"][row])
+                text = ops.convert_to_numpy(result["token_ids"][row])[:length].tolist()
+                pairs = list(itertools.pairwise(prompt + text))
+                own = pairs[len(prompt) - 1 :]
+                # when every token would repeat a pair, the text ends, be it too early
+                assert len(set(own)) == len(own) or text[-1] == END
+                assert 4 not in text
+                texts.add(tuple(text))
+        assert len(texts) > 12
+
+
+@pytest.mark.skipif(keras.backend.backend() not in ("tensorflow", "jax"), reason="needs a compiler")
+@pytest.mark.parametrize("sampler", [Greedy(), Beam(3)], ids=repr)
+def test_compiled(prefix_model, assert_same, sampler):
+    from zoo.generation import compiled
+
+    model = prefix_model(5, capacity=9, seed=3, sharpness=1.0)
+    processors, stops = [RepetitionPenalty(1.3), NoRepeatNGram(2), MinimumLength(2), ForcedTokens(3, 1)], ((2, 3),)
+
+    def generate(rows):
+        return decode(
+            model.step,
+            {"layers": [{"tokens": ops.zeros((4, model.capacity), dtype="int32")}]},
+            {"row": rows},
+            ops.zeros((4,), dtype="int32"),
+            0,
+            8,
+            sampler,
+            END,
+            PAD,
+            processors=processors,
+            stop_sequences=stops,
+            prompt=ops.ones((4, 3), dtype="int32") * 2,
+        )
+
+    rows = ops.arange(4, dtype="float32")
+    assert_same(compiled(generate)(rows), generate(rows))
+
+
+def test_configurations():
+    for processor, _ in CASES:
+        config = json.loads(json.dumps(keras.saving.serialize_keras_object(processor)))
+        assert keras.saving.deserialize_keras_object(config) == processor
+        assert hash(processor) == hash(type(processor)(**processor.get_config()))
+    assert get_processors(None) == ()
+    given = [
+        {"name": "no_repeat_ngram", "size": 2},
+        RepetitionPenalty(1.2),
+        {"name": "banned_tokens", "token_ids": [3]},
+    ]
+    assert get_processors(given) == (NoRepeatNGram(2), RepetitionPenalty(1.2), BannedTokens([3]))
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: RepetitionPenalty(0), "`penalty` must be a number above 0. Received: 0"),
+        (lambda: NoRepeatNGram(0), "`size` must be an integer of at least 1. Received: 0"),
+        (lambda: MinimumLength(-1), "`length` must be an integer of at least 0. Received: -1"),
+        (lambda: BannedTokens([[]]), "must not hold an empty sequence"),
+        (lambda: BannedTokens("abc"), "must be a list of token ids and of lists of token ids. Received: 'abc'"),
+        (lambda: BannedTokens([-3]), r"integers of at least 0. Received: \(-3,\)"),
+        (lambda: ForcedTokens([]), "at least one id"),
+        (lambda: ForcedTokens([1], first=1.5), "`first` must be an integer of at least 0. Received: 1.5"),
+        (lambda: get_processors([{"name": "repeat"}]), "must be one of .*'repetition_penalty'.* Received: 'repeat'"),
+        (
+            lambda: get_processors([{"name": "minimum_length", "size": 3}]),
+            r"has the arguments \['length'\].*\['size'\]",
+        ),
+    ],
+)
+def test_wrong_arguments(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_ids_beyond_the_vocabulary(prefix_model):
+    model = prefix_model(5, capacity=9)
+    for processor in (BannedTokens([5]), ForcedTokens([7]), BannedTokens([[1, 6]])):
+        with pytest.raises(ValueError, match="beyond the vocabulary of 5 tokens"):
+            decoding(model, Greedy(), [processor])
+    with pytest.raises(TypeError, match="a LogitProcessor or a dict .* Received: 'x'"):
+        decoding(model, Greedy(), ["x"])
+    with pytest.raises(ValueError, match="`stop_sequences` must not hold an empty sequence"):
+        decoding(model, Greedy(), [], stops=[[]])
