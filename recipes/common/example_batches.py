@@ -1,0 +1,129 @@
+"""Batches of raw examples for `model.fit`, made token-level by the task itself, by tf.data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from recipes.common.bucketing import choose_bucket_lengths, plan_batches
+from recipes.common.errors import DataError
+
+
+class ExampleBatches:
+    """A reproducible, resumable `tf.data.Dataset` of batches of the examples of a task.
+
+    Rows of similar length share a batch, which saves padding; the last batch may be smaller. The order of an epoch is a
+    function of the seed and the epoch only: call `start_epoch` before each epoch, as `zoo.training.TrainingState`
+    does.
+
+    Args:
+        task: A task of `zoo`, whose `check_inputs`, `check_targets`, `row_lengths` and `preprocess` are used.
+        x: Raw inputs, what the task's `fit` takes.
+        y: Raw targets, or None where the task has none.
+        batch_size: Rows of a batch.
+        number_of_buckets: Groups of similar length that rows are batched in.
+        shuffle: Whether rows and batches are shuffled.
+        seed: Seed of the order, and of what the task draws at random, at least 0.
+
+    Attributes:
+        dataset: The `tf.data.Dataset`; each iteration gives the epoch set by `start_epoch` (at first 0).
+        number_of_batches: Batches of an epoch, the same for every epoch.
+        number_of_rows: Rows of an epoch.
+
+    Raises:
+        DataError: A row that the task does not take, named by its number.
+        ValueError: An argument is out of range.
+
+    Example:
+
+    >>> batches = ExampleBatches(classifier, texts, labels, batch_size=32)
+    >>> batches.start_epoch(3)
+    >>> classifier.fit(batches.dataset, initial_epoch=3, epochs=4)
+    """
+
+    def __init__(
+        self,
+        task: Any,
+        x: Any,
+        y: Any = None,
+        *,
+        batch_size: int,
+        number_of_buckets: int = 8,
+        shuffle: bool = True,
+        seed: int = 0,
+    ):
+        for name, value in (("batch_size", batch_size), ("number_of_buckets", number_of_buckets)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1; got {value}")
+        if seed < 0:
+            raise ValueError(f"seed must be at least 0; got {seed}")
+        self._task, self._shuffle, self._seed = task, shuffle, seed
+        with tf.device("CPU:0"):
+            try:
+                self._x = task.check_inputs(x, "x")
+                self._lengths = task.row_lengths(self._x, "x", task.truncates)
+                self._y = task.check_targets(y, len(self._lengths), "y", "x")
+            except (TypeError, ValueError) as error:
+                raise DataError(str(error)) from error
+            self.number_of_rows = len(self._lengths)
+            if not self.number_of_rows:
+                raise DataError("there is no example")
+            self._bucket_lengths = choose_bucket_lengths(self._lengths, number_of_buckets)
+            self._batch_sizes = [batch_size] * len(self._bucket_lengths)
+            self.number_of_batches = -(-self.number_of_rows // batch_size)
+            # variables, because the graph of a dataset is made once and reads them at the start of every iteration
+            self._epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
+            self._skip_batches = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self.dataset = self._make_dataset()
+
+    def start_epoch(self, epoch: int, skip_batches: int = 0) -> None:
+        """Set what the next iteration over `dataset` gives.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+            skip_batches: Number of batches at the start of the epoch that are left out.
+
+        Raises:
+            ValueError: A number is out of range.
+        """
+        if epoch < 0:
+            raise ValueError(f"epoch must be at least 0; got {epoch}")
+        if not 0 <= skip_batches <= self.number_of_batches:
+            raise ValueError(f"skip_batches must be 0 to {self.number_of_batches}; got {skip_batches}")
+        self._epoch.assign(epoch)
+        self._skip_batches.assign(skip_batches)
+
+    def _make_dataset(self) -> tf.data.Dataset:
+        def one_epoch(_) -> tf.data.Dataset:
+            epoch = self._epoch.read_value()
+            rows, starts, sizes = tf.numpy_function(self._plan, [epoch], [tf.int64] * 3, stateful=False)
+            columns = tuple(tf.ensure_shape(column, [None]) for column in (starts, sizes))
+            batches = tf.data.Dataset.from_tensor_slices(columns).enumerate()
+
+            def assemble(index: tf.Tensor, batch: tuple[tf.Tensor, tf.Tensor]):
+                start, size = batch
+                chosen = tf.gather(tf.ensure_shape(rows, [None]), tf.range(start, start + size))
+                # a batch that is not full is filled up with a number that is no row
+                chosen = tf.boolean_mask(chosen, chosen < self.number_of_rows)
+                x, y = tf.nest.map_structure(
+                    lambda column: None if column is None else tf.gather(column, chosen), (self._x, self._y)
+                )
+                return self._preprocess(x, y, tf.stack([self._seed, epoch, index]))
+
+            return batches.map(assemble, num_parallel_calls=tf.data.AUTOTUNE).skip(self._skip_batches.read_value())
+
+        dataset = tf.data.Dataset.from_tensors(0).flat_map(one_epoch).prefetch(tf.data.AUTOTUNE)
+        # Keras stops an epoch after `cardinality` batches; that of a resumed epoch is still that of a whole one
+        number_of_batches = tf.constant(self.number_of_batches, tf.int64)
+        dataset.cardinality = lambda: number_of_batches
+        return dataset
+
+    def _preprocess(self, x: Any, y: Any, seeds: tf.Tensor) -> Any:
+        return self._task.preprocess(x, y)
+
+    def _plan(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        generator = np.random.default_rng((self._seed, int(epoch))) if self._shuffle else None
+        plan = plan_batches(self._lengths, self._bucket_lengths, self._batch_sizes, generator)
+        return plan.rows, plan.starts, plan.sizes
