@@ -113,6 +113,8 @@ def _members(ids: tuple, vocabulary_size: int, name: str) -> np.ndarray:
 def _mark(token_ids: Any, where: Any, vocabulary_size: int) -> Any:
     """Bool `(rows, vocabulary)`: which tokens occur among the `token_ids` `(rows, length)` at which `where` is true."""
     rows = ops.shape(token_ids)[0]
+    # padding on the left is -1, and what follows the end may be any number
+    where = ops.logical_and(where, ops.logical_and(token_ids >= 0, token_ids < vocabulary_size))
     numbers = ops.broadcast_to(ops.expand_dims(ops.arange(rows, dtype="int32"), 1), ops.shape(token_ids))
     indices = ops.reshape(ops.stack([numbers, ops.where(where, token_ids, 0)], axis=-1), (-1, 2))
     counts = ops.scatter(indices, ops.reshape(ops.cast(where, "float32"), (-1,)), (rows, vocabulary_size))
@@ -146,7 +148,7 @@ class RepetitionPenalty(LogitProcessor):
             (context.tokens, context.count) if self.include_prompt else (context.generated, context.position)
         )
         filled = ops.arange(ops.shape(tokens)[1], dtype="int32") < count
-        seen = _mark(tokens, ops.logical_and(filled, tokens >= 0), logits.shape[-1])
+        seen = _mark(tokens, ops.broadcast_to(filled, ops.shape(tokens)), logits.shape[-1])
         penalised = ops.where(logits > 0, logits / self.penalty, logits * self.penalty)
         return ops.where(seen, penalised, logits)
 
@@ -179,7 +181,7 @@ class NoRepeatNGram(LogitProcessor):
         )
         length = ops.shape(tokens)[1]
         last = ops.arange(length, dtype="int32")  # where a sequence would end
-        repeated = ops.logical_and(last < count, tokens >= 0)
+        repeated = ops.broadcast_to(last < count, ops.shape(tokens))
         for back in range(1, self.size):
             recent = ops.take(tokens, ops.maximum(count - back, 0), axis=1)
             earlier = ops.roll(tokens, back, axis=1)
