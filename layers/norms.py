@@ -266,6 +266,10 @@ class MaskedBatchNorm(_LastAxisNorm):
         factor = self._wide(self.gamma) * ops.rsqrt(variance + self.epsilon)
         return ops.cast(x * factor + (self._wide(self.beta) - mean * factor), self.compute_dtype)
 
+    def compute_mask(self, inputs, previous_mask=None):
+        # The argument says what to count. What goes on with the outputs is only a mask that the inputs carry.
+        return getattr(inputs, "_keras_mask", None)
+
     def _statistics(self, x, mask):
         """Mean and variance per feature, `(dim,)`, and the number of positions that they were taken over."""
         axes = tuple(range(len(x.shape) - 1))

@@ -1,8 +1,11 @@
+import warnings
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
+from layers.attention import MultiHeadAttention
 from layers.norms import DynamicTanh, LayerNorm, MaskedBatchNorm, RMSNorm, ScaleNorm, make_norm
 
 KINDS = ["layer", "rms", "scale", "dynamic_tanh", "batch"]
@@ -119,6 +122,18 @@ def test_batch_norm_agrees_with_keras(rng):
     for our_weight, their_weight in zip(ours.weights, theirs.weights, strict=True):
         np.testing.assert_allclose(our_weight, their_weight, rtol=1e-5)
     np.testing.assert_allclose(ours(x), theirs(x), rtol=1e-4, atol=1e-5)
+
+
+def test_batch_norm_passes_on_only_a_mask_that_its_inputs_carry(padded):
+    x, mask = padded
+    layer = built(MaskedBatchNorm())
+    assert getattr(layer(np.nan_to_num(x), mask=mask), "_keras_mask", None) is None
+    embedded = keras.layers.Embedding(9, 6, mask_zero=True)(np.array([[3, 1, 0], [2, 0, 0]]))
+    outputs = layer(embedded)
+    np.testing.assert_array_equal(outputs._keras_mask, [[True, True, False], [True, False, False]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # Keras warns where a layer drops the mask of its inputs
+        MultiHeadAttention(2, 3)(layer(np.nan_to_num(x), mask=mask), padding_mask=mask)
 
 
 def test_batch_norm_of_padding_only(padded):

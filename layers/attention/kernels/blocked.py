@@ -86,7 +86,8 @@ def blocked_attention(query, key, value, mask=None, *, scale, bias=None, soft_ca
 def _longest_block(batch, heads, length):
     """Block length: long, as matrix products like it, but few scores in all, and some blocks left out if causal."""
     longest = 1024 if isinstance(length, int) else 512
-    while longest > 128 and (batch or 1) * heads * longest**2 > _SCORES_AT_A_TIME:
+    rows = (batch if isinstance(batch, int) else 1) * heads
+    while longest > 128 and rows * longest**2 > _SCORES_AT_A_TIME:
         longest //= 2
     while longest > 128 and isinstance(length, int) and 4 * longest > length:
         longest //= 2

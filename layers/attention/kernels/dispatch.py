@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import keras
+from keras import ops
 
 from layers.attention.kernels.banded import band, banded_attention, chunk_layout
 from layers.attention.kernels.bias import depends_on_distance
@@ -17,12 +18,14 @@ PATHS = ("plain", "blocked", "banded", "fused")
 _MOST_SCORES = 2**31
 
 # With lengths unknown when the graph is built, a chunk of queries with its window may be longer than the sequence. It
-# is taken nevertheless up to this many keys, which cost little.
+# is taken nevertheless up to this many keys, which cost little; beyond, the graph holds the plain path as well.
 _LONGEST_FRAME_IF_LENGTH_UNKNOWN = 512
+
+BANDED_OR_PLAIN = "banded or plain"
 
 
 class PathChoice(NamedTuple):
-    """A path of `attend`, and why it is taken."""
+    """A path of `attend`, and why it is taken; "banded or plain" if the length decides when the graph runs."""
 
     path: str
     reason: str
@@ -87,6 +90,12 @@ def attend(
         return plain_attention(query, key, value, mask, scale=scale, return_weights=return_weights, **options)
     if chosen == "banded":
         return banded_attention(query, key, value, mask, scale=scale, **options)
+    if chosen == BANDED_OR_PLAIN:
+        return ops.cond(
+            _is_long_for_its_window(mask, ops.shape(query)[2], ops.shape(key)[2]),
+            lambda: banded_attention(query, key, value, mask, scale=scale, **options),
+            lambda: plain_attention(query, key, value, mask, scale=scale, **options),
+        )
     if chosen == "fused":
         return fused_attention(query, key, value, mask, scale=scale)
     return blocked_attention(query, key, value, mask, scale=scale, bias=bias, soft_cap=soft_cap, sinks=sinks)
@@ -124,22 +133,25 @@ def choose_path(
     """
     _check_shapes(query, key, value)
     asked = {"bias": bias, "soft_cap": soft_cap, "sinks": sinks, "dropout": dropout, "return_weights": return_weights}
+    lengths = query.shape[2], key.shape[2]
+    known = all(isinstance(length, int) for length in lengths)
     if path != "auto":
         if path not in PATHS:
             raise ValueError(f"`path` must be one of {('auto', *PATHS)}. Received: path={path!r}")
         objection = _objection(path, query, value, mask, **asked)
         if objection:
             raise ValueError(f"path={path!r} cannot be taken: {objection}. Use path='auto' or 'plain'.")
+        if path in ("blocked", "banded") and not known and keras.backend.backend() == "jax":
+            # JAX gives lengths that are not known as symbols: where only shapes are asked for, and in an export.
+            return PathChoice("plain", f"JAX cannot cut lengths that it does not know, so not {path!r} here")
         return PathChoice(path, "asked for")
-    query_length, key_length = query.shape[2], key.shape[2]
-    known = query_length is not None and key_length is not None
     if _objection("banded", query, value, mask, **asked) is None:
-        chunk, before, after = chunk_layout(mask)
-        frame = before + chunk + after
-        if known and query_length > chunk and 2 * frame <= key_length:
-            return PathChoice("banded", f"a query sees few of the {key_length} keys")
-        if not known and frame <= _LONGEST_FRAME_IF_LENGTH_UNKNOWN:
-            return PathChoice("banded", "a query sees few keys, and the lengths are not known")
+        if known and _is_long_for_its_window(mask, *lengths):
+            return PathChoice("banded", f"a query sees few of the {lengths[1]} keys")
+        if not known and keras.backend.backend() != "jax":
+            if sum(chunk_layout(mask)) <= _LONGEST_FRAME_IF_LENGTH_UNKNOWN:
+                return PathChoice("banded", "a query sees few keys, and the lengths are not known")
+            return PathChoice(BANDED_OR_PLAIN, "a query sees few keys of a long sequence; the length is not known")
     size = _score_bytes(query, key, mask) if known else 0
     if _objection("fused", query, value, mask, **asked) is None and not (size > _MOST_SCORES and _on_jax_cpu()):
         return PathChoice("fused", "the backend has a kernel for it")
@@ -153,10 +165,19 @@ def choose_path(
     return PathChoice("blocked", f"the scores would take {size / 2**30:.1f} GiB")
 
 
+def _is_long_for_its_window(mask, query_length, key_length):
+    """Whether chunks of queries see few of the keys; a boolean tensor if a length is one."""
+    chunk, before, after = chunk_layout(mask)
+    few = 2 * (before + chunk + after) <= key_length
+    if isinstance(query_length, int) and isinstance(key_length, int):
+        return few and query_length > chunk
+    return ops.logical_and(few, query_length > chunk)
+
+
 def _score_bytes(query, key, mask):
     """Memory of the scores in float32 on the plain path, for one row if the batch size is not known."""
     batch, heads, query_length, _ = query.shape
-    size = 4 * (batch or 1) * heads * query_length * key.shape[2]
+    size = 4 * (batch if isinstance(batch, int) else 1) * heads * query_length * key.shape[2]
     return size * 9 // 16 if is_staircase(mask, query_length, key.shape[2]) else size
 
 

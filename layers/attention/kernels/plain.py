@@ -62,7 +62,8 @@ def _parts(query, key, staircase):
     key_length = key.shape[2]
     if not (isinstance(query_length, int) and isinstance(key_length, int)):
         return 1
-    parts = query_length // _STEP if staircase else (batch or 1) * heads * query_length * key_length // _PART_SIZE
+    rows = (batch if isinstance(batch, int) else 1) * heads * query_length
+    parts = query_length // _STEP if staircase else rows * key_length // _PART_SIZE
     return max(1, min(parts, _MOST_PARTS, query_length))
 
 

@@ -1,0 +1,146 @@
+"""Which path attention takes, and what it says when it cannot take one."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from layers.attention import AttentionMask, MultiHeadAttention, attend, choose_path
+
+ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
+
+
+def tensors(query_length=10, key_length=None, batch=1, heads=8, key_value_heads=8, dim=64):
+    key_length = query_length if key_length is None else key_length
+    query = keras.KerasTensor((batch, heads, query_length, dim))
+    key = keras.KerasTensor((batch, key_value_heads, key_length, dim))
+    return query, key, key
+
+
+WINDOW = AttentionMask(window=(128, 128))
+CAUSAL = AttentionMask(causal=True)
+
+
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="with a fused kernel, that comes first")
+def test_choice_by_length_on_tensorflow():
+    def path(length, mask=None, **options):
+        return choose_path(*tensors(length), mask, **options).path
+
+    assert path(128) == path(128, CAUSAL) == path(2048) == "plain"
+    assert path(65536) == path(65536, CAUSAL) == "blocked"
+    # what needs all weights, or draws on each of them, is left on the plain path
+    assert path(65536, return_weights=True) == path(65536, dropout=lambda weights: weights) == "plain"
+    # a chunk of 128 queries sees 384 keys
+    assert path(512, WINDOW) == "plain"
+    assert path(768, WINDOW) == path(65536, WINDOW, dropout=lambda weights: weights) == "banded"
+    assert path(65536, AttentionMask(window=(128, None))) == "blocked"
+    assert path(65536, AttentionMask(causal=True, block_size=64)) == "banded"
+    assert path(None) == path(None, CAUSAL) == "plain"
+    assert path(None, WINDOW) == "banded"
+    assert path(None, AttentionMask(window=(1000, 0))) == "banded or plain"
+
+
+def test_the_reason_is_told():
+    choice = choose_path(*tensors(4096), WINDOW)
+    assert choice == ("banded", "a query sees few of the 4096 keys") and choice.reason == choice[1]
+    assert choose_path(*tensors(10), path="blocked") == ("blocked", "asked for")
+
+
+@pytest.mark.skipif(ON_TENSORFLOW, reason="TensorFlow has no fused kernel")
+def test_fused_kernel_where_it_can():
+    assert choose_path(*tensors(128)).path == choose_path(*tensors(128), CAUSAL).path == "fused"
+    for name, value in {"soft_cap": 2.0, "sinks": np.zeros(8), "bias": np.zeros((1, 8, 10, 10))}.items():
+        assert choose_path(*tensors(10), **{name: value}).path == "plain"
+        with pytest.raises(ValueError, match=f"the fused kernel has no `{name}`"):
+            choose_path(*tensors(10), path="fused", **{name: value})
+
+
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="only TensorFlow traces with sizes that are not known")
+@pytest.mark.parametrize("dropout", [None, lambda weights: weights * 0.5])
+def test_length_decides_when_the_graph_runs(kernels, monkeypatch, dropout):
+    import tensorflow as tf
+
+    from layers.attention.kernels import dispatch
+
+    monkeypatch.setattr(dispatch, "_LONGEST_FRAME_IF_LENGTH_UNKNOWN", 8)
+    taken = []
+    for name in ("banded_attention", "plain_attention"):
+        original = getattr(dispatch, name)
+
+        def watched(*arguments, name=name, original=original, **options):
+            output = original(*arguments, **options)
+            return tf.py_function(lambda x, name=name: taken.append(name) or x, [output], output.dtype)
+
+        monkeypatch.setattr(dispatch, name, watched)
+    mask = AttentionMask(causal=True, window=(20, 0))
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 2, None, 4))])
+    def function(x):
+        return attend(x, x, x, mask, scale=0.5, dropout=dropout)
+
+    for length, path in ((30, "plain"), (110, "banded")):
+        x = kernels.normal(2, 2, length, 4)
+        expected = attend(x, x, x, mask, scale=0.5, path="plain")
+        taken.clear()
+        np.testing.assert_allclose(function(x), expected * (0.5 if dropout else 1), atol=1e-5, rtol=1e-5)
+        assert taken == [f"{path}_attention"]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"causal": True}, {"window": (2, 0)}, {"window": (400, 400)}, {"block_size": 3}]
+)
+@pytest.mark.parametrize("path", ["auto", "plain", "blocked", "banded"])
+def test_functional_model_of_unknown_length(kernels, options, path):
+    if path == "banded" and not {"window", "block_size"} & set(options):
+        pytest.skip("this path needs a window or blocks")
+    inputs, mask = keras.Input((None, 8)), keras.Input((None,), dtype="bool")
+    layer = MultiHeadAttention(2, 4, path=path, **options)
+    model = keras.Model([inputs, mask], layer(inputs, padding_mask=mask))
+    x, padding = kernels.normal(2, 7, 8), np.array([[True] * 7, [True] * 3 + [False] * 4])
+    expected = layer(x, padding_mask=padding)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(model([x, padding])), ops.convert_to_numpy(expected), atol=1e-5, rtol=1e-5
+    )
+
+
+def test_functional_model_of_unknown_batch_and_long_length(kernels):
+    x = keras.Input((3000, 8))
+    assert MultiHeadAttention(2, 4)(x).shape == MultiHeadAttention(2, 4, path="blocked")(x).shape == (None, 3000, 8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (tensors(10), {"path": "quantum"}, r"`path` must be one of \('auto', 'plain', .*path='quantum'"),
+        ((keras.KerasTensor((2, 10, 4)), *tensors(10)[1:]), {}, r"`query` must have shape .*\(2, 10, 4\)"),
+        ((tensors(10, dim=32)[0], *tensors(10)[1:]), {}, "`query` and `key` must have the same head_dim.*32 and 64"),
+        (
+            (*tensors(10)[:2], tensors(10, key_value_heads=4)[2]),
+            {},
+            "`key` and `value` must have the same number of heads.*8 and 4",
+        ),
+        (tensors(10, key_value_heads=3), {}, "heads of `query` must be a multiple of the heads of `key`.*8 and 3"),
+        (tensors(10), {"path": "banded"}, "'banded' cannot be taken: the mask has no `window`"),
+        (tensors(10), {"path": "banded", "mask": CAUSAL}, "'banded' cannot be taken: the mask has no `window`"),
+        (
+            tensors(10),
+            {"path": "banded", "mask": WINDOW, "bias": np.zeros((1, 1, 10, 10))},
+            "the bias does not say that it depends on the distance alone",
+        ),
+        (
+            tensors(10),
+            {"path": "blocked", "return_weights": True},
+            "never holds all weights, and return_weights is set",
+        ),
+        (tensors(10), {"path": "blocked", "dropout": lambda weights: weights}, "has no `dropout`"),
+    ],
+)
+def test_errors(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        choose_path(*arguments, **options)
+
+
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="the others have one")
+def test_no_fused_kernel_on_tensorflow():
+    with pytest.raises(ValueError, match="the tensorflow backend has no fused kernel"):
+        choose_path(*tensors(10), path="fused")
