@@ -3,5 +3,6 @@
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.packing import add_start_end, to_dense
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
+from zoo.tokenizers.wordpiece import WordPieceTokenizer
 
-__all__ = ["SentencePieceTokenizer", "Tokenizer", "add_start_end", "to_dense"]
+__all__ = ["SentencePieceTokenizer", "Tokenizer", "WordPieceTokenizer", "add_start_end", "to_dense"]

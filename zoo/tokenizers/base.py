@@ -10,8 +10,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from zoo.tokenizers.distinct import Tokens
+from zoo.tokenizers.offsets import to_bytes
+from zoo.tokenizers.special_tokens import SpecialTokenSplitter
 from zoo.tokenizers.storage import CONFIG_FILE, read_tokenizer, write_tokenizer
-from zoo.tokenizers.tensors import as_ragged_ids, as_text_tensor, import_tensorflow
+from zoo.tokenizers.tensors import as_ragged_ids, as_ragged_texts, as_text_tensor, import_tensorflow
 
 _KINDS: dict[str, type[Tokenizer]] = {}
 
@@ -19,8 +22,9 @@ _KINDS: dict[str, type[Tokenizer]] = {}
 class Tokenizer:
     """Text to token ids and back, by the same operations eagerly, in `tf.data`, in `tf.function` and in a SavedModel.
 
-    A subclass names its `kind` in its class line, calls `super().__init__` and defines `_tokenize`, `_detokenize`,
-    `_config`, `_files`, `_from_files` and, where it holds resources, `trackables`:
+    A subclass names its `kind` in its class line, calls `super().__init__` and defines `_tokenize`,
+    `_tokenize_with_offsets`, `_detokenize`, `_config`, `_files`, `_from_files` and, where it holds resources,
+    `trackables`:
 
     ```python
     class WordTokenizer(Tokenizer, kind="word"):
@@ -29,13 +33,17 @@ class Tokenizer:
 
     Args:
         vocabulary: all tokens, in the order of their ids. No token occurs twice.
-        pad_token, start_token, end_token, unknown_token: the tokens that play these roles, each in the vocabulary, or
-            `None` where the tokenizer has no such token. One token may play several roles.
-        silent_ids: ids of further tokens that `detokenize` leaves out, such as other control tokens.
+        pad_token, start_token, end_token, unknown_token, mask_token: the tokens that play these roles, each in the
+            vocabulary, or `None` where the tokenizer has no such token. One token may play several roles.
+        special_tokens: further control tokens, such as `"<|im_start|>"`. `detokenize` leaves out these and all above
+            but the unknown token; text that spells them becomes them only on request.
+        added_tokens: tokens that are found as a whole wherever a text spells them.
+        strip_left, strip_right: those of the tokens that, found in a text, swallow the white space before or after.
 
     Attributes:
         vocabulary_size: number of tokens; ids are 0 to `vocabulary_size - 1`.
-        pad_id, start_id, end_id, unknown_id: ids of the special tokens, or `None`.
+        pad_id, start_id, end_id, unknown_id, mask_id: ids of the special tokens, or `None`.
+        special_tokens: all special tokens, those with a role included, in the order of their ids.
 
     Raises:
         ValueError: a token occurs twice, or a special token is not in the vocabulary.
@@ -58,7 +66,11 @@ class Tokenizer:
         start_token: str | None = None,
         end_token: str | None = None,
         unknown_token: str | None = None,
-        silent_ids: Sequence[int] = (),
+        mask_token: str | None = None,
+        special_tokens: Sequence[str] = (),
+        added_tokens: Sequence[str] = (),
+        strip_left: Sequence[str] = (),
+        strip_right: Sequence[str] = (),
     ):
         self._vocabulary = list(vocabulary)
         self._ids = {token: index for index, token in enumerate(self._vocabulary)}
@@ -71,19 +83,44 @@ class Tokenizer:
         self.start_id = self._special_id("start_token", start_token)
         self.end_id = self._special_id("end_token", end_token)
         self.unknown_id = self._special_id("unknown_token", unknown_token)
-        silent = {self.pad_id, self.start_id, self.end_id, *silent_ids} - {None}
+        self.mask_id = self._special_id("mask_token", mask_token)
+        further = {self._special_id("special_tokens", token) for token in special_tokens}
+        silent = {self.pad_id, self.start_id, self.end_id, self.mask_id, *further} - {None}
         self._is_silent = np.zeros(self.vocabulary_size, dtype=bool)
         self._is_silent[sorted(silent)] = True
+        self.special_tokens = [self._vocabulary[index] for index in sorted(silent | {self.unknown_id} - {None})]
+        self._further_special = [self._vocabulary[index] for index in sorted(further)]
+        self._added = {token: self._special_id("added_tokens", token) for token in added_tokens}
+        self._strip_left, self._strip_right = tuple(strip_left), tuple(strip_right)
+        for role, tokens in (("strip_left", strip_left), ("strip_right", strip_right)):
+            for token in tokens:
+                if token not in self._added and token not in self.special_tokens:
+                    raise ValueError(f"{role}: {token!r} is neither a special nor an added token.")
+        self._splitters: dict[tuple[str, ...], SpecialTokenSplitter] = {}
+        self._constants: dict[str, Any] = {}
 
     def _special_id(self, role: str, token: str | None) -> int | None:
         if token is not None and token not in self._ids:
             raise ValueError(f"{role}={token!r} is not in the vocabulary of {self.vocabulary_size} tokens.")
         return None if token is None else self._ids[token]
 
+    def _special_config(self) -> dict[str, Any]:
+        """The arguments of this class's constructor but for the vocabulary."""
+        roles = ("pad", "start", "end", "unknown", "mask")
+        ids = {f"{role}_token": getattr(self, f"{role}_id") for role in roles}
+        return {
+            **{role: None if index is None else self._vocabulary[index] for role, index in ids.items()},
+            "special_tokens": list(self._further_special),
+        }
+
     # What a subclass defines.
 
     def _tokenize(self, texts):
         """`tf.string` tensor of shape `(batch,)` to a `tf.RaggedTensor` of int32 ids, shape `(batch, None)`."""
+        raise NotImplementedError
+
+    def _tokenize_with_offsets(self, texts) -> Tokens:
+        """As `_tokenize`, with positions in characters."""
         raise NotImplementedError
 
     def _detokenize(self, ids):
@@ -117,27 +154,147 @@ class Tokenizer:
 
     # What users call.
 
-    def tokenize(self, texts: Any):
+    def tokenize(self, texts: Any, special_tokens: bool | Sequence[str] = False):
         """Splits texts into token ids. Adds no special tokens.
 
         Args:
             texts: `str`, `bytes`, a list, tuple or NumPy array of these, or a `tf.string` tensor of rank 0 or 1.
+            special_tokens: whether text that spells a special token becomes that token: `True` for all of
+                `self.special_tokens`, or the names of some. Leave it `False` for text of strangers, who could
+                otherwise write into a chat what only the program should. What stands between two such tokens is
+                tokenized like a text of its own.
 
         Returns:
             int32 ids: a `tf.RaggedTensor` of shape `(batch, None)`, or a dense tensor `(length,)` for a single text.
 
         Raises:
             TypeError: something is not text. The message names the row.
-            ValueError: the rank is above 1 or unknown, or a text can't be encoded as UTF-8.
+            ValueError: the rank is above 1 or unknown, a text can't be encoded as UTF-8, or a name is not one of
+                `self.special_tokens`.
 
         Example:
             >>> tokenizer.tokenize(["a small dog", ""]).to_list()
             [[9, 214, 31], []]
+            >>> tokenizer.tokenize("a dog<|endoftext|>", special_tokens=True).numpy().tolist()
+            [9, 31, 50256]
         """
+        tf = import_tensorflow()
         tensor = as_text_tensor(texts)
+        splitter = self._splitter(special_tokens)
+        # integers would go to a GPU and come back for each operation on strings
+        with tf.device("CPU:0"):
+            rows = tensor[None] if tensor.shape.rank == 0 else tensor
+            ids = self._tokenize(rows) if splitter is None else splitter.tokenize(rows, self._tokenize)
+        return ids.values if tensor.shape.rank == 0 else ids
+
+    def tokenize_with_offsets(
+        self, texts: Any, unit: str = "characters", special_tokens: bool | Sequence[str] = False
+    ) -> tuple[Any, Any, Any]:
+        """Splits texts into token ids and says where in its text each token comes from.
+
+        Bytes that are not valid UTF-8 count as the characters by which Python's `decode("utf-8", "replace")` replaces
+        them. A token may come from a part of a character (byte-level BPE, byte tokens); its positions then span the
+        whole character. Positions of a token of byte-level BPE include the space that belongs to it.
+
+        Args:
+            texts: as for `tokenize`.
+            unit: `"characters"`, to index a Python `str`, or `"bytes"`, to index its UTF-8.
+            special_tokens: as for `tokenize`.
+
+        Returns:
+            `(ids, starts, ends)`: three ragged tensors of one shape, or three vectors for a single text. `starts` is
+            the position of the first character of the token, `ends` the one after its last.
+
+        Raises:
+            TypeError, ValueError: as for `tokenize`, and for another `unit`.
+
+        Example:
+            >>> ids, starts, ends = tokenizer.tokenize_with_offsets("a small dog")
+            >>> ["a small dog"[start:end] for start, end in zip(starts.numpy(), ends.numpy())]
+            ['a', 'small', 'dog']
+        """
+        if unit not in ("characters", "bytes"):
+            raise ValueError(f"unit={unit!r} must be 'characters' or 'bytes'.")
+        tf = import_tensorflow()
+        tensor = as_text_tensor(texts)
+        splitter = self._splitter(special_tokens)
+        with tf.device("CPU:0"):
+            rows = tensor[None] if tensor.shape.rank == 0 else tensor
+            if splitter is None:
+                tokens = self._tokenize_with_offsets(rows)
+            else:
+                tokens = splitter.tokenize_with_offsets(rows, self._tokenize_with_offsets)
+            starts, ends = tokens.starts, tokens.ends
+            if unit == "bytes":
+                starts, ends = to_bytes(rows, tokens.ids, starts, ends)
         if tensor.shape.rank == 0:
-            return self._tokenize(tensor[None]).values
-        return self._tokenize(tensor)
+            return tokens.ids.values, starts, ends
+        return tokens.ids, tokens.ids.with_values(starts), tokens.ids.with_values(ends)
+
+    def tokenize_words(self, words: Any) -> tuple[Any, Any]:
+        """Tokenizes texts that are split into words already, and says which word each token belongs to.
+
+        Each word is tokenized by itself, as it would be in the text that joins the words by spaces.
+
+        Args:
+            words: a ragged `tf.string` tensor `(batch, None)` or a list of lists of words.
+
+        Returns:
+            `(ids, word_ids)`: ragged int32 tensors of one shape. `word_ids` is the position in its row of the word
+            that each token comes from. A word without tokens (empty, or only controls that are dropped) does not
+            occur in it.
+
+        Raises:
+            TypeError: a word is not text. The message names row and word.
+            ValueError: the words are not ragged of rank 2, or one can't be encoded as UTF-8.
+
+        Example:
+            >>> ids, word_ids = tokenizer.tokenize_words([["An", "unaffordable", "cafe"]])
+            >>> word_ids.to_list()
+            [[0, 1, 1, 1, 1, 2]]
+        """
+        tf = import_tensorflow()
+        words = as_ragged_texts(words)
+        with tf.device("CPU:0"):
+            lengths = words.row_lengths()
+            positions = tf.ragged.range(tf.cast(lengths, tf.int32), row_splits_dtype=words.row_splits.dtype).values
+            texts = words.values
+            if self._words_need_space:
+                texts = tf.where((positions > 0) & (texts != ""), tf.strings.join([" ", texts]), texts)
+            splitter = self._splitter(False)
+            ids = self._tokenize(texts) if splitter is None else splitter.tokenize(texts, self._tokenize)
+            row_splits = tf.gather(ids.row_splits, words.row_splits)
+            word_ids = tf.repeat(positions, ids.row_lengths())
+            return (
+                tf.RaggedTensor.from_row_splits(ids.values, row_splits, validate=False),
+                tf.RaggedTensor.from_row_splits(word_ids, row_splits, validate=False),
+            )
+
+    @property
+    def _words_need_space(self) -> bool:
+        """Whether a word inside a text has tokens of its own, with the space before it."""
+        return False
+
+    def _splitter(self, special_tokens: bool | Sequence[str]) -> SpecialTokenSplitter | None:
+        if isinstance(special_tokens, (str, bytes)):
+            raise TypeError(f"special_tokens={special_tokens!r} must be a bool or a list of tokens.")
+        if isinstance(special_tokens, (bool, np.bool_)):
+            names = self.special_tokens if special_tokens else []
+        else:
+            names = list(special_tokens)
+            for name in names:
+                if name not in self.special_tokens:
+                    raise ValueError(
+                        f"special_tokens: {name!r} is no special token of this tokenizer, which has "
+                        f"{self.special_tokens}."
+                    )
+        key = tuple(sorted({*self._added, *names}))
+        if not key:
+            return None
+        if key not in self._splitters:
+            ids = {name: self._ids[name] for name in key}
+            self._splitters[key] = SpecialTokenSplitter(ids, self._strip_left, self._strip_right)
+        return self._splitters[key]
 
     def detokenize(self, ids: Any):
         """Joins token ids to texts.
@@ -163,8 +320,29 @@ class Tokenizer:
             array([b'a small dog'], dtype=object)
         """
         ragged, is_single = as_ragged_ids(ids)
-        texts = self._detokenize(self._drop_special_tokens(ragged))
+        with import_tensorflow().device("CPU:0"):
+            texts = self._detokenize(self._drop_special_tokens(ragged))
         return texts[0] if is_single else texts
+
+    def _join(self, ids, first_texts: Sequence[str | bytes], later_texts: Sequence[str | bytes]):
+        """Joins what each token becomes as the first token of its row and as a later one."""
+        tf = import_tensorflow()
+        starts = tf.boolean_mask(ids.row_starts(), ids.row_lengths() > 0)
+        is_first = tf.scatter_nd(starts[:, tf.newaxis], tf.ones_like(starts), [tf.size(ids.values, out_type=tf.int64)])
+        texts = tf.where(
+            is_first > 0,
+            tf.gather(self._constant("first_texts", first_texts), ids.values),
+            tf.gather(self._constant("later_texts", later_texts), ids.values),
+        )
+        return tf.strings.reduce_join(ids.with_values(texts), axis=-1)
+
+    def _constant(self, name: str, value: Any):
+        """A large constant, made once. (A SavedModel takes what its functions have captured.)"""
+        if name not in self._constants:
+            tf = import_tensorflow()
+            with tf.init_scope(), tf.device("CPU:0"):
+                self._constants[name] = tf.constant(value)
+        return self._constants[name]
 
     def _drop_special_tokens(self, ids):
         tf = import_tensorflow()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,6 +11,9 @@ import keras
 import numpy as np
 
 from zoo.tokenizers.base import Tokenizer
+from zoo.tokenizers.distinct import Tokens
+from zoo.tokenizers.offsets import to_characters
+from zoo.tokenizers.sentencepiece_resource import SentencePieceOperations
 from zoo.tokenizers.sentencepiece_training import train_sentencepiece
 from zoo.tokenizers.tensors import import_tensorflow
 
@@ -35,6 +37,9 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         proto: a serialized `ModelProto`, the content of a `*.model` file.
         pad_token, start_token, end_token: tokens to use in these roles. `None` takes the model's own, if it has them.
             Mistral's, for example, has no padding token.
+        unknown_token: `None` or the model's own.
+        mask_token: the token that masked language models put in the place of others.
+        special_tokens: tokens to count as special beside the model's control tokens.
 
     Raises:
         TypeError: `proto` is not bytes.
@@ -58,6 +63,9 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         pad_token: str | None = None,
         start_token: str | None = None,
         end_token: str | None = None,
+        unknown_token: str | None = None,
+        mask_token: str | None = None,
+        special_tokens: Sequence[str] = (),
     ):
         if not isinstance(proto, bytes):
             raise TypeError(
@@ -73,13 +81,17 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
             # Models without the role still name its default piece, so look whether the vocabulary has it.
             return piece if types.get(piece) == control else None
 
+        unknown = next(piece.piece for piece in model.pieces if piece.type == piece.UNKNOWN)
+        if unknown_token not in (None, unknown):
+            raise ValueError(f"unknown_token={unknown_token!r}: this model's is {unknown!r}.")
         super().__init__(
             [piece.piece for piece in model.pieces],
             pad_token=own(names.pad_piece) if pad_token is None else pad_token,
             start_token=own(names.bos_piece) if start_token is None else start_token,
             end_token=own(names.eos_piece) if end_token is None else end_token,
-            unknown_token=next(piece.piece for piece in model.pieces if piece.type == piece.UNKNOWN),
-            silent_ids=[index for index, piece in enumerate(model.pieces) if piece.type == control],
+            unknown_token=unknown,
+            mask_token=mask_token,
+            special_tokens=dict.fromkeys([*special_tokens, *(p.piece for p in model.pieces if p.type == control)]),
         )
         self._proto = proto
         self._unknown_bytes = len(names.unk_surface.encode("utf-8"))
@@ -91,7 +103,8 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
             and not names.treat_whitespace_as_suffix
             and self._unknown_bytes > 0
         )
-        self._operations, self._resource = _make_resource(proto)
+        self._model = SentencePieceOperations(proto)
+        self._adds_space = model.normalizer_spec.add_dummy_prefix
 
     @classmethod
     def from_file(cls, path: str | os.PathLike, **special_tokens: str | None) -> SentencePieceTokenizer:
@@ -176,43 +189,34 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
 
     @property
     def trackables(self) -> list:
-        return [self._resource]
+        return [self._model.resource]
 
     def _tokenize(self, texts):
-        tf = import_tensorflow()
-        values, row_splits = self._operations.sentencepiece_tokenize_op(
-            self._resource.resource_handle,
-            texts,
-            nbest_size=0,
-            alpha=1.0,
-            add_bos=False,
-            add_eos=False,
-            reverse=False,
-            out_type=tf.int32,
-        )
-        return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
+        return self._model.tokenize(texts)
+
+    def _tokenize_with_offsets(self, texts) -> Tokens:
+        ids, starts, ends = self._model.tokenize_with_offsets(texts)
+        return Tokens(ids, *to_characters(texts, ids, starts, ends))
+
+    @property
+    def _words_need_space(self) -> bool:
+        return not self._adds_space
 
     def _detokenize(self, ids):
         if not self._keeps_leading_spaces:
-            return self._join(ids)
+            return self._model.join(ids)
         # The operation drops all leading spaces; the sentencepiece package drops only the one that tokenizing added
         # unless the model removes extra white space. With a token in front no space leads.
         tf = import_tensorflow()
         unknown = tf.fill([ids.nrows(), 1], tf.cast(self.unknown_id, tf.int32))
-        texts = tf.strings.substr(self._join(tf.concat([unknown, ids], axis=1)), self._unknown_bytes, 2**31 - 1)
+        texts = tf.strings.substr(self._model.join(tf.concat([unknown, ids], axis=1)), self._unknown_bytes, 2**31 - 1)
         padded = tf.concat([ids, unknown], axis=1)
         first_ids = tf.gather(padded.values, padded.row_starts())
         begins_with_space = tf.gather(tf.constant(self._begins_with_space), first_ids)
         return tf.where(begins_with_space, tf.strings.regex_replace(texts, "^ ", ""), texts)
 
-    def _join(self, ids):
-        return self._operations.sentencepiece_detokenize_op(
-            self._resource.resource_handle, ids.values, ids.row_splits, add_bos=False, add_eos=False, reverse=False
-        )
-
     def _config(self) -> dict[str, Any]:
-        tokens = {"pad_token": self.pad_id, "start_token": self.start_id, "end_token": self.end_id}
-        return {role: None if index is None else self.id_to_token(index) for role, index in tokens.items()}
+        return self._special_config()
 
     def _files(self) -> dict[str, bytes]:
         return {_MODEL_FILE: self._proto}
@@ -235,28 +239,3 @@ def _parse(proto: bytes):
     if not any(piece.type == piece.UNKNOWN for piece in model.pieces):
         raise ValueError(f"This is not a SentencePiece model ({len(proto)} bytes): it has no unknown piece.")
     return model
-
-
-def _make_resource(proto: bytes):
-    """Loads the model into TensorFlow.
-
-    `tensorflow_text.SentencepieceTokenizer` leaves the model to the kernel that loaded it, so it is gone, in running
-    input pipelines too, as soon as `tf.random.set_seed`, `keras.utils.set_random_seed` or
-    `keras.backend.clear_session` empties the cache of kernels. A shared name keeps it; equal models share one.
-    """
-    tf = import_tensorflow()
-    from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer as operations
-
-    name = f"sentencepiece_{hashlib.sha256(proto).hexdigest()}"
-
-    class SentencePieceModel(tf.saved_model.experimental.TrackableResource):
-        def _create_resource(self):
-            return operations.sentencepiece_op(model=proto, shared_name=name)
-
-    with tf.init_scope():
-        resource = SentencePieceModel(device="CPU:0")
-        try:
-            _ = resource.resource_handle  # reading it creates it
-        except tf.errors.OpError as error:
-            raise ValueError(f"TensorFlow can't load this SentencePiece model: {error.message}") from error
-    return operations, resource

@@ -102,3 +102,35 @@ def _as_int32(ids: Any):
     elif not ids.dtype.is_integer:
         raise TypeError(f"ids must be integers, got {ids.dtype.name}.")
     return tf.cast(ids, tf.int32)
+
+
+def as_ragged_texts(words: Any):
+    """Converts a batch of rows of words to a ragged `tf.string` tensor `(batch, None)`.
+
+    Args:
+        words: a ragged `tf.string` tensor of rank 2, or a list of lists of `str` or `bytes`.
+
+    Raises:
+        TypeError: a word is not text; the message names its row and position.
+        ValueError: the rank is not 2, or a word can't be encoded as UTF-8.
+    """
+    tf = import_tensorflow()
+    if isinstance(words, tf.RaggedTensor):
+        if words.dtype != tf.string:
+            raise TypeError(f"words must be strings, got a ragged tensor of {words.dtype.name}.")
+        if words.ragged_rank != 1 or words.flat_values.shape.rank != 1:
+            raise ValueError(f"words must have rank 2, got a ragged tensor of shape {words.shape}.")
+        return words
+    if not isinstance(words, (list, tuple)):
+        raise TypeError(f"words must be a ragged tensor or a list of lists of words, got {type(words).__name__}.")
+    for row, entry in enumerate(words):
+        if not isinstance(entry, (list, tuple, np.ndarray)):
+            raise TypeError(f"words[{row}] must be a list of words, got {entry!r}.")
+    flat = [
+        _encode(word, f"words[{row}][{position}]")
+        for row, entry in enumerate(words)
+        for position, word in enumerate(entry)
+    ]
+    return tf.RaggedTensor.from_row_lengths(
+        tf.constant(flat, tf.string, shape=[len(flat)]), [len(row) for row in words]
+    )

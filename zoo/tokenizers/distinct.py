@@ -1,0 +1,147 @@
+"""Tokenizes each distinct word of a batch once: words repeat, and splitting one into tokens is the expensive part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zoo.tokenizers.tensors import import_tensorflow
+from zoo.tokenizers.unicode_ranges import code_points
+
+
+class CodePointSet:
+    """A small set of code points, for the graph.
+
+    Args:
+        ranges: code points, as in `zoo.tokenizers.unicode_ranges`.
+
+    Example:
+        >>> CodePointSet("9-d 20").holds(tf.constant([32, 65]))
+        <tf.Tensor: shape=(2,), dtype=bool, numpy=array([ True, False])>
+    """
+
+    def __init__(self, ranges: str):
+        members = code_points(ranges)
+        # one more than the largest: what all larger code points are looked up as
+        self._is_member = np.zeros(max(part.stop for part in members) + 1, dtype=bool)
+        for part in members:
+            self._is_member[part.start : part.stop] = True
+
+    def holds(self, values):
+        """Returns, for each int32 code point, whether it is in the set."""
+        tf = import_tensorflow()
+        return tf.gather(tf.constant(self._is_member), tf.minimum(values, len(self._is_member) - 1))
+
+
+class Tokens(NamedTuple):
+    """Tokens of a batch of texts.
+
+    Attributes:
+        ids: `tf.RaggedTensor` of int32, shape `(batch, None)`.
+        starts, ends: for each of the values of `ids` the position in the text, in characters, of its first character
+            and of the one after its last; `None` where they were not asked for.
+    """
+
+    ids: Any
+    starts: Any = None
+    ends: Any = None
+
+
+def code_points_of(texts):
+    """`tf.string` `(batch,)` to ragged int32 code points. What is not UTF-8 is read as U+FFFD, as Python does."""
+    return import_tensorflow().strings.unicode_decode(texts, "UTF-8", errors="replace")
+
+
+def previous(values, first):
+    """Shifts a vector by one position to the right; `first` comes in."""
+    return import_tensorflow().concat([[first], values], axis=0)[:-1]
+
+
+def following(values, last):
+    """Shifts a vector by one position to the left; `last` comes in."""
+    return import_tensorflow().concat([values, [last]], axis=0)[1:]
+
+
+def words_at_white_space(spaces: CodePointSet) -> Callable:
+    """Words are what stands between white space, which is dropped."""
+
+    def find(points, begins_row):
+        is_space = spaces.holds(points)
+        return ~is_space, ~is_space & (begins_row | previous(is_space, True))
+
+    return find
+
+
+def words_with_leading_space(spaces: CodePointSet) -> Callable:
+    """Words begin at each single space between two characters that are none; nothing is dropped.
+
+    All known patterns of byte-level BPE split a text there, whatever stands around.
+    """
+
+    def find(points, begins_row):
+        is_space = spaces.holds(points)
+        begins_word = (points == ord(" ")) & ~previous(is_space, True) & ~following(is_space, True)
+        return None, begins_word | begins_row
+
+    return find
+
+
+def tokenize_distinct_words(texts, find_words: Callable, encode_words: Callable, with_offsets: bool) -> Tokens:
+    """Splits texts into words, encodes each distinct word once, and puts the tokens of all words together.
+
+    Args:
+        texts: `tf.string` `(batch,)`.
+        find_words: called with all code points of the batch, `(characters,)`, and whether each begins a row. Returns
+            whether each belongs to a word (`None`: all do) and whether it begins one.
+        encode_words: called with distinct words, `tf.string` `(words,)`, and `with_offsets`. Returns `Tokens` of these.
+        with_offsets: whether to return the positions in the text.
+
+    Returns:
+        `Tokens` of the texts.
+    """
+    tf = import_tensorflow()
+    characters = code_points_of(texts)
+    points, row_splits = characters.values, characters.row_splits
+    count = tf.size(points, out_type=tf.int64)
+    # An empty row at the end begins behind the last character: cut that off.
+    begins_row = tf.scatter_nd(row_splits[:-1, tf.newaxis], tf.ones_like(row_splits[:-1], tf.int32), [count + 1])[:-1]
+    is_kept, begins_word = find_words(points, begins_row > 0)
+    begins = tf.where(begins_word)[:, 0]
+    word_splits = tf.searchsorted(begins, row_splits)  # the words before each row
+    if is_kept is None:
+        kept, borders = points, begins
+    else:
+        kept = tf.boolean_mask(points, is_kept)
+        borders = tf.gather(tf.cumsum(tf.cast(is_kept, tf.int64), exclusive=True), begins)
+    borders = tf.concat([borders, tf.size(kept, out_type=tf.int64)[tf.newaxis]], axis=0)
+    words = tf.strings.unicode_encode(tf.RaggedTensor.from_row_splits(kept, borders, validate=False), "UTF-8")
+
+    distinct, word_ids = tf.unique(words)
+    encoded = encode_words(distinct, with_offsets)
+    first = tf.gather(encoded.ids.row_starts(), word_ids)
+    lengths = tf.gather(encoded.ids.row_lengths(), word_ids)
+    positions = tf.ragged.range(first, first + lengths)
+    ids = tf.RaggedTensor.from_row_splits(
+        tf.gather(encoded.ids.values, positions.values), tf.gather(positions.row_splits, word_splits), validate=False
+    )
+    if not with_offsets:
+        return Tokens(ids)
+    word_starts = tf.repeat(tf.cast(begins - tf.gather(row_splits, _rows(word_splits)), tf.int32), lengths)
+    starts, ends = (word_starts + tf.gather(part, positions.values) for part in (encoded.starts, encoded.ends))
+    return Tokens(ids, starts, ends)
+
+
+def _rows(row_splits):
+    """Row of each value of a ragged tensor with these row splits."""
+    tf = import_tensorflow()
+    return tf.repeat(tf.range(tf.size(row_splits, out_type=tf.int64) - 1), row_splits[1:] - row_splits[:-1])
+
+
+def cumulative_in_rows(values, row_splits):
+    """Running sums of int32 values that begin anew with each row, the value itself included."""
+    tf = import_tensorflow()
+    total = tf.cumsum(values)
+    before = tf.gather(tf.concat([[0], total], axis=0), row_splits[:-1])
+    return total - tf.repeat(before, row_splits[1:] - row_splits[:-1])

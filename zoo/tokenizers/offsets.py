@@ -1,0 +1,55 @@
+"""Positions in texts: between bytes and characters."""
+
+from __future__ import annotations
+
+from zoo.tokenizers.tensors import import_tensorflow
+
+
+def _byte_borders(texts):
+    """First byte of each character and, after those, the length of the text in bytes: ragged int64."""
+    tf = import_tensorflow()
+    _, starts = tf.strings.unicode_decode_with_offsets(texts, "UTF-8", errors="replace")
+    lengths = tf.cast(tf.strings.length(texts), tf.int64)
+    return tf.concat([starts, lengths[:, tf.newaxis]], axis=1)
+
+
+def to_bytes(texts, ids, starts, ends):
+    """Positions in characters to positions in bytes.
+
+    Args:
+        texts: `tf.string` `(batch,)`.
+        ids: ragged tensor of the tokens, `(batch, None)`.
+        starts, ends: flat int32 positions of the tokens in characters.
+
+    Returns:
+        Flat int32 positions in bytes, `(starts, ends)`.
+    """
+    tf = import_tensorflow()
+    borders = _byte_borders(texts)
+    first = tf.repeat(borders.row_starts(), ids.row_lengths())
+    return tuple(
+        tf.cast(tf.gather(borders.values, first + tf.cast(part, tf.int64)), tf.int32) for part in (starts, ends)
+    )
+
+
+def to_characters(texts, ids, starts, ends):
+    """Positions in bytes to positions in characters; a part of a character counts as the whole.
+
+    Args:
+        texts: `tf.string` `(batch,)`.
+        ids: ragged tensor of the tokens, `(batch, None)`.
+        starts, ends: flat positions of the tokens in bytes.
+
+    Returns:
+        Flat int32 positions in characters, `(starts, ends)`.
+    """
+    tf = import_tensorflow()
+    borders = _byte_borders(texts)
+    # One sorted vector of (row, byte) for the whole batch.
+    border_keys = (borders.value_rowids() << 32) + borders.values
+    token_rows = ids.value_rowids()
+    row_starts = tf.gather(borders.row_starts(), token_rows)
+    start_keys, end_keys = ((token_rows << 32) + tf.cast(part, tf.int64) for part in (starts, ends))
+    first = tf.searchsorted(border_keys, start_keys, side="right") - 1
+    last = tf.searchsorted(border_keys, end_keys, side="left")
+    return tuple(tf.cast(tf.cast(part, tf.int64) - row_starts, tf.int32) for part in (first, last))

@@ -1,0 +1,135 @@
+"""Finds special tokens that a text spells and leaves the rest to the tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from zoo.tokenizers.distinct import Tokens
+from zoo.tokenizers.tensors import import_tensorflow
+
+# The white space of Unicode, as RE2 writes it.
+RE2_SPACE = r"\t-\r\x{85}\p{Z}"
+_NUL = b"\xff"
+
+
+class StringIndex:
+    """Numbers of known strings, by constants of the graph: no table to initialize, to lose or to track.
+
+    Args:
+        strings: different strings.
+        numbers: their numbers.
+
+    Example:
+        >>> StringIndex(["a", "b"], [7, 8])(tf.constant(["b", "c"]))
+        <tf.Tensor: shape=(2,), dtype=int32, numpy=array([ 8, -1], dtype=int32)>
+    """
+
+    _BUCKETS = 2**63 - 1
+
+    def __init__(self, strings: Sequence[str], numbers: Sequence[int]):
+        tf = import_tensorflow()
+        with tf.init_scope(), tf.device("CPU:0"):
+            hashes = tf.strings.to_hash_bucket_fast(tf.constant(list(strings)), self._BUCKETS).numpy()
+            order = np.argsort(hashes)
+            if np.any(np.diff(hashes[order]) == 0):
+                raise ValueError("Two of these strings have the same hash, or one is given twice.")
+            self._hashes = tf.constant(hashes[order])
+            self._strings = tf.constant([strings[index] for index in order])
+            self._numbers = tf.constant(np.asarray(numbers, np.int32)[order])
+
+    def __call__(self, strings):
+        """`tf.string` `(count,)` to int32 numbers, -1 for strings that are not known."""
+        tf = import_tensorflow()
+        hashes = tf.strings.to_hash_bucket_fast(strings, self._BUCKETS)
+        place = tf.minimum(tf.searchsorted(self._hashes, hashes), tf.size(self._hashes) - 1)
+        return tf.where(tf.gather(self._strings, place) == strings, tf.gather(self._numbers, place), -1)
+
+
+class SpecialTokenSplitter:
+    """Splits texts at tokens that they spell; of several that begin at one place the longest counts.
+
+    Args:
+        ids: id of each token by its text.
+        strip_left, strip_right: tokens that swallow white space before or after them.
+    """
+
+    def __init__(self, ids: Mapping[str, int], strip_left: Sequence[str], strip_right: Sequence[str]):
+        longest_first = sorted(ids, key=len, reverse=True)
+        space = f"[{RE2_SPACE}]*"
+        self._pattern = "|".join(
+            f"{space * (token in strip_left)}{_escape(token)}{space * (token in strip_right)}"
+            for token in longest_first
+        )
+        self._strips = any(token in strip_left or token in strip_right for token in ids)
+        self._index = StringIndex(longest_first, [ids[token] for token in longest_first])
+
+    def tokenize(self, texts, tokenize: Callable):
+        """Tokenizes what is between the tokens by `tokenize`; returns ragged ids `(batch, None)`."""
+
+        def ordinary(rest):
+            return Tokens(tokenize(rest))
+
+        return self._merge(texts, ordinary, with_offsets=False).ids
+
+    def tokenize_with_offsets(self, texts, tokenize: Callable) -> Tokens:
+        """As `tokenize`, with positions in characters."""
+        return self._merge(texts, tokenize, with_offsets=True)
+
+    def _merge(self, texts, tokenize: Callable, with_offsets: bool) -> Tokens:
+        tf = import_tensorflow()
+        import tensorflow_text
+
+        # regex_split ends a text at the character U+0000: a byte that UTF-8 does not have takes its place.
+        texts = tf.strings.regex_replace(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8"), r"\x{00}", _NUL)
+        pieces = tensorflow_text.regex_split(texts, self._pattern, self._pattern)
+        parts = tf.strings.split(pieces.values, _NUL)
+        pieces = pieces.with_values(tf.strings.reduce_join(parts, axis=-1, separator="\0"))
+        special_ids = self._identify(pieces.values)
+        is_special = special_ids >= 0
+        found = tf.boolean_mask(special_ids, is_special)
+        rest = tokenize(tf.boolean_mask(pieces.values, ~is_special))
+
+        # Ids of the rest, then the special ones; each piece takes its run of them.
+        count = tf.size(rest.ids.values, out_type=tf.int64)
+        number = tf.cumsum(tf.cast(is_special, tf.int64), exclusive=True)
+        ordinary_number = tf.range(tf.size(number, out_type=tf.int64)) - number
+        row_splits = rest.ids.row_splits
+        last = tf.size(row_splits, out_type=tf.int64) - 1
+        starts = tf.where(is_special, count + number, tf.gather(row_splits, tf.minimum(ordinary_number, last)))
+        limits = tf.where(is_special, starts + 1, tf.gather(row_splits, tf.minimum(ordinary_number + 1, last)))
+        taken = tf.ragged.range(starts, limits, row_splits_dtype=tf.int64)
+
+        def gather(of_rest, of_special):
+            return tf.gather(tf.concat([of_rest, of_special], axis=0), taken.values)
+
+        ids = tf.RaggedTensor.from_row_splits(
+            gather(rest.ids.values, found), tf.gather(taken.row_splits, pieces.row_splits), validate=False
+        )
+        if not with_offsets:
+            return Tokens(ids)
+        decoded = tf.strings.unicode_decode(pieces.values, "UTF-8", errors="replace")
+        lengths = tf.cast(decoded.row_lengths(), tf.int32)
+        ends = tf.cumsum(lengths)
+        begins = ends - lengths
+        text_begins = tf.gather(tf.concat([begins, [0]], axis=0), pieces.row_starts())
+        piece_begins = tf.repeat(begins - tf.repeat(text_begins, pieces.row_lengths()), taken.row_lengths())
+        return Tokens(
+            ids,
+            piece_begins + gather(rest.starts, tf.zeros_like(found)),
+            piece_begins + gather(rest.ends, tf.boolean_mask(lengths, is_special)),
+        )
+
+    def _identify(self, pieces):
+        tf = import_tensorflow()
+        ids = self._index(pieces)
+        if not self._strips:
+            return ids
+        stripped = tf.strings.regex_replace(pieces, f"^[{RE2_SPACE}]+|[{RE2_SPACE}]+$", "")
+        is_match = tf.strings.regex_full_match(pieces, self._pattern)
+        return tf.where((ids < 0) & is_match, self._index(stripped), ids)
+
+
+def _escape(text: str) -> str:
+    return "".join(character if character.isalnum() or ord(character) > 127 else f"\\{character}" for character in text)
