@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from zoo.config import TransformerConfig, config_from_dict
+from zoo.config import RecurrentConfig, TransformerConfig, config_from_dict
 
 
 class Backbone(keras.Model):
@@ -23,25 +23,29 @@ class Backbone(keras.Model):
     (2, 10, 512)
     """
 
-    def __init__(self, config: TransformerConfig, **kwargs: Any):
+    def __init__(self, config: TransformerConfig | RecurrentConfig, **kwargs: Any):
         super().__init__(**kwargs)
         self.config = config
 
     @classmethod
-    def from_config(cls, config: TransformerConfig | dict[str, Any]) -> "Backbone":
+    def from_config(cls, config: TransformerConfig | RecurrentConfig | dict[str, Any]) -> "Backbone":
         """Returns a backbone of a configuration object, or of the dictionary that `get_config` returned.
 
         Raises:
             TypeError: If `config` is neither.
         """
+        from zoo.backbones.recurrent import RecurrentSeq2Seq
         from zoo.backbones.transformer import Transformer
 
-        if isinstance(config, TransformerConfig):
-            return Transformer(config)
-        if not isinstance(config, dict):
-            raise TypeError(f"config must be a TransformerConfig or a dictionary, got {type(config).__name__}.")
-        options = dict(config)
-        return Transformer(config_from_dict(options.pop("config")), **options)
+        backbones = {TransformerConfig: Transformer, RecurrentConfig: RecurrentSeq2Seq}
+        options = {}
+        if isinstance(config, dict):
+            options = dict(config)
+            config = config_from_dict(options.pop("config"))
+        if type(config) not in backbones:
+            allowed = " or ".join(sorted(kind.__name__ for kind in backbones))
+            raise TypeError(f"config must be a {allowed} or a dictionary, got {type(config).__name__}.")
+        return backbones[type(config)](config, **options)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -3,13 +3,14 @@
 from typing import Any
 
 from zoo.config.parts import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig, PositionConfig
+from zoo.config.recurrent import RecurrentConfig
 from zoo.config.transformer import TransformerConfig
 
 # by the "kind" that `to_dict` writes
-CONFIGURATIONS = {"transformer": TransformerConfig}
+CONFIGURATIONS = {"transformer": TransformerConfig, "recurrent": RecurrentConfig}
 
 
-def config_from_dict(values: dict[str, Any]) -> TransformerConfig:
+def config_from_dict(values: dict[str, Any]) -> TransformerConfig | RecurrentConfig:
     """Returns the configuration that `to_dict` described, of whatever kind it is.
 
     Args:
@@ -36,6 +37,7 @@ __all__ = [
     "FeedForwardConfig",
     "NormConfig",
     "PositionConfig",
+    "RecurrentConfig",
     "TransformerConfig",
     "config_from_dict",
 ]

@@ -534,7 +534,9 @@ def test_from_config():
     backbone = made("encoder")
     again = Backbone.from_config(backbone.get_config())
     assert again.config == backbone.config and again.name == backbone.name
-    with pytest.raises(TypeError, match="config must be a TransformerConfig or a dictionary, got str"):
+    with pytest.raises(
+        TypeError, match="config must be a RecurrentConfig or TransformerConfig or a dictionary, got str"
+    ):
         Backbone.from_config("transformer_tiny")
 
 

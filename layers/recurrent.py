@@ -1,0 +1,333 @@
+"""Recurrent networks over whole sequences: one layer in one direction, and an encoder of several in both."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from layers.dropout import Dropout
+from layers.recurrent_loop import run_steps
+
+NETWORKS = {"simple": keras.layers.SimpleRNN, "gru": keras.layers.GRU, "lstm": keras.layers.LSTM}
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class RecurrentLayer(keras.layers.Layer):
+    """A simple recurrent, GRU or LSTM layer in one direction, whole sequences or step by step.
+
+    The weights are those of `keras.layers.SimpleRNN`, `GRU` or `LSTM`, in the sublayer `network`. In training on a GPU
+    that layer also computes, with its fused kernel (cuDNN), where it has one: an LSTM, and on TensorFlow a GRU with
+    `reset_after`. Otherwise, and at inference, where XLA is to compile decoding as a whole and cannot compile cuDNN's
+    kernels, the inputs of all positions are projected in one matrix product and a loop does the rest; a GRU of
+    `keras.layers` projects them step by step. Keras does not compile with XLA the training of a model that has
+    cuDNN's kernels (it warns).
+
+    Args:
+        units: width of the state.
+        cell: "simple" (`h_t = tanh(W x_t + U h_{t-1} + b)`), "gru" or "lstm".
+        reset_after: whether the reset gate of a GRU acts after the matrix product with the state, as cuDNN's does, or
+            on the state itself, as in the papers; of no account for other cells.
+        backwards: whether the sequence is read from its end; outputs stay at their positions.
+
+    Call arguments:
+        inputs: `(batch, length, dim)`.
+        initial_state: list of the state tensors before the first step, `(batch, units)`: `[h]`, for an LSTM `[h, c]`.
+            Default zeros.
+        mask: true where a position is real, `(batch, length)`; padding is on the right. Elsewhere the state stays
+            and the output is zero.
+        context: `(batch, context_dim)`, joined to the input of every step; the layer must have been built for the width
+            `dim + context_dim`.
+        training: whether the fused kernel may be used.
+
+    Returns:
+        The outputs `(batch, length, units)` and the list of states after the last real position.
+
+    Raises:
+        ValueError: if `units` or `cell` is not allowed.
+
+    Example:
+
+    >>> outputs, states = RecurrentLayer(16, "lstm")(keras.ops.ones((2, 5, 8)))
+    >>> outputs.shape, [state.shape for state in states]
+    ((2, 5, 16), [(2, 16), (2, 16)])
+
+    Source: Elman 1990 (simple); Cho et al. 2014, section 2.3 (GRU); Hochreiter and Schmidhuber 1997 and Gers et al.
+    2000 (LSTM with forget gate).
+    """
+
+    def __init__(self, units: int, cell: str = "gru", reset_after: bool = True, backwards: bool = False, **kwargs):
+        super().__init__(**kwargs)
+        if units < 1:
+            raise ValueError(f"`units` must be at least 1, got {units}.")
+        if cell not in NETWORKS:
+            raise ValueError(f"`cell` must be one of {', '.join(map(repr, NETWORKS))}, got {cell!r}.")
+        self.units = units
+        self.cell = cell
+        self.reset_after = reset_after
+        self.backwards = backwards
+        options = {"reset_after": reset_after} if cell == "gru" else {}
+        self.network = NETWORKS[cell](
+            units,
+            return_sequences=True,
+            return_state=True,
+            go_backwards=backwards,
+            dtype=self.dtype_policy,
+            name="network",
+            **options,
+        )
+
+    @property
+    def number_of_states(self) -> int:
+        """Number of state tensors."""
+        return 2 if self.cell == "lstm" else 1
+
+    def build(self, inputs_shape, *other_shapes):
+        self.network.build((None, None, inputs_shape[-1]))
+
+    def call(self, inputs, initial_state=None, mask=None, context=None, training=None):
+        if initial_state is None:
+            zeros = ops.zeros((ops.shape(inputs)[0], self.units), dtype=self.compute_dtype)
+            initial_state = [zeros] * self.number_of_states
+        initial_state = [ops.cast(state, self.compute_dtype) for state in initial_state]
+        if training and self._has_fused_kernel():
+            return self._call_network(inputs, initial_state, mask, context)
+        projected = self.make_projection(inputs.shape[-1])(inputs)
+        if context is not None:
+            projected = projected + ops.expand_dims(self.make_context_projection(context.shape[-1])(context), 1)
+        return run_steps(self.make_step(), projected, initial_state, mask, self.backwards)
+
+    def _has_fused_kernel(self) -> bool:
+        backend = keras.backend.backend()
+        has_kernel = self.cell == "lstm" or (self.cell == "gru" and self.reset_after and backend == "tensorflow")
+        known = backend in ("tensorflow", "jax") and self.compute_dtype in ("float32", "float16")
+        return has_kernel and known and bool(keras.distribution.list_devices("gpu"))
+
+    def _call_network(self, inputs, initial_state, mask, context):
+        if context is not None:
+            shape = (*ops.shape(inputs)[:2], context.shape[-1])
+            inputs = ops.concatenate([inputs, ops.broadcast_to(ops.expand_dims(context, 1), shape)], axis=-1)
+        not_empty = None
+        if mask is not None:
+            mask = ops.cast(mask, "bool")
+            # cuDNN refuses rows without a single position: they get one, and their results are taken back.
+            not_empty = ops.any(mask, axis=1, keepdims=True)
+            first = ops.expand_dims(ops.arange(ops.shape(mask)[1]) == 0, 0)
+            network_mask = ops.logical_or(mask, ops.logical_and(first, ops.logical_not(not_empty)))
+            outputs, *states = self.network(inputs, initial_state=initial_state, mask=network_mask)
+        else:
+            outputs, *states = self.network(inputs, initial_state=initial_state)
+        if self.backwards:
+            outputs = ops.flip(outputs, axis=1)
+        if mask is not None:
+            outputs = ops.where(ops.expand_dims(mask, -1), outputs, ops.cast(0, outputs.dtype))
+            states = [ops.where(not_empty, state, before) for state, before in zip(states, initial_state, strict=True)]
+        return outputs, list(states)
+
+    def _weights(self) -> tuple[Any, Any, Any]:
+        cell = self.network.cell
+        return tuple(
+            ops.cast(ops.convert_to_tensor(weight), self.compute_dtype)
+            for weight in (cell.kernel, cell.recurrent_kernel, cell.bias)
+        )
+
+    def _has_two_biases(self) -> bool:
+        return self.cell == "gru" and self.reset_after
+
+    def make_projection(self, dim: int) -> Callable[[Any], Any]:
+        """Returns the map of the first `dim` inputs to their part of the gates, bias included.
+
+        Args:
+            dim: width of the inputs `(..., dim)`; the map gives `(..., gates * units)`.
+        """
+        kernel, _, bias = self._weights()
+        kernel, bias = kernel[:dim], bias[0] if self._has_two_biases() else bias
+        return lambda inputs: ops.matmul(ops.cast(inputs, self.compute_dtype), kernel) + bias
+
+    def make_context_projection(self, dim: int) -> Callable[[Any], Any]:
+        """Returns the map of the last `dim` inputs, the `context`, to what they add to the gates.
+
+        Args:
+            dim: width of the context `(..., dim)`; the map gives `(..., gates * units)`.
+        """
+        kernel = self._weights()[0]
+        kernel = kernel[kernel.shape[0] - dim :]
+        return lambda context: ops.matmul(ops.cast(context, self.compute_dtype), kernel)
+
+    def make_step(self) -> Callable[[Any, list[Any]], tuple[Any, list[Any]]]:
+        """Returns `step(projected, states) -> (output, states)`, for one position.
+
+        `projected` is what the map of `make_projection` gave, plus, where there is a context, that of
+        `make_context_projection`; `(batch, gates * units)`.
+        """
+        _, kernel, bias = self._weights()
+        units = self.units
+        gates_kernel, candidate_kernel = kernel[:, : 2 * units], kernel[:, 2 * units :]
+
+        def simple(projected, states):
+            state = ops.tanh(projected + ops.matmul(states[0], kernel))
+            return state, [state]
+
+        def gru_reset_after(projected, states):
+            recurrent = ops.matmul(states[0], kernel) + bias[1]
+            gates = ops.sigmoid(projected[:, : 2 * units] + recurrent[:, : 2 * units])
+            update, reset = gates[:, :units], gates[:, units:]
+            candidate = ops.tanh(projected[:, 2 * units :] + reset * recurrent[:, 2 * units :])
+            state = candidate + update * (states[0] - candidate)
+            return state, [state]
+
+        def gru_reset_before(projected, states):
+            recurrent = ops.matmul(states[0], gates_kernel)
+            gates = ops.sigmoid(projected[:, : 2 * units] + recurrent)
+            update, reset = gates[:, :units], gates[:, units:]
+            recurrent = ops.matmul(reset * states[0], candidate_kernel)
+            candidate = ops.tanh(projected[:, 2 * units :] + recurrent)
+            state = candidate + update * (states[0] - candidate)
+            return state, [state]
+
+        def lstm(projected, states):
+            gates = projected + ops.matmul(states[0], kernel)
+            write, keep = ops.sigmoid(gates[:, :units]), ops.sigmoid(gates[:, units : 2 * units])
+            memory = keep * states[1] + write * ops.tanh(gates[:, 2 * units : 3 * units])
+            state = ops.sigmoid(gates[:, 3 * units :]) * ops.tanh(memory)
+            return state, [state, memory]
+
+        if self.cell == "gru":
+            return gru_reset_after if self.reset_after else gru_reset_before
+        return simple if self.cell == "simple" else lstm
+
+    def compute_mask(self, inputs, previous_mask):
+        return None
+
+    def compute_output_spec(self, inputs, initial_state=None, mask=None, context=None, training=None):
+        state = keras.KerasTensor((inputs.shape[0], self.units), dtype=self.compute_dtype)
+        outputs = keras.KerasTensor((*inputs.shape[:2], self.units), dtype=self.compute_dtype)
+        return outputs, [state] * self.number_of_states
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "cell": self.cell,
+            "reset_after": self.reset_after,
+            "backwards": self.backwards,
+        }
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class RecurrentEncoder(keras.layers.Layer):
+    """Recurrent layers on top of each other, each in one or in both directions.
+
+    A padded row gives what it gives alone: padding leaves the states alone and has zeros as outputs.
+
+    Args:
+        units: width of the state of each layer and direction.
+        num_layers: number of layers.
+        cell: "simple", "gru" or "lstm".
+        reset_after: see `RecurrentLayer`.
+        bidirectional: whether each layer reads in both directions; its output is both joined, forward first.
+        backwards: whether a layer of one direction reads from the end (Sutskever et al. 2014, section 3.3: the source
+            is easier reversed).
+        dropout: rate of the dropout between layers.
+
+    Call arguments:
+        inputs: `(batch, length, dim)`.
+        mask: true where a position is real, `(batch, length)`; padding is on the right.
+        training: whether dropout is active.
+
+    Returns:
+        The outputs of the last layer, `(batch, length, units)` or `(batch, length, 2 * units)`, and the last states: a
+        list with one entry per layer, a list with one per direction, a list of the state tensors `(batch, units)`.
+
+    Raises:
+        ValueError: if an argument is out of range, or `backwards` goes with `bidirectional`.
+
+    Example:
+
+    >>> outputs, states = RecurrentEncoder(16, num_layers=2, bidirectional=True)(keras.ops.ones((2, 5, 8)))
+    >>> outputs.shape, len(states), len(states[0])
+    ((2, 5, 32), 2, 2)
+
+    Source: Schuster and Paliwal 1997 (both directions); Bahdanau et al. 2015, section 3.2 and appendix A.2.1.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        num_layers: int = 1,
+        cell: str = "gru",
+        reset_after: bool = True,
+        bidirectional: bool = False,
+        backwards: bool = False,
+        dropout: float = 0.0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if num_layers < 1:
+            raise ValueError(f"`num_layers` must be at least 1, got {num_layers}.")
+        if bidirectional and backwards:
+            raise ValueError("`backwards` must be False with bidirectional=True, got True: both directions are read.")
+        self.units = units
+        self.num_layers = num_layers
+        self.cell = cell
+        self.reset_after = reset_after
+        self.bidirectional = bidirectional
+        self.backwards = backwards
+        self.dropout = dropout
+        directions = ("forward", "backward") if bidirectional else ("backward" if backwards else "forward",)
+        self.layers_by_direction = [
+            [
+                RecurrentLayer(
+                    units,
+                    cell,
+                    reset_after,
+                    backwards=direction == "backward",
+                    dtype=self.dtype_policy,
+                    name=f"{direction}_{index}",
+                )
+                for direction in directions
+            ]
+            for index in range(num_layers)
+        ]
+        self.between = [
+            Dropout(dropout, dtype=self.dtype_policy, name=f"dropout_{index}") for index in range(num_layers - 1)
+        ]
+
+    @property
+    def output_dim(self) -> int:
+        """Width of the outputs."""
+        return self.units * len(self.layers_by_direction[0])
+
+    def build(self, inputs_shape, mask_shape=None):
+        dim = inputs_shape[-1]
+        for directions in self.layers_by_direction:
+            for layer in directions:
+                layer.build((None, None, dim))
+            dim = self.output_dim
+
+    def call(self, inputs, mask=None, training=None):
+        outputs, all_states = inputs, []
+        for index, directions in enumerate(self.layers_by_direction):
+            if index:
+                outputs = self.between[index - 1](outputs, training=training)
+            results = [layer(outputs, mask=mask, training=training) for layer in directions]
+            outputs = results[0][0]
+            if len(results) > 1:
+                outputs = ops.concatenate([result[0] for result in results], axis=-1)
+            all_states.append([result[1] for result in results])
+        return outputs, all_states
+
+    def compute_mask(self, inputs, previous_mask):
+        return None
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "num_layers": self.num_layers,
+            "cell": self.cell,
+            "reset_after": self.reset_after,
+            "bidirectional": self.bidirectional,
+            "backwards": self.backwards,
+            "dropout": self.dropout,
+        }

@@ -1,0 +1,443 @@
+"""A recurrent decoder with soft attention or a fixed context."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from layers.attention.scores import make_scored_attention
+from layers.dropout import dropout_multiplier
+from layers.recurrent import RecurrentLayer
+from layers.recurrent_loop import Features, run_steps
+from layers.recurrent_readout import RecurrentReadout
+from layers.recurrent_window import AttentionWindow
+
+ATTENTIONS = ("none", "previous_state", "current_state")
+BRIDGES = ("dense", "copy", "backward", "context")
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class RecurrentDecoder(keras.layers.Layer):
+    """Recurrent layers that write a target, looking at an encoded source; each way of looking is a value.
+
+    With E y the embedded last token, s_t the state of the last layer, m_j the encoder's outputs and `[;]` joining:
+
+    * `attention="previous_state"` (Bahdanau et al. 2015, equations 4 to 6): `c_t = attend(s_{t-1}, m)`, and the first
+      layer reads `[E y_{t-1}; c_t]`.
+    * `attention="current_state"` (Luong et al. 2015, section 3): the first layer reads E y_{t-1}, with `input_feeding`
+      (section 3.3) `[E y_{t-1}; a_{t-1}]` where a_t is the readout, at first zero; then `c_t = attend(s_t, m)`.
+    * `attention="none"`: the source is in the initial state alone (Sutskever et al. 2014), with `context_input` also in
+      the input of each step, `[E y_{t-1}; c]`, `c = tanh(V m_last)` (Cho et al. 2014, appendix A.1).
+
+    Keys of the attention are projected once per source. Without `input_feeding`, a target that is known ahead
+    (teacher forcing) takes one recurrent call per layer over the whole sequence, which attends to the source in one
+    product, unless the previous state is what queries; where it does, a loop holds only what depends on the state.
+
+    Args:
+        units: width of the state of each layer.
+        num_layers: number of layers.
+        cell: "simple", "gru" or "lstm".
+        reset_after: see `RecurrentLayer`.
+        attention: "none", "previous_state" or "current_state".
+        score: how queries are compared with keys: "additive", "dot", "scaled_dot" or "bilinear".
+        score_units: width of the hidden layer of "additive"; None for `units`.
+        window: number of source positions on each side that are seen (Luong et al. 2015, section 3.2); None for all.
+        window_center: "predicted" (local-p) or "monotonic" (local-m).
+        input_feeding: whether the last readout is part of the input.
+        context_input: whether the fixed context is.
+        bridge: how the encoder's last states become the first ones here. "dense": `tanh(W [all directions] + b)` of the
+            encoder layer of the same number (of the last one where there are fewer), without tanh for the cell of
+            an LSTM. "backward": likewise of the backward direction alone (Bahdanau et al. 2015, appendix A.2.2).
+            "context": `tanh(W c + b)` (Cho et al. 2014). "copy": the states themselves.
+        readout: what logits are made of, see `RecurrentReadout`.
+        readout_dim: its width, see there.
+        dropout: rate of the dropout on the inputs of each layer; recurrent connections have none (Zaremba et al. 2014).
+
+    Call arguments:
+        embedded: embedded target without its last token, `(batch, length, embedding_dim)`.
+        memory: the encoder's outputs, `(batch, source_length, memory_dim)`.
+        memory_mask: true where a source token is real, `(batch, source_length)`.
+        encoder_states: the encoder's last states, see `RecurrentEncoder`.
+        use_gold: for training on the model's own output: true where a step's input is `embedded`, elsewhere it is what
+            `choose` made of the step before; `(batch, length)`. The first step always takes `embedded`.
+        choose: `choose(readout (batch, output_dim), numbers (batch,)) -> (batch, embedding_dim)`; no gradient passes.
+        numbers: uniform random numbers in (0, 1) for `choose`, `(batch, length)`.
+        return_weights: whether to return the attention weights.
+        training: whether dropout is active.
+
+    Returns:
+        The readouts, `(batch, length, output_dim)`; with `return_weights` a tuple with the attention weights, `(batch,
+        length, source_length)`, None without attention.
+
+    Raises:
+        ValueError: if an argument is out of range or two do not go together.
+
+    Example:
+
+    >>> encoder, decoder = RecurrentEncoder(16), RecurrentDecoder(16, attention="previous_state")
+    >>> memory, states = encoder(keras.ops.ones((2, 7, 8)))
+    >>> decoder(keras.ops.ones((2, 5, 8)), memory, keras.ops.ones((2, 7), "bool"), states).shape
+    (2, 5, 16)
+    """
+
+    def __init__(
+        self,
+        units: int,
+        num_layers: int = 1,
+        cell: str = "gru",
+        reset_after: bool = True,
+        attention: str = "none",
+        score: str = "additive",
+        score_units: int | None = None,
+        window: int | None = None,
+        window_center: str = "predicted",
+        input_feeding: bool = False,
+        context_input: bool = False,
+        bridge: str = "dense",
+        readout: str = "state",
+        readout_dim: int | None = None,
+        dropout: float = 0.0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        for name, value, allowed in (("attention", attention, ATTENTIONS), ("bridge", bridge, BRIDGES)):
+            if value not in allowed:
+                raise ValueError(f"`{name}` must be one of {', '.join(map(repr, allowed))}, got {value!r}.")
+        if input_feeding and attention != "current_state":
+            raise ValueError(f"`input_feeding` must be False with attention={attention!r}: 'current_state' has it.")
+        if context_input and attention != "none":
+            raise ValueError(f"`context_input` must be False with attention={attention!r}: 'none' has it.")
+        if bridge == "context" and not context_input:
+            raise ValueError("`bridge` must be another than 'context' with context_input=False: there is no context.")
+        if window is not None and attention == "none":
+            raise ValueError(f"`window` must be None with attention='none', got {window}.")
+        self.options = {
+            "units": units,
+            "num_layers": num_layers,
+            "cell": cell,
+            "reset_after": reset_after,
+            "attention": attention,
+            "score": score,
+            "score_units": score_units,
+            "window": window,
+            "window_center": window_center,
+            "input_feeding": input_feeding,
+            "context_input": context_input,
+            "bridge": bridge,
+            "readout": readout,
+            "readout_dim": readout_dim,
+            "dropout": dropout,
+        }
+        self.units = units
+        self.cell = cell
+        self.attends = attention
+        self.input_feeding = input_feeding
+        self.bridge = bridge
+        self.rate = dropout
+        self.seed_generator = keras.random.SeedGenerator()
+        policy = self.dtype_policy
+        self.recurrent_layers = [
+            RecurrentLayer(units, cell, reset_after, dtype=policy, name=f"layer_{index}") for index in range(num_layers)
+        ]
+        self.attention = self.window = self.context_layer = None
+        if attention != "none":
+            width = {"units": score_units or units} if score == "additive" else {}
+            self.attention = make_scored_attention(score, dtype=policy, name="attention", **width)
+            if window is not None:
+                self.window = AttentionWindow(window, window_center, dtype=policy, name="window")
+        if context_input:
+            self.context_layer = keras.layers.Dense(units, activation="tanh", dtype=policy, name="context")
+        self.readout = RecurrentReadout(readout, readout_dim, dtype=policy, name="readout")
+        self.bridges = []
+        if bridge != "copy":
+            self.bridges = [
+                [
+                    keras.layers.Dense(
+                        units, activation=None if number else "tanh", dtype=policy, name=f"bridge_{index}_{number}"
+                    )
+                    for number in range(layer.number_of_states)
+                ]
+                for index, layer in enumerate(self.recurrent_layers)
+            ]
+
+    @property
+    def output_dim(self) -> int:
+        """Width of the readouts."""
+        return self.readout.output_dim
+
+    def build(self, embedded_shape, memory_shape, memory_mask_shape=None, encoder_states_shape=None, **other_shapes):
+        """Creates the weights.
+
+        Args:
+            embedded_shape: `(..., embedding_dim)`.
+            memory_shape: `(..., memory_dim)`; half of it is each direction's where `bridge` is "backward".
+        """
+        embedding_dim, memory_dim = embedded_shape[-1], memory_shape[-1]
+        context_dim = memory_dim if self.attention is not None else self.units if self.context_layer is not None else 0
+        state_shape, sequence = (None, self.units), (None, None, memory_dim)
+        if self.attention is not None:
+            self.attention.build((None, None, self.units), sequence)
+        if self.window is not None:
+            self.window.build((None, None, self.units))
+        if self.context_layer is not None:
+            self.context_layer.build((None, memory_dim))
+        self.readout.build(state_shape, (None, context_dim) if context_dim else None, (None, embedding_dim))
+        extra = self.readout.output_dim if self.input_feeding else context_dim if self.attends != "current_state" else 0
+        dim = embedding_dim + extra
+        for layer in self.recurrent_layers:
+            layer.build((None, None, dim))
+            dim = self.units
+        bridge_dim = {"backward": memory_dim // 2, "context": self.units}.get(self.bridge, memory_dim)
+        for bridge in keras.tree.flatten(self.bridges):
+            bridge.build((None, bridge_dim))
+
+    def start(self, memory: Any, memory_mask: Any, encoder_states: list) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns what the steps carry on and what they only read.
+
+        Args:
+            memory, memory_mask, encoder_states: see the call arguments.
+
+        Returns:
+            `(state, constants)`: nested structures of tensors with the batch on axis 0.
+        """
+        constants, context = {}, None
+        if self.attention is not None:
+            constants = {"memory": memory, "keys": self.attention.project_keys(memory), "mask": memory_mask}
+        elif self.context_layer is not None:
+            context = self.context_layer(_joined(encoder_states[-1], 0))
+            constants = {"context": context}
+        state = {"layers": self._initial_states(encoder_states, context)}
+        batch = ops.shape(memory)[0]
+        if self.input_feeding:
+            state["readout"] = ops.zeros((batch, self.output_dim), dtype=self.compute_dtype)
+        if self.window is not None and self.window.center == "monotonic":
+            state["steps"] = ops.zeros((batch,), dtype="int32")
+        return state, constants
+
+    def _initial_states(self, encoder_states: list, context: Any) -> list[list[Any]]:
+        states = []
+        for index, layer in enumerate(self.recurrent_layers):
+            source = encoder_states[min(index, len(encoder_states) - 1)]
+            if self.bridge == "backward":
+                source = source[-1:]
+            if self.bridge == "copy":
+                states.append([_joined(source, number) for number in range(layer.number_of_states)])
+            else:
+                bridges = enumerate(self.bridges[index])
+                states.append([dense(_joined(source, n) if context is None else context) for n, dense in bridges])
+        return keras.tree.map_structure(lambda state: ops.cast(state, self.compute_dtype), states)
+
+    def make_advance(self, constants: dict[str, Any], embedding_dim: int) -> tuple[Callable, Callable]:
+        """Returns the map of embedded tokens to the first layer's gates, and the function of one step.
+
+        Args:
+            constants: what `start` returned.
+            embedding_dim: width of the embedded tokens.
+
+        Returns:
+            `project(embedded)` and `advance(projected, state, multipliers) -> (output of the last layer, context or
+            None, weights or None, new states of the layers)`, `multipliers` being those of the dropout, by layer.
+        """
+        first = self.recurrent_layers[0]
+        steps = [layer.make_step() for layer in self.recurrent_layers]
+        projections = [layer.make_projection(self.units) for layer in self.recurrent_layers[1:]]
+        if self.attends == "previous_state":
+            project_context = first.make_context_projection(constants["memory"].shape[-1])
+        elif self.input_feeding:
+            project_context = first.make_context_projection(self.output_dim)
+        elif self.context_layer is not None:
+            fixed = first.make_context_projection(self.units)(constants["context"])
+
+        def advance(projected: Any, state: dict[str, Any], multipliers: dict[int, Any]) -> tuple:
+            context, weights, layers = constants.get("context"), None, []
+            if self.attends == "previous_state":
+                context, weights = self._attend(state["layers"][-1][0], constants, self._next_step(state))
+                projected = projected + project_context(context)
+            elif self.input_feeding:
+                projected = projected + project_context(state["readout"])
+            elif self.context_layer is not None:
+                projected = projected + fixed
+            output = None
+            for index, step in enumerate(steps):
+                if index:
+                    projected = projections[index - 1](output * multipliers.get(index, 1))
+                output, states = step(projected, state["layers"][index])
+                layers.append(states)
+            if self.attends == "current_state":
+                context, weights = self._attend(output, constants, self._next_step(state))
+            return output, context, weights, layers
+
+        return first.make_projection(embedding_dim), advance
+
+    def _next_step(self, state: dict[str, Any]) -> Any:
+        return state["steps"] + 1 if "steps" in state else None
+
+    def _attend(self, query: Any, constants: dict[str, Any], step: Any) -> tuple[Any, Any]:
+        mask, factors = constants["mask"], None
+        if self.window is not None:
+            mask, factors = self.window(query, mask, step=step)
+        elif len(query.shape) == 3:
+            mask = ops.expand_dims(ops.cast(mask, "bool"), 1)
+        return self.attention(
+            query, values=constants["memory"], projected_keys=constants["keys"], mask=mask, factors=factors
+        )
+
+    def _new_state(self, state: dict[str, Any], layers: list, readout: Any) -> dict[str, Any]:
+        new = {"layers": layers}
+        if "readout" in state:
+            new["readout"] = readout
+        if "steps" in state:
+            new["steps"] = state["steps"] + 1
+        return new
+
+    def step(self, embedded: Any, state: dict[str, Any], constants: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+        """Reads one token per row.
+
+        Args:
+            embedded: `(batch, embedding_dim)`.
+            state, constants: what `start` or the last step returned.
+
+        Returns:
+            The readout `(batch, output_dim)`, the attention weights `(batch, source_length)` or None, the new state.
+        """
+        embedded = ops.cast(embedded, self.compute_dtype)
+        project, advance = self.make_advance(constants, embedded.shape[-1])
+        output, context, weights, layers = advance(project(embedded), state, {})
+        readout = self.readout(output, context, embedded)
+        return readout, weights, self._new_state(state, layers, readout)
+
+    def call(
+        self,
+        embedded,
+        memory,
+        memory_mask,
+        encoder_states,
+        use_gold=None,
+        choose=None,
+        numbers=None,
+        return_weights=False,
+        training=None,
+    ):
+        state, constants = self.start(memory, memory_mask, encoder_states)
+        embedded = ops.cast(embedded, self.compute_dtype)
+        if use_gold is not None:
+            readout, weights = self._feed_back(
+                embedded, state, constants, use_gold, choose, numbers, return_weights, training
+            )
+        elif self.attends == "previous_state" or self.input_feeding:
+            readout, weights = self._loop(embedded, state, constants, return_weights, training)
+        else:
+            readout, weights = self._at_once(embedded, state, constants, training)
+        return (readout, weights) if return_weights else readout
+
+    def _multipliers(self, like: Any, width: int, training: Any) -> Any:
+        """Factors of the dropout for a tensor `(batch, length, width)`, or None."""
+        if not training or not self.rate:
+            return None
+        return dropout_multiplier((*ops.shape(like)[:2], width), self.rate, self.seed_generator, self.compute_dtype)
+
+    def _drop(self, x: Any, training: Any) -> Any:
+        multipliers = self._multipliers(x, x.shape[-1], training)
+        return x if multipliers is None else x * multipliers
+
+    def _at_once(self, embedded, state, constants, training):
+        """All positions of each layer in one call, as no input depends on what comes out above it."""
+        output = embedded = self._drop(embedded, training)
+        context, weights = constants.get("context"), None
+        for index, layer in enumerate(self.recurrent_layers):
+            if index:
+                output = self._drop(output, training)
+            output, _ = layer(
+                output,
+                initial_state=state["layers"][index],
+                context=None if index else context,
+                training=training,
+            )
+        if self.attention is not None:
+            steps = ops.arange(ops.shape(embedded)[1]) + 1
+            context, weights = self._attend(output, constants, steps)
+        elif context is not None:
+            shape = (*ops.shape(embedded)[:2], context.shape[-1])
+            context = ops.broadcast_to(ops.expand_dims(context, 1), shape)
+        return self.readout(output, context, embedded), weights
+
+    def _layer_multipliers(self, embedded, training):
+        return {
+            f"layer_{index}": self._multipliers(embedded, self.units, training)
+            for index in range(1, len(self.recurrent_layers))
+        }
+
+    def _loop(self, embedded, state, constants, return_weights, training):
+        """Position by position, with what does not depend on the state before and after the loop."""
+        embedded = self._drop(embedded, training)
+        project, advance = self.make_advance(constants, embedded.shape[-1])
+        features = Features(projected=project(embedded), **self._layer_multipliers(embedded, training))
+
+        def step(columns, flat):
+            carried, parts = keras.tree.pack_sequence_as(state, flat), features.split(columns)
+            output, context, weights, layers = advance(parts["projected"], carried, _by_layer(parts))
+            results = {"output": output, "context": context}
+            readout = None
+            if self.input_feeding:
+                readout = self.readout(output, context)
+                results = {"readout": readout}
+            if return_weights:
+                results["weights"] = weights
+            return results, keras.tree.flatten(self._new_state(carried, layers, readout))
+
+        results, _ = run_steps(step, features.joined, keras.tree.flatten(state))
+        readout = results.get("readout")
+        if readout is None:
+            readout = self.readout(results["output"], results["context"], embedded)
+        return readout, results.get("weights")
+
+    def _feed_back(self, embedded, state, constants, use_gold, choose, numbers, return_weights, training):
+        """Position by position, with inputs that are partly the model's own choices."""
+        if choose is None or numbers is None:
+            raise ValueError("`choose` and `numbers` must be given with `use_gold`, got None.")
+        project, advance = self.make_advance(constants, embedded.shape[-1])
+        first = ops.expand_dims(ops.arange(ops.shape(embedded)[1]) == 0, 0)
+        gold = ops.logical_or(ops.cast(use_gold, "bool"), first)
+        state = {**state, "fed": ops.zeros_like(embedded[:, 0])}
+        features = Features(
+            # in float32: half precision would round the random numbers
+            numbers=ops.expand_dims(ops.cast(numbers, "float32"), -1),
+            gold=ops.expand_dims(ops.cast(gold, "float32"), -1),
+            embedded=embedded,
+            input=self._multipliers(embedded, embedded.shape[-1], training),
+            **self._layer_multipliers(embedded, training),
+        )
+
+        def step(columns, flat):
+            carried, parts = keras.tree.pack_sequence_as(state, flat), features.split(columns)
+            number, gold = parts.pop("numbers")[:, 0], parts.pop("gold") > 0.5
+            parts = {name: ops.cast(part, self.compute_dtype) for name, part in parts.items()}
+            token = ops.where(gold, parts["embedded"], carried["fed"]) * parts.get("input", 1)
+            output, context, weights, layers = advance(project(token), carried, _by_layer(parts))
+            readout = self.readout(output, context, token)
+            new = self._new_state(carried, layers, readout)
+            new["fed"] = ops.cast(ops.stop_gradient(choose(readout, number)), self.compute_dtype)
+            results = {"readout": readout}
+            if return_weights and weights is not None:
+                results["weights"] = weights
+            return results, keras.tree.flatten(new)
+
+        results, _ = run_steps(step, features.joined, keras.tree.flatten(state))
+        return results["readout"], results.get("weights")
+
+    def compute_mask(self, embedded, previous_mask):
+        return None
+
+    def get_config(self):
+        return {**super().get_config(), **self.options}
+
+
+def _joined(directions: list, number: int) -> Any:
+    """State tensor `number` of all directions of a layer, side by side."""
+    tensors = [states[number] for states in directions]
+    return ops.concatenate(tensors, axis=-1) if len(tensors) > 1 else tensors[0]
+
+
+def _by_layer(parts: dict[str, Any]) -> dict[int, Any]:
+    return {int(name.removeprefix("layer_")): part for name, part in parts.items() if name.startswith("layer_")}

@@ -1,0 +1,93 @@
+"""A loop over the steps of a sequence, differentiable and of any length, on every backend."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+
+class _Step:
+    """What `keras.layers.RNN` takes for a cell: a function and the number of features of its first state."""
+
+    def __init__(self, function: Callable, state_size: int):
+        self.call = function
+        self.state_size = state_size
+
+    def __call__(self, inputs: Any, states: Any) -> Any:
+        return self.call(inputs, states)
+
+
+def run_steps(
+    step: Callable[[Any, list[Any]], tuple[Any, list[Any]]],
+    sequence: Any,
+    states: Sequence[Any],
+    mask: Any = None,
+    backwards: bool = False,
+) -> tuple[Any, list[Any]]:
+    """Calls `step` on each position of a sequence in turn.
+
+    The loop is the one of `keras.layers.RNN`: a `tf.while_loop` with a known bound (so that XLA can differentiate it)
+    on TensorFlow, a `scan` on JAX. It is compiled once, whatever the length.
+
+    Args:
+        step: `step(inputs, states) -> (outputs, states)`: takes `(batch, features)` and a list of tensors with the
+            batch on axis 0, returns a tensor (with `mask`) or a nested structure of tensors `(batch, ...)`, and the
+            new states, of the same shapes and types.
+        sequence: `(batch, length, features)`.
+        states: the states before the first step.
+        mask: true where a position is real, `(batch, length)`; elsewhere the states stay and the outputs are zero.
+        backwards: whether to go from the last position to the first. Outputs stay at their positions.
+
+    Returns:
+        The outputs `(batch, length, ...)` and the states after the last step.
+
+    Example:
+
+    >>> total = lambda inputs, states: (states[0] + inputs, [states[0] + inputs])
+    >>> outputs, states = run_steps(total, keras.ops.ones((1, 3, 1)), [keras.ops.zeros((1, 1))])
+    >>> outputs[0, :, 0]
+    [1., 2., 3.]
+    """
+    states = list(states)
+    loop = keras.layers.RNN(
+        _Step(step, int(states[0].shape[-1])),
+        return_sequences=True,
+        go_backwards=backwards,
+        zero_output_for_mask=True,
+    )
+    _, outputs, states = loop.inner_loop(sequence, states, None if mask is None else ops.cast(mask, "bool"))
+    if backwards:
+        outputs = keras.tree.map_structure(lambda tensor: ops.flip(tensor, axis=1), outputs)
+    return outputs, list(states)
+
+
+class Features:
+    """Several tensors `(batch, length, width)` side by side in one, for a loop that reads one tensor.
+
+    Args:
+        tensors: by name; those that are None are left out. All are cast to the type of the first.
+
+    Attributes:
+        joined: `(batch, length, sum of the widths)`.
+    """
+
+    def __init__(self, **tensors: Any):
+        tensors = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        self._names = list(tensors)
+        self._ends = []
+        for tensor in tensors.values():
+            self._ends.append((self._ends[-1] if self._ends else 0) + int(tensor.shape[-1]))
+        dtype = next(iter(tensors.values())).dtype
+        columns = [ops.cast(tensor, dtype) for tensor in tensors.values()]
+        self.joined = ops.concatenate(columns, axis=-1) if len(columns) > 1 else columns[0]
+
+    def split(self, columns: Any) -> dict[str, Any]:
+        """The parts of one step, `(batch, width)` each, by name.
+
+        Args:
+            columns: `(batch, sum of the widths)`.
+        """
+        starts = [0, *self._ends[:-1]]
+        bounds = zip(self._names, starts, self._ends, strict=True)
+        return {name: columns[:, start:end] for name, start, end in bounds}

@@ -1,0 +1,89 @@
+"""What a recurrent decoder predicts from: its state, the context and the last token."""
+
+import keras
+from keras import ops
+
+READOUTS = ("state", "attentional", "concatenation", "maxout")
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class RecurrentReadout(keras.layers.Layer):
+    """The vector that the logits are a linear map of.
+
+    * "state": the decoder's state s_t (Sutskever et al. 2014).
+    * "attentional": `tanh(W [c_t; s_t])`, without bias (Luong et al. 2015, equation 5).
+    * "concatenation": `[s_t; c_t; y_{t-1}]`.
+    * "maxout": `max` over pairs of `U s_t + V y_{t-1} + C c_t + b` (Bahdanau et al. 2015, appendix A.2.2; Cho et al.
+      2014, appendix A.1.2). The appendix of the former has s_{t-1} there, its equation 4 and the latter have s_t, as
+      here.
+
+    Where there is no context c_t, it is left out.
+
+    Args:
+        kind: one of these names.
+        dim: width of "attentional" and "maxout"; None for that of the state.
+
+    Call arguments:
+        state: s_t, `(..., units)`.
+        context: c_t, `(..., context_dim)`, or None.
+        embedded: y_{t-1}, `(..., embedding_dim)`.
+
+    Returns:
+        `(..., output_dim)`.
+
+    Raises:
+        ValueError: if there is no such kind, or `dim` goes with a kind whose width follows from its inputs.
+
+    Example:
+
+    >>> RecurrentReadout("maxout", 16)(keras.ops.ones((2, 8)), None, keras.ops.ones((2, 4))).shape
+    (2, 16)
+    """
+
+    def __init__(self, kind: str = "state", dim: int | None = None, **kwargs):
+        super().__init__(**kwargs)
+        if kind not in READOUTS:
+            raise ValueError(f"`kind` must be one of {', '.join(map(repr, READOUTS))}, got {kind!r}.")
+        if dim is not None and (kind not in ("attentional", "maxout") or dim < 1):
+            raise ValueError(
+                f"`dim` must be None, or at least 1 for 'attentional' and 'maxout'; got {dim} for {kind!r}."
+            )
+        self.kind = kind
+        self.dim = dim
+        self.projection = None
+
+    def build(self, state_shape, context_shape=None, embedded_shape=None):
+        units = state_shape[-1]
+        context_dim = 0 if context_shape is None else context_shape[-1]
+        self.output_dim = self.dim or units
+        if self.kind == "concatenation":
+            self.output_dim = units + context_dim + embedded_shape[-1]
+        options = {"dtype": self.dtype_policy, "name": "projection"}
+        if self.kind == "attentional":
+            self.projection = keras.layers.Dense(self.output_dim, activation="tanh", use_bias=False, **options)
+            self.projection.build((None, units + context_dim))
+        elif self.kind == "maxout":
+            self.projection = keras.layers.Dense(2 * self.output_dim, **options)
+            self.projection.build((None, units + context_dim + embedded_shape[-1]))
+
+    def call(self, state, context=None, embedded=None):
+        if self.kind == "state":
+            return state
+        if self.kind == "attentional":
+            return self.projection(_join(context, state))
+        joined = _join(state, context, embedded)
+        if self.kind == "concatenation":
+            return joined
+        pairs = self.projection(joined)
+        return ops.maximum(pairs[..., 0::2], pairs[..., 1::2])
+
+    def compute_mask(self, state, previous_mask):
+        return None
+
+    def get_config(self):
+        return {**super().get_config(), "kind": self.kind, "dim": self.dim}
+
+
+def _join(*vectors):
+    vectors = [vector for vector in vectors if vector is not None]
+    return ops.concatenate(vectors, axis=-1) if len(vectors) > 1 else vectors[0]

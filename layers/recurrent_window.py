@@ -1,0 +1,92 @@
+"""Local attention of recurrent models: a window of source positions, and where it is."""
+
+import keras
+from keras import ops
+
+CENTERS = ("predicted", "monotonic")
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class AttentionWindow(keras.layers.Layer):
+    """A window of `2 D + 1` source positions around a centre p_t, which a decoder attends to in its step t.
+
+    * "predicted" (local-p): `p_t = S sigmoid(v_p^T tanh(W_p h_t))`, with S the number of source tokens and h_t the
+      query; the attention weights are multiplied by `exp(-(s - p_t)^2 / (2 sigma^2))` with `sigma = D / 2`, through
+      which the gradient reaches the prediction.
+    * "monotonic" (local-m): `p_t = t`, at most S; no factors, no weights.
+
+    Positions count from 1 to S, so that every centre has a real position within its window.
+
+    Args:
+        radius: D, number of positions on each side of the centre, at least 1.
+        center: "predicted" or "monotonic".
+
+    Call arguments:
+        query: h_t, `(batch, query_dim)` or `(batch, query_length, query_dim)`.
+        mask: true where a source token is real, `(batch, source_length)`; padding is on the right.
+        step: t, counted from 1, integers `(batch,)` or `(query_length,)`; needed by "monotonic".
+
+    Returns:
+        The mask of the window's real tokens and the factors for the weights (None for "monotonic"), both
+        `(batch, source_length)` or `(batch, query_length, source_length)`.
+
+    Raises:
+        ValueError: if `radius` or `center` is not allowed, or `step` is missing.
+
+    Example:
+
+    >>> window = AttentionWindow(2, "monotonic")
+    >>> visible, factors = window(keras.ops.ones((1, 8)), keras.ops.ones((1, 6), "bool"), step=[3])
+    >>> visible
+    [[True, True, True, True, True, False]]
+
+    Source: Luong et al. 2015, section 3.2, equations 9 and 10.
+    """
+
+    def __init__(self, radius: int, center: str = "predicted", **kwargs):
+        super().__init__(**kwargs)
+        if radius < 1:
+            raise ValueError(f"`radius` must be at least 1, got {radius}.")
+        if center not in CENTERS:
+            raise ValueError(f"`center` must be one of {', '.join(map(repr, CENTERS))}, got {center!r}.")
+        self.radius = radius
+        self.center = center
+        self.hidden_projection = self.position_projection = None
+
+    def build(self, query_shape, mask_shape=None):
+        if self.center == "predicted":
+            dim = query_shape[-1]
+            options = {"use_bias": False, "dtype": self.dtype_policy}
+            self.hidden_projection = keras.layers.Dense(dim, activation="tanh", name="hidden_projection", **options)
+            self.hidden_projection.build(query_shape)
+            self.position_projection = keras.layers.Dense(1, name="position_projection", **options)
+            self.position_projection.build((*query_shape[:-1], dim))
+
+    def call(self, query, mask, step=None):
+        length = ops.shape(mask)[1]
+        real = ops.convert_to_tensor(mask, dtype="bool")
+        tokens = ops.sum(ops.cast(real, "float32"), axis=1)
+        places = ops.cast(ops.arange(length), "float32") + 1
+        many = len(query.shape) == 3
+        if many:
+            tokens, real = ops.expand_dims(tokens, 1), ops.expand_dims(real, 1)
+        if self.center == "monotonic":
+            if step is None:
+                raise ValueError("`step` must be given with center='monotonic', got None.")
+            step = ops.cast(ops.convert_to_tensor(step), "float32")
+            centers = ops.minimum(ops.expand_dims(step, 0) if many else step, tokens)
+        else:
+            # In float32: in half precision a long source has more positions than numbers.
+            share = ops.sigmoid(ops.cast(self.position_projection(self.hidden_projection(query)), "float32"))
+            centers = tokens * ops.squeeze(share, -1)
+        distance = places - ops.expand_dims(centers, -1)
+        visible = ops.logical_and(ops.abs(distance) <= self.radius, real)
+        if self.center == "monotonic":
+            return visible, None
+        return visible, ops.exp(-2.0 * ops.square(distance / self.radius))
+
+    def compute_mask(self, query, previous_mask):
+        return None
+
+    def get_config(self):
+        return {**super().get_config(), "radius": self.radius, "center": self.center}

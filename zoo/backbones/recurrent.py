@@ -1,0 +1,238 @@
+"""The recurrent encoder-decoder: fixed context or soft attention, as its configuration says."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from layers.dropout import Dropout
+from layers.embeddings import TokenEmbedding
+from layers.recurrent import RecurrentEncoder
+from layers.recurrent_decoder import RecurrentDecoder
+from layers.recurrent_sampling import ScheduledSampling
+from zoo.backbones.backbone import Backbone
+from zoo.config import RecurrentConfig
+from zoo.generation.categorical import draw
+
+INPUTS = ("decoder_padding_mask", "decoder_token_ids", "encoder_padding_mask", "encoder_token_ids")
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class RecurrentSeq2Seq(Backbone):
+    """A recurrent encoder-decoder of any configuration.
+
+    In training (`training=True`) the decoder reads what `config.feeding` says: the true tokens, its own or both in
+    turn. Otherwise it reads the tokens given. Dropout aside, the model's own token at a step is what it would choose
+    given the inputs before; no gradient passes through the choice.
+
+    Args:
+        config: The configuration.
+
+    Call arguments:
+        inputs: `{"encoder_token_ids", "encoder_padding_mask", "decoder_token_ids", "decoder_padding_mask"}`, ids and
+            masks (true where a token is real) `(batch, encoder_length)` and `(batch, decoder_length)`, padded on the
+            right.
+        training: Whether dropout is active and the decoder is fed as in training.
+
+    Returns:
+        `{"encoder_sequence_output": (batch, encoder_length, hidden_dim), twice as wide if bidirectional,
+        "decoder_sequence_output": (batch, decoder_length, readout width)}`.
+
+    Example:
+
+    >>> config = RecurrentConfig(vocabulary_size=1000, hidden_dim=64, attention="previous_state")
+    >>> backbone = RecurrentSeq2Seq(config)
+    >>> ids = np.ones((2, 10), "int32")
+    >>> mask = np.ones((2, 10), "bool")
+    >>> outputs = backbone({"encoder_token_ids": ids, "encoder_padding_mask": mask,
+    ...                     "decoder_token_ids": ids, "decoder_padding_mask": mask})
+    >>> backbone.logits(outputs["decoder_sequence_output"]).shape
+    (2, 10, 1000)
+
+    Reference:
+        Cho et al. 2014; Sutskever et al. 2014; Bahdanau et al. 2015; Luong et al. 2015; Bengio et al. 2015.
+    """
+
+    def __init__(self, config: RecurrentConfig, **kwargs: Any):
+        super().__init__(config, **kwargs)
+        options = {"dtype": self.dtype_policy}
+        self.source_embedding = TokenEmbedding(
+            config.vocabulary_size, config.embedding_dim, name="source_embedding", **options
+        )
+        self.target_embedding = self.source_embedding
+        if not config.share_embeddings:
+            self.target_embedding = TokenEmbedding(
+                config.vocabulary_size, config.embedding_dim, name="target_embedding", **options
+            )
+        self.source_dropout = Dropout(config.dropout, name="source_dropout", **options)
+        self.readout_dropout = Dropout(config.dropout, name="readout_dropout", **options)
+        self.encoder = RecurrentEncoder(
+            config.hidden_dim,
+            config.num_layers,
+            config.cell,
+            config.reset_after,
+            bidirectional=config.bidirectional,
+            backwards=config.reverse_source,
+            dropout=config.dropout,
+            name="encoder",
+            **options,
+        )
+        self.decoder = RecurrentDecoder(
+            config.hidden_dim,
+            config.num_decoder_layers or config.num_layers,
+            config.cell,
+            config.reset_after,
+            attention=config.attention,
+            score=config.score,
+            score_units=config.score_units,
+            window=config.window,
+            window_center=config.window_center,
+            input_feeding=config.input_feeding,
+            context_input=config.context_input,
+            bridge=config.bridge,
+            readout=config.readout,
+            readout_dim=config.readout_dim,
+            dropout=config.dropout,
+            name="decoder",
+            **options,
+        )
+        self.output_projection = None
+        if not config.tie_output:
+            self.output_projection = keras.layers.Dense(config.vocabulary_size, name="output_projection", **options)
+        self.sampling = None
+        if config.feeding == "scheduled_sampling":
+            self.sampling = ScheduledSampling(
+                config.schedule,
+                config.schedule_constant,
+                config.schedule_slope,
+                config.schedule_minimum,
+                name="sampling",
+                dtype="float32",
+            )
+        self.seed_generator = keras.random.SeedGenerator()
+        self.build(None)
+
+    def build(self, input_shape: Any) -> None:
+        self.source_embedding.build((None, None))
+        if self.target_embedding is not self.source_embedding:
+            self.target_embedding.build((None, None))
+        embedded = (None, None, self.config.embedding_dim)
+        self.encoder.build(embedded)
+        self.decoder.build(embedded, (None, None, self.encoder.output_dim))
+        if self.output_projection is not None:
+            self.output_projection.build((None, None, self.decoder.output_dim))
+        if self.sampling is not None:
+            self.sampling.build()
+        self.built = True
+
+    def call(self, inputs: dict[str, Any], training: bool | None = None) -> dict[str, Any]:
+        self._check_inputs(inputs)
+        mask = inputs["encoder_padding_mask"]
+        memory, states = self.encode(inputs["encoder_token_ids"], mask, training=training)
+        token_ids = inputs["decoder_token_ids"]
+        hidden = self.decoder(
+            self.target_embedding(token_ids),
+            memory,
+            mask,
+            states,
+            training=training,
+            **(self._feeding(token_ids) if training else {}),
+        )
+        hidden = self.readout_dropout(hidden, training=training)
+        return {"encoder_sequence_output": memory, "decoder_sequence_output": hidden}
+
+    def _check_inputs(self, inputs: dict[str, Any]) -> None:
+        if set(inputs) != set(INPUTS):
+            raise ValueError(f"inputs must have the keys {list(INPUTS)}, got {sorted(inputs)}.")
+
+    def _feeding(self, token_ids: Any) -> dict[str, Any]:
+        """What the decoder is told about its inputs in training."""
+        if self.config.feeding == "teacher_forcing":
+            return {}
+        shape = ops.shape(token_ids)
+        use_gold = ops.zeros(shape, "bool") if self.sampling is None else self.sampling(token_ids)
+        numbers = keras.random.uniform(shape, seed=self.seed_generator)
+        return {"use_gold": use_gold, "choose": self._choose, "numbers": numbers}
+
+    def _choose(self, hidden: Any, numbers: Any) -> Any:
+        """The embedding of the tokens that the model chooses, `(batch, embedding_dim)`."""
+        logits = ops.cast(self.logits(hidden), "float32")
+        if self.config.feeding_choice == "argmax":
+            token_ids = ops.argmax(logits, axis=-1)
+        else:
+            token_ids = draw(ops.exp(logits - ops.max(logits, axis=-1, keepdims=True)), numbers)
+        return self.target_embedding(token_ids)
+
+    def encode(self, token_ids: Any, padding_mask: Any, training: bool | None = None) -> tuple[Any, list]:
+        """Returns the outputs and the last states of the encoder.
+
+        Args:
+            token_ids: `(batch, length)`.
+            padding_mask: True where a token is real, `(batch, length)`, padding on the right.
+            training: Whether dropout is active.
+        """
+        embedded = self.source_dropout(self.source_embedding(token_ids), training=training)
+        return self.encoder(embedded, padding_mask, training=training)
+
+    def logits(self, hidden: Any) -> Any:
+        """Returns the logits of readouts.
+
+        Args:
+            hidden: `(..., readout width)`.
+
+        Returns:
+            `(..., vocabulary)`.
+        """
+        if self.output_projection is None:
+            return self.target_embedding.project(hidden)
+        return self.output_projection(hidden)
+
+    def start_decoding(self, inputs: dict[str, Any], capacity: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns what a decoding loop carries and what it only reads.
+
+        Args:
+            inputs: `encoder_token_ids` and `encoder_padding_mask`, `(batch, encoder_length)`.
+            capacity: Number of positions to decode at most. The state has the same size for any.
+
+        Returns:
+            `(state, constants)`: the recurrent state; the encoder's outputs with their projected keys and mask, or the
+            fixed context. Each tensor has the batch on axis 0.
+        """
+        mask = inputs["encoder_padding_mask"]
+        memory, states = self.encode(inputs["encoder_token_ids"], mask, training=False)
+        return self.decoder.start(memory, ops.cast(mask, "bool"), states)
+
+    def decode_step(
+        self, token_ids: Any, index: Any, state: dict[str, Any], constants: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Feeds one token per row and returns the logits of the next one.
+
+        Args:
+            token_ids: `(batch,)`.
+            index: Position, a scalar integer; the state knows all that follows from it.
+            state, constants: What `start_decoding` or the last step returned.
+
+        Returns:
+            Logits `(batch, vocabulary)` in float32 and the new state.
+        """
+        hidden, _, state = self.decoder.step(self.target_embedding(token_ids), state, constants)
+        return ops.cast(self.logits(hidden), "float32"), state
+
+    def attention_weights(self, inputs: dict[str, Any]) -> dict[str, list[Any]]:
+        """Returns the attention weights of every step.
+
+        For a text that was generated, given as the decoder's input, these are the weights with which it was.
+
+        Args:
+            inputs: As for a call.
+
+        Returns:
+            `{"cross": [(batch, 1, decoder_length, encoder_length)]}`, as of a Transformer with one layer and one head;
+            empty with `attention="none"`.
+        """
+        self._check_inputs(inputs)
+        mask = inputs["encoder_padding_mask"]
+        memory, states = self.encode(inputs["encoder_token_ids"], mask, training=False)
+        embedded = self.target_embedding(inputs["decoder_token_ids"])
+        _, weights = self.decoder(embedded, memory, mask, states, return_weights=True, training=False)
+        return {} if weights is None else {"cross": [ops.expand_dims(weights, 1)]}

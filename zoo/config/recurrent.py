@@ -1,0 +1,223 @@
+"""The configuration of a recurrent encoder-decoder."""
+
+import dataclasses
+import json
+from typing import Any
+
+from layers.recurrent import NETWORKS
+from layers.recurrent_decoder import ATTENTIONS, BRIDGES
+from layers.recurrent_readout import READOUTS
+from layers.recurrent_sampling import check_schedule
+from layers.recurrent_window import CENTERS
+from zoo.config.checks import configuration_from_dict, require, require_positive, require_types
+
+SCORES = ("additive", "dot", "scaled_dot", "bilinear")
+FEEDINGS = ("teacher_forcing", "free_running", "scheduled_sampling")
+
+
+@dataclasses.dataclass(frozen=True)
+class RecurrentConfig:
+    """A recurrent encoder-decoder, with soft attention or a fixed context.
+
+    Args:
+        vocabulary_size: Number of tokens, joint for both sides.
+        embedding_dim: Width of the token embeddings.
+        hidden_dim: Width of the state of each layer and direction.
+        num_layers: Number of encoder layers.
+        num_decoder_layers: Number of decoder layers; None for `num_layers`.
+        max_length: Longest sequence that the model is made for, in tokens.
+        cell: "simple", "gru" or "lstm".
+        reset_after: Whether the reset gate of a GRU acts after the matrix product, see `layers.RecurrentLayer`.
+        bidirectional: Whether the encoder reads in both directions.
+        reverse_source: Whether an encoder of one direction reads from the end (Sutskever et al. 2014, section 3.3).
+        bridge: How the decoder's first states come from the encoder's last: "dense", "copy", "backward" or "context",
+            see `layers.RecurrentDecoder`.
+        attention: "none" (fixed context), "previous_state" (Bahdanau et al. 2015) or "current_state" (Luong et al.
+            2015).
+        score: "additive", "dot", "scaled_dot" or "bilinear".
+        score_units: Width of the hidden layer of "additive"; None for `hidden_dim`.
+        window: Positions on each side that local attention sees; None for global attention.
+        window_center: "predicted" (local-p) or "monotonic" (local-m).
+        input_feeding: Whether the last attentional vector is part of the decoder's input (Luong et al. 2015, section
+            3.3).
+        context_input: Whether a fixed context is part of the decoder's input at every step (Cho et al. 2014).
+        readout: What logits are made of: "state", "attentional", "concatenation" or "maxout", see
+            `layers.RecurrentReadout`.
+        readout_dim: Width of "attentional" and "maxout"; None for `hidden_dim`.
+        share_embeddings: Whether source and target have one embedding.
+        tie_output: Whether the output projection is the transposed target embedding; readout and embedding must then
+            have the same width.
+        dropout: Rate of the dropout on the inputs of each layer and on the readout.
+        feeding: What the decoder reads in training: "teacher_forcing" (the true tokens), "free_running" (its own) or
+            "scheduled_sampling" (first the one, later the other; Bengio et al. 2015).
+        feeding_choice: Which tokens its own are: "argmax" or "sample".
+        schedule: Decay of the probability of a true token, see `layers.ScheduledSampling`: "linear", "exponential" or
+            "inverse_sigmoid"; None unless `feeding` is "scheduled_sampling".
+        schedule_constant, schedule_slope, schedule_minimum: Its numbers, per training batch.
+
+    Raises:
+        ValueError: If a choice is out of range, naming it, its value and what is allowed.
+
+    Example:
+
+    >>> config = RecurrentConfig(vocabulary_size=1000, hidden_dim=64, attention="previous_state", readout="maxout")
+    >>> RecurrentConfig.from_json(config.to_json()) == config
+    True
+    """
+
+    vocabulary_size: int
+    embedding_dim: int = 256
+    hidden_dim: int = 256
+    num_layers: int = 1
+    num_decoder_layers: int | None = None
+    max_length: int = 512
+    cell: str = "gru"
+    reset_after: bool = True
+    bidirectional: bool = True
+    reverse_source: bool = False
+    bridge: str = "dense"
+    attention: str = "none"
+    score: str = "additive"
+    score_units: int | None = None
+    window: int | None = None
+    window_center: str = "predicted"
+    input_feeding: bool = False
+    context_input: bool = False
+    readout: str = "state"
+    readout_dim: int | None = None
+    share_embeddings: bool = False
+    tie_output: bool = False
+    dropout: float = 0.0
+    feeding: str = "teacher_forcing"
+    feeding_choice: str = "argmax"
+    schedule: str | None = None
+    schedule_constant: float = 1.0
+    schedule_slope: float = 0.0
+    schedule_minimum: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        for name, allowed in (
+            ("cell", tuple(NETWORKS)),
+            ("bridge", BRIDGES),
+            ("attention", ATTENTIONS),
+            ("score", SCORES),
+            ("window_center", CENTERS),
+            ("readout", READOUTS),
+            ("feeding", FEEDINGS),
+            ("feeding_choice", ("argmax", "sample")),
+        ):
+            require(getattr(self, name) in allowed, name, getattr(self, name), f"one of {allowed}")
+        require_positive(
+            self,
+            "",
+            *("vocabulary_size", "embedding_dim", "hidden_dim", "num_layers", "num_decoder_layers", "max_length"),
+            *("score_units", "window", "readout_dim"),
+        )
+        require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
+        self._require_parts_that_fit()
+        self._require_options_in_use()
+        self._require_schedule()
+
+    def _require_parts_that_fit(self) -> None:
+        memory_dim = self.hidden_dim * (2 if self.bidirectional else 1)
+        if self.bridge == "copy":
+            require(
+                memory_dim == self.hidden_dim and (self.num_decoder_layers or self.num_layers) <= self.num_layers,
+                "bridge",
+                self.bridge,
+                "another than 'copy' with bidirectional=True or more decoder than encoder layers",
+            )
+        if self.bridge == "backward":
+            require(self.bidirectional, "bridge", self.bridge, "another than 'backward' with bidirectional=False")
+        if self.attention != "none" and self.score in ("dot", "scaled_dot"):
+            require(
+                memory_dim == self.hidden_dim,
+                "score",
+                self.score,
+                "'additive' or 'bilinear' with bidirectional=True: the encoder's outputs are twice as wide",
+            )
+        if self.tie_output:
+            require(
+                self.readout_width == self.embedding_dim,
+                "tie_output",
+                self.tie_output,
+                f"False where the readout has the width {self.readout_width} and embedding_dim={self.embedding_dim}",
+            )
+
+    def _require_options_in_use(self) -> None:
+        """A choice that would have no effect must be left at its default."""
+        no_attention = "with attention='none'"
+        for name, in_use, where in (
+            ("reset_after", self.cell == "gru", f"with cell={self.cell!r}"),
+            ("reverse_source", not self.bidirectional, "with bidirectional=True"),
+            ("score", self.attention != "none", no_attention),
+            ("score_units", self.attention != "none" and self.score == "additive", "unless score='additive' is used"),
+            ("window", self.attention != "none", no_attention),
+            ("window_center", self.window is not None, "without a window"),
+            ("input_feeding", self.attention == "current_state", f"with attention={self.attention!r}"),
+            ("context_input", self.attention == "none", f"with attention={self.attention!r}"),
+            ("readout_dim", self.readout in ("attentional", "maxout"), f"with readout={self.readout!r}"),
+            ("feeding_choice", self.feeding != "teacher_forcing", "with feeding='teacher_forcing'"),
+            ("schedule", self.feeding == "scheduled_sampling", f"with feeding={self.feeding!r}"),
+            ("schedule_constant", self.schedule is not None, "without a schedule"),
+            ("schedule_slope", self.schedule is not None, "without a schedule"),
+            ("schedule_minimum", self.schedule is not None, "without a schedule"),
+        ):
+            default, value = type(self).__dataclass_fields__[name].default, getattr(self, name)
+            require(in_use or value == default, name, value, f"{default!r} {where}")
+        require(
+            self.bridge != "context" or self.context_input,
+            "bridge",
+            self.bridge,
+            "another than 'context' with context_input=False",
+        )
+        require(
+            not self.input_feeding or self.readout == "attentional",
+            "readout",
+            self.readout,
+            "'attentional' with input_feeding=True",
+        )
+
+    def _require_schedule(self) -> None:
+        if self.feeding != "scheduled_sampling":
+            return
+        require(self.schedule is not None, "schedule", self.schedule, "given with feeding='scheduled_sampling'")
+        check_schedule(self.schedule, self.schedule_constant, self.schedule_slope, self.schedule_minimum)
+
+    @property
+    def readout_width(self) -> int:
+        """Width of the vector that the logits are a linear map of."""
+        if self.readout != "concatenation":
+            return self.readout_dim or self.hidden_dim
+        if self.attention != "none":
+            context = self.hidden_dim * (2 if self.bidirectional else 1)
+        else:
+            context = self.hidden_dim if self.context_input else 0
+        return self.hidden_dim + context + self.embedding_dim
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the configuration as a dictionary of plain values."""
+        return {"kind": "recurrent", **dataclasses.asdict(self)}
+
+    def to_json(self) -> str:
+        """Returns the configuration as JSON text."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "RecurrentConfig":
+        """Returns the configuration of a dictionary.
+
+        Raises:
+            ValueError: If a key is unknown (naming the nearest) or a value out of range.
+        """
+        require(isinstance(values, dict), "The configuration", values, "a dictionary")
+        values = dict(values)
+        kind = values.pop("kind", "recurrent")
+        require(kind == "recurrent", "kind", kind, "'recurrent'")
+        return configuration_from_dict(cls, values, "")
+
+    @classmethod
+    def from_json(cls, text: str) -> "RecurrentConfig":
+        """Returns the configuration of JSON text as `to_json` writes it; errors as for `from_dict`."""
+        return cls.from_dict(json.loads(text))
