@@ -10,6 +10,7 @@ from keras import ops
 
 from zoo.backbones.backbone import Backbone
 from zoo.generation import Sampler, compiled, decode, get_sampler, pad_batch, pad_length
+from zoo.tasks.raw_data import as_sequence, as_text, as_texts, require_count, require_same_length
 from zoo.tasks.task import Task
 from zoo.training.losses import TokenCrossEntropy
 
@@ -60,46 +61,34 @@ class Seq2SeqLM(Task):
         outputs = self.backbone(inputs, training=training)
         return self.backbone.logits(outputs["decoder_sequence_output"])
 
-    def compile(self, optimizer: Any = "auto", loss: Any = "auto", **kwargs: Any) -> None:
-        """Configures training; what is left out gets a default.
+    def default_optimizer(self) -> keras.optimizers.Optimizer:
+        """Returns Adam with rate 1e-4, the paper's beta and epsilon, and gradients clipped to norm 1."""
+        return keras.optimizers.Adam(1e-4, beta_2=0.98, epsilon=1e-9, global_clipnorm=1.0)
 
-        Args:
-            optimizer: Default Adam with rate 1e-4 and gradients clipped to norm 1.
-            loss: Default `TokenCrossEntropy(label_smoothing=0.1)`.
-            **kwargs: Passed on to `keras.Model.compile`.
-        """
-        if optimizer == "auto":
-            optimizer = keras.optimizers.Adam(1e-4, beta_2=0.98, epsilon=1e-9, global_clipnorm=1.0)
-        if loss == "auto":
-            loss = TokenCrossEntropy(label_smoothing=0.1)
-        super().compile(optimizer=optimizer, loss=loss, **kwargs)
+    def default_loss(self) -> TokenCrossEntropy:
+        """Returns `TokenCrossEntropy(label_smoothing=0.1)`."""
+        return TokenCrossEntropy(label_smoothing=0.1)
 
-    def fit(self, x: Any = None, y: Any = None, batch_size: int | None = None, **kwargs: Any) -> Any:
-        """Trains, on texts or on token-level batches.
+    def check_targets(self, y: Any, count: int, name: str, x_name: str) -> Any:
+        """Returns target texts as a string tensor `(rows,)`; arguments as in the base."""
+        if y is None:
+            raise ValueError(f"{name} must hold one target text per source text: {count} in {x_name}, none in {name}.")
+        texts = as_texts(y, name)
+        require_same_length(count, len(texts), x_name, name, "target text", "source text")
+        targets = self.string_tensor(texts)
+        self.row_lengths(targets, name)
+        return targets
 
-        Args:
-            x: Source texts (list or array of strings), or anything that `keras.Model.fit` takes on token level.
-            y: Target texts, where `x` holds texts.
-            batch_size: Rows per batch for texts and arrays. Default 32.
-            **kwargs: Passed on to `keras.Model.fit`; `validation_data` may be a pair of text lists.
-        """
-        if not self.compiled:
-            self.compile()
-        if _is_texts(x):
-            x, y = self._text_dataset(x, y, batch_size or 32, shuffle=kwargs.get("shuffle", True)), None
-            batch_size, kwargs["shuffle"] = None, False
-        validation = kwargs.get("validation_data")
-        if isinstance(validation, tuple) and len(validation) == 2 and _is_texts(validation[0]):
-            kwargs["validation_data"] = self._text_dataset(*validation, kwargs.pop("validation_batch_size", None) or 32)
-        return super().fit(x, y, batch_size=batch_size, **kwargs)
+    def token_lengths(self, x: Any) -> Any:
+        """Returns the number of tokens of each text with its end token, `(batch,)`."""
+        return self._require_tokenizer("Text input").tokenize(x).row_lengths() + 1
 
-    def evaluate(self, x: Any = None, y: Any = None, batch_size: int | None = None, **kwargs: Any) -> Any:
-        """Computes the loss and metrics, on texts or on token-level batches; arguments as for `fit`."""
-        if not self.compiled:
-            self.compile()
-        if _is_texts(x):
-            x, y, batch_size = self._text_dataset(x, y, batch_size or 32), None, None
-        return super().evaluate(x, y, batch_size=batch_size, **kwargs)
+    added_tokens = "end token"
+    truncation_hint = "Shorten it, or pass truncate=True to generate()."
+
+    def predict_texts(self, x: Any, batch_size: int) -> list[str]:
+        """Returns what `generate` makes of the texts."""
+        return self.generate(as_sequence(x, "x"), batch_size=batch_size)
 
     def encode_source(self, texts: Any, multiple: int = 1) -> tuple[Any, Any]:
         """Returns padded source ids and their mask, the end token included.
@@ -113,22 +102,25 @@ class Seq2SeqLM(Task):
         tokenizer = self._require_tokenizer("Text input")
         return to_dense(add_start_end(tokenizer.tokenize(texts), None, tokenizer.end_id), tokenizer.pad_id, multiple)
 
-    def preprocess(self, sources: Any, targets: Any) -> tuple[dict[str, Any], Any, Any]:
-        """Returns token-level inputs, labels and sample weights of texts, for teacher forcing.
+    def preprocess(self, x: Any, y: Any, sample_weight: Any = None) -> tuple[dict[str, Any], Any, Any]:
+        """Returns token-level inputs, labels and weights of texts, for teacher forcing.
 
         Args:
-            sources: String tensor `(batch,)`.
-            targets: String tensor `(batch,)`.
+            x: Sources, string tensor `(batch,)`.
+            y: Targets, string tensor `(batch,)`.
+            sample_weight: Weight of each pair, `(batch,)`; None for 1.
 
         Returns:
-            `(inputs, labels, sample_weight)`, see the call arguments; `labels` `(batch, decoder_length)` is the target
-            with the end token, `sample_weight` 1 for its tokens and 0 for padding.
+            `(inputs, labels, weights)`, see the call arguments; `labels` `(batch, decoder_length)` is the target
+            with the end token, `weights` that of the pair for its tokens and 0 for padding.
         """
+        import tensorflow as tf
+
         from zoo.tokenizers import add_start_end, to_dense
 
         tokenizer = self._require_tokenizer("Text input")
-        source_ids, source_mask = self.encode_source(sources)
-        target = tokenizer.tokenize(targets)
+        source_ids, source_mask = self.encode_source(x)
+        target = tokenizer.tokenize(y)
         labels, mask = to_dense(add_start_end(target, None, tokenizer.end_id), tokenizer.pad_id)
         decoder_ids, _ = to_dense(add_start_end(target, tokenizer.start_id, None), tokenizer.pad_id)
         inputs = {
@@ -137,35 +129,10 @@ class Seq2SeqLM(Task):
             "decoder_token_ids": decoder_ids,
             "decoder_padding_mask": mask,
         }
-        return inputs, labels, ops.cast(mask, "float32")
-
-    def _text_dataset(self, sources: Any, targets: Any, batch_size: int, shuffle: bool = False) -> Any:
-        import tensorflow as tf
-
-        if targets is None or len(sources) != len(targets):
-            raise ValueError(
-                f"y must hold one target text per source text: {len(sources)} in x, "
-                f"{'none' if targets is None else len(targets)} in y."
-            )
-        self._check_lengths(sources, "x")
-        self._check_lengths(targets, "y")
-        dataset = tf.data.Dataset.from_tensor_slices((list(sources), list(targets)))
-        if shuffle:
-            dataset = dataset.shuffle(len(sources))
-        return dataset.batch(batch_size).map(self.preprocess, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
-
-    def _check_lengths(self, texts: Sequence[str], argument: str) -> np.ndarray:
-        tokenizer, longest = self._require_tokenizer("Text input"), self.backbone.config.max_length
-        lengths = tokenizer.tokenize(list(texts)).row_lengths().numpy() + 1
-        too_long = np.flatnonzero(lengths > longest)
-        if len(too_long):
-            row = int(too_long[0])
-            raise ValueError(
-                f"{argument}[{row}] has {lengths[row]} tokens with its end token, the model takes at most "
-                f"max_length={longest} ({len(too_long)} of {len(texts)} texts are too long): {str(texts[row])[:80]!r}. "
-                "Shorten it, or pass truncate=True to generate()."
-            )
-        return lengths
+        weights = tf.cast(mask, tf.float32)
+        if sample_weight is not None:
+            weights *= tf.cast(sample_weight, tf.float32)[:, tf.newaxis]
+        return inputs, labels, weights
 
     @staticmethod
     def length_limit(encoder_padding_mask: Any) -> Any:
@@ -302,27 +269,25 @@ class Seq2SeqLM(Task):
         >>> model.generate("A dog runs.", sampler={"name": "beam", "num_beams": 5})
         'Ein Hund rennt.'
         """
-        if isinstance(texts, str):
+        if isinstance(texts, (str, bytes)):
             return self.generate(
                 [texts], sampler=sampler, max_length=max_length, seed=seed, truncate=truncate, jit_compile=jit_compile
             )[0]
         tokenizer = self._require_tokenizer("generate()")
+        require_count(batch_size, "batch_size")
         sampler = get_sampler(sampler)
         program = self.program(sampler, self._output_length(max_length), jit_compile)
-        results: list[str] = [""] * len(texts)
-        for rows, ids, mask in self._source_batches(texts, batch_size, truncate):
+        sources = as_texts(texts, "texts")
+        results: list[str] = [""] * len(sources)
+        for rows, ids, mask in self._source_batches(sources, batch_size, truncate):
             outputs = self._run(program, ids, mask, seed, rows)
             for row, text in zip(rows, tokenizer.detokenize(outputs).numpy(), strict=True):
                 results[row] = text.decode("utf-8")
         return results
 
     def _output_length(self, max_length: int | None) -> int:
-        longest = self.backbone.config.max_length
-        if max_length is None:
-            return longest
-        if not 1 <= max_length <= longest:
-            raise ValueError(f"max_length must be from 1 to the model's {longest}, got {max_length!r}.")
-        return max_length
+        longest = self.longest
+        return longest if max_length is None else require_count(max_length, "max_length", 1, longest)
 
     def _run(self, program: Any, ids: Any, mask: Any, seed: int, rows: np.ndarray) -> np.ndarray:
         limits = self.length_limit(mask)
@@ -332,16 +297,11 @@ class Seq2SeqLM(Task):
         return ops.convert_to_numpy(outputs["token_ids"])[: len(rows)]
 
     def _source_batches(
-        self, texts: Sequence[str], batch_size: int, truncate: bool
+        self, texts: list[bytes], batch_size: int, truncate: bool
     ) -> Iterator[tuple[np.ndarray, Any, Any]]:
         """Yields row numbers, ids and mask of batches of texts of similar length, padded to few shapes."""
-        if not len(texts):
-            return
-        tokenizer, longest = self.tokenizer, self.backbone.config.max_length
-        if truncate:
-            lengths = np.minimum(tokenizer.tokenize(list(texts)).row_lengths().numpy() + 1, longest)
-        else:
-            lengths = self._check_lengths(texts, "texts")
+        tokenizer, longest = self.tokenizer, self.longest
+        lengths = self.row_lengths(self.string_tensor(texts), "texts", truncate)
         order = np.argsort(lengths, kind="stable")
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
@@ -360,26 +320,38 @@ class Seq2SeqLM(Task):
             ids: `(batch, length)`, length at most the model's `max_length`.
             mask: `(batch, length)`.
         """
-        longest = self.backbone.config.max_length
+        longest = self.longest
         return pad_length(ids, value=self.tokenizer.pad_id)[:, :longest], pad_length(mask, value=False)[:, :longest]
 
-    def score(self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 32) -> np.ndarray:
+    def score(
+        self, sources: str | Sequence[str], targets: str | Sequence[str], *, batch_size: int = 32
+    ) -> float | np.ndarray:
         """Returns the log-likelihood of each target given its source.
 
         Args:
-            sources: Source texts.
-            targets: Target texts, one per source.
+            sources: One source text or many.
+            targets: One target text, or one per source.
             batch_size: Pairs per batch.
 
         Returns:
-            Sums of log-probabilities (natural logarithm) over the target's tokens and its end token, `(number,)`.
+            Sums of log-probabilities (natural logarithm) over the target's tokens and its end token: one number, or
+            `(number,)`.
 
         Raises:
             ValueError: If there are not as many targets as sources, or a text is longer than the model.
         """
-        dataset = self._text_dataset(sources, targets, batch_size)
-        scores = [ops.convert_to_numpy(self.score_tokens(*batch)) for batch in dataset]
-        return np.concatenate(scores) if scores else np.zeros((0,), "float32")
+        singles = [isinstance(texts, (str, bytes)) for texts in (sources, targets)]
+        if all(singles):
+            pair = ([as_text(sources, "sources")], [as_text(targets, "targets")])
+            return float(self.score(*pair, batch_size=batch_size)[0])
+        self._require_tokenizer("score()")
+        require_count(batch_size, "batch_size")
+        x = self.check_inputs(sources, "sources")
+        y = self.check_targets(targets, len(x), "targets", "sources")
+        if not len(x):
+            return np.zeros((0,), "float32")
+        batches = self._batches((x, y, None), batch_size)
+        return np.concatenate([ops.convert_to_numpy(self.score_tokens(*batch)) for batch in batches])
 
     def score_tokens(self, inputs: dict[str, Any], labels: Any, mask: Any) -> Any:
         """Returns the log-likelihood of each row's labels on token level, `(batch,)`.
@@ -404,9 +376,3 @@ class Seq2SeqLM(Task):
         from zoo.export import export_seq2seq
 
         export_seq2seq(self, directory, sampler=get_sampler(sampler), **options)
-
-
-def _is_texts(x: Any) -> bool:
-    if isinstance(x, (list, tuple)):
-        return len(x) > 0 and isinstance(x[0], (str, bytes))
-    return isinstance(x, np.ndarray) and x.dtype.kind in "OSU"

@@ -10,10 +10,13 @@ from zoo.backbones.backbone import Backbone
 from zoo.files import recover
 from zoo.presets.directory import WEIGHTS_FILE, load_task_parts, save_task_parts
 from zoo.presets.registry import preset_config
+from zoo.tasks.text_model import TextModel
 
 
-class Task(keras.Model):
+class Task(TextModel):
     """A backbone with what it takes to do one job: head, tokenizer, text in, text out.
+
+    `fit`, `evaluate` and `predict` take raw texts, see `zoo.tasks.text_model.TextModel`.
 
     Args:
         backbone: The backbone.

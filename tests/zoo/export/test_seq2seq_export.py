@@ -156,6 +156,6 @@ def test_never_overwrites_something_else(untrained, tmp_path, monkeypatch):
 
 
 def test_wrong_arguments(untrained, tmp_path):
-    with pytest.raises(ValueError, match="max_length must be from 1 to the model's 32, got 33"):
+    with pytest.raises(ValueError, match="max_length must be an integer from 1 to 32, got 33"):
         untrained.export(tmp_path / "export", max_length=33)
     assert not list(tmp_path.iterdir())

@@ -72,7 +72,7 @@ def test_output_length(trained, copied):
         assert generated == " ".join(text.split()[:length])
     assert trained.generate(text, max_length=5, jit_compile=False) == text
     for length in (0, 33):
-        with pytest.raises(ValueError, match=f"max_length must be from 1 to the model's 32, got {length}"):
+        with pytest.raises(ValueError, match=f"max_length must be an integer from 1 to 32, got {length}"):
             trained.generate(text, max_length=length)
 
 
@@ -153,6 +153,45 @@ def test_score_needs_pairs(untrained):
         untrained.score(["alpha", "beta"], ["alpha"])
     with pytest.raises(ValueError, match="2 in x, none in y"):
         untrained.fit(["alpha", "beta"])
+
+
+def test_score_of_one_pair_and_of_none(untrained):
+    assert untrained.score([], []).shape == (0,)
+    one = untrained.score("alpha beta", "omega")
+    assert isinstance(one, float)
+    np.testing.assert_allclose(one, untrained.score(["alpha beta"], ["omega"])[0], rtol=1e-6)
+    for arguments, message in (
+        (("alpha", ["omega"]), "sources must be a list of texts, got one text 'alpha'"),
+        ((["alpha"], "omega"), "targets must be a list of texts, got one text 'omega'"),
+        ((["alpha"], None), "1 in sources, none in targets"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            untrained.score(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "message"),
+    [
+        (["alpha"], {"max_length": 2.5}, "max_length must be an integer from 1 to 32, got 2.5"),
+        (["alpha"], {"max_length": True}, "max_length must be an integer from 1 to 32, got True"),
+        (["alpha"], {"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
+        (None, {}, "texts must be a list, array or tensor of texts, got NoneType None"),
+        (["alpha", 3], {}, r"texts\[1\] must be a string, got int 3"),
+        (["alpha", "\ud800"], {}, r"texts\[1\] is not a text that UTF-8 can hold"),
+    ],
+)
+def test_wrong_arguments_of_generate(untrained, texts, options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        untrained.generate(texts, **options)
+
+
+def test_predict_is_generate(trained, copied):
+    assert trained.predict(copied[:3]) == copied[:3]
+    assert trained.predict(np.array(copied[:3]), batch_size=2) == copied[:3]
+    with pytest.raises(TypeError, match="x must be a list of texts, got one text 'alpha'"):
+        trained.predict("alpha")
+    with pytest.raises(ValueError, match=r"predict\(\) on texts takes x, batch_size and verbose, got \['steps'\]"):
+        trained.predict(copied, steps=3)
 
 
 def test_preprocess(untrained):

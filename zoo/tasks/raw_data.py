@@ -1,0 +1,137 @@
+"""What users pass as texts, turned into checked columns; errors name the argument and the row."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+
+def is_raw(data: Any) -> bool:
+    """Whether data are strings (or nothing at all), not numbers or token-level inputs.
+
+    Args:
+        data: Anything that `fit` may be given: a text, nested lists, tuples, arrays or tensors, a `tf.data.Dataset`.
+    """
+    if isinstance(data, (str, bytes)):
+        return True
+    if isinstance(data, (list, tuple)):
+        # a few, so that one wrong row at the beginning does not hide the others
+        return not data or any(is_raw(value) for value in data[:8])
+    if is_dataset(data):
+        return any("string" in str(spec.dtype) for spec in keras.tree.flatten(data.element_spec))
+    dtype = getattr(data, "dtype", None)
+    if dtype is None or isinstance(data, keras.KerasTensor):
+        return False
+    if str(dtype) == "object":
+        return not len(data) or is_raw(np.asarray(data, dtype=object).flat[0])
+    return "str" in str(dtype) or getattr(dtype, "kind", "") in ("S", "U")
+
+
+def is_dataset(data: Any) -> bool:
+    """Whether data are a `tf.data.Dataset`."""
+    return hasattr(data, "element_spec") and hasattr(data, "map")
+
+
+def as_sequence(values: Any, name: str, of: str = "texts") -> Sequence[Any]:
+    """Returns a list, tuple, array, series or tensor as a sequence.
+
+    Args:
+        values: What the user passed.
+        name: Name of the argument.
+        of: What it holds, for the error.
+
+    Raises:
+        TypeError: If it is none of these; a single text is told to be put in a list.
+    """
+    if isinstance(values, (str, bytes)):
+        raise TypeError(f"{name} must be a list of {of}, got one text {shorten(values)}: put it in a list.")
+    if isinstance(values, (list, tuple)):
+        return values
+    if hasattr(values, "to_list") and hasattr(values, "row_splits"):
+        return values.to_list()
+    if isinstance(values, np.ndarray) or hasattr(values, "__array__"):
+        array = np.asarray(values)
+        if array.ndim:
+            return array.tolist()
+    raise TypeError(f"{name} must be a list, array or tensor of {of}, got {type(values).__name__} {shorten(values)}.")
+
+
+def as_texts(values: Any, name: str) -> list[bytes]:
+    """Returns texts as UTF-8.
+
+    Bytes that are not valid UTF-8 are left to the tokenizer, which reads them as the replacement character.
+
+    Args:
+        values: List, tuple, array, series or tensor of `str` or `bytes`.
+        name: Name of the argument.
+
+    Raises:
+        TypeError: If something is not text, naming the row.
+        ValueError: If a text holds a lone surrogate, naming the row.
+    """
+    return [as_text(value, f"{name}[{row}]") for row, value in enumerate(as_sequence(values, name))]
+
+
+def as_text(value: Any, name: str) -> bytes:
+    """Returns one text as UTF-8; arguments and errors as for `as_texts`."""
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, got {type(value).__name__} {shorten(value)}.")
+    try:
+        return value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} is not a text that UTF-8 can hold: {error}.") from error
+
+
+def as_weights(values: Any, count: int, name: str) -> np.ndarray:
+    """Returns one weight per row, `(count,)` in float32.
+
+    Raises:
+        ValueError: If there are not as many as rows, or one is not a finite number, naming the row.
+    """
+    try:
+        weights = np.asarray(values, dtype="float32")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold one number per row, got {shorten(values)}.") from error
+    if weights.shape != (count,):
+        raise ValueError(f"{name} must hold one number for each of the {count} rows, got the shape {weights.shape}.")
+    wrong = np.flatnonzero(~np.isfinite(weights) | (weights < 0))
+    if len(wrong):
+        raise ValueError(f"{name}[{wrong[0]}] must be a finite number of at least 0, got {weights[wrong[0]]}.")
+    return weights
+
+
+def require_same_length(count: int, other: int, name: str, other_name: str, one: str, per: str = "row") -> None:
+    """Raises a ValueError where two columns differ in their number of rows.
+
+    Args:
+        count, other: Rows of each.
+        name, other_name: What each is called.
+        one: What an entry of the second is, for the error.
+        per: What a row of the first is.
+    """
+    if count != other:
+        raise ValueError(f"{other_name} must hold one {one} per {per}: {count} in {name}, {other} in {other_name}.")
+
+
+def require_count(value: Any, name: str, lowest: int = 1, highest: int | None = None) -> int:
+    """Returns a number that counts something.
+
+    Raises:
+        ValueError: If it is not an integer of at least `lowest` and at most `highest`.
+    """
+    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_integer or value < lowest or (highest is not None and value > highest):
+        allowed = f"of at least {lowest}" if highest is None else f"from {lowest} to {highest}"
+        raise ValueError(f"{name} must be an integer {allowed}, got {value!r}.")
+    return int(value)
+
+
+def shorten(value: Any) -> str:
+    """The first characters of how a value is written."""
+    if isinstance(value, (str, bytes)):
+        return repr(value[:80])
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
