@@ -10,7 +10,6 @@ The same command resumes an interrupted run.
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,10 +18,11 @@ from typing import Any, Literal
 import numpy as np
 
 import zoo
-from recipes.common import card, command_line
+from recipes.common import command_line
 from recipes.common.batching import PairBatches
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError, DataError
+from recipes.common.finish import decoded, finish, make_task
 from recipes.common.parallel_datasets import open_pairs
 from recipes.common.parallel_text import TextPair
 from recipes.common.run_folder import RunFolder
@@ -121,18 +121,18 @@ def main(config: TranslateConfig) -> dict[str, Any]:
         batches, validation_batches = make_batches(config, tokenizer, train, validation)
         model = make_model(config, tokenizer, batches.number_of_batches)
         training_seconds = train_model(config, run, model, batches, validation_batches, list(validation))
-        results = evaluate(config, run, model, sampler, validation_batches, list(test or validation))
-        draw(run, model, list(test or validation))
-        model.save_to_preset(run.path / "model")
-        if config.export:
-            export_and_try(run, model, sampler, config, list(test or validation))
-            results["export_megabytes"] = round(_size(run.export) / 1e6, 2)
+        examples = list(test or validation)
+        results = evaluate(config, run, model, sampler, validation_batches, examples)
+        draw(run, model, examples)
         results["training_seconds"] = round(training_seconds, 1)
-        results["total_seconds"] = round(time.monotonic() - started, 1)
-        run.write_text("results.json", json.dumps(results, indent=2) + "\n")
-        card.write_model_card(run, "translate", model, results)
-        print(json.dumps(results, indent=2))
-    return results
+        sources = [pair.source for pair in examples[:3]]
+
+        def trial(served: Any) -> Iterable[tuple[str, str, str]]:
+            outputs = decoded(served.serve(sources))
+            return zip(sources, outputs, model.generate(sources, sampler=sampler), strict=True)
+
+        export = {"sampler": sampler} if config.export else None
+        return finish(run, "translate", model, results, started, export=export, trial=trial)
 
 
 def open_split(data: DataConfig, split: str) -> Iterable[TextPair] | None:
@@ -197,17 +197,7 @@ def make_batches(
 def make_model(config: TranslateConfig, tokenizer: Tokenizer, batches: int) -> zoo.Seq2SeqLM:
     """Returns the compiled model with initial weights."""
     options = {"max_length": config.data.max_length, **config.model.options}
-    try:
-        model = zoo.Seq2SeqLM.from_preset(
-            config.model.preset,
-            load_weights=False,
-            tokenizer=tokenizer,
-            vocabulary_size=tokenizer.vocabulary_size,
-            **options,
-        )
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"model: {error}") from error
-    print(f"{config.model.preset}: {model.count_params():,} parameters")
+    model = make_task(zoo.Seq2SeqLM, config.model.preset, tokenizer, options)
     training = config.training
     model.compile(
         optimizer=make_optimizer(training, batches, model),
@@ -298,27 +288,6 @@ def draw(run: RunFolder, model: zoo.Seq2SeqLM, test: list[TextPair]) -> None:
     if position is not None:
         encoding = position(np.arange(min(100, model.backbone.config.max_length)))
         plot_position_encoding(np.asarray(encoding, "float32"), run.plots / "positions.png")
-
-
-def export_and_try(
-    run: RunFolder, model: zoo.Seq2SeqLM, sampler: Any, config: TranslateConfig, test: list[TextPair]
-) -> None:
-    """Writes the SavedModel and checks on a few strings that it says what the model says."""
-    import tensorflow as tf
-
-    model.export(run.export, sampler=sampler)
-    texts = [pair.source for pair in test[:3]]
-    loaded = tf.saved_model.load(str(run.export))
-    outputs = [text.decode("utf-8") for text in loaded.serve(tf.constant(texts)).numpy()]
-    expected = model.generate(texts, sampler=sampler)
-    if outputs != expected:
-        raise RuntimeError(f"The export in {run.export} gives {outputs} where the model gives {expected}.")
-    for text, output in zip(texts, outputs, strict=True):
-        print(f"export: {text!r} -> {output!r}")
-
-
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,109 @@
+"""How recipes begin and end alike: a task of a preset; saved model, export that is tried, results, model card."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from recipes.common import card
+from recipes.common.errors import ConfigError
+from recipes.common.run_folder import RunFolder
+from zoo.backbones import Backbone
+from zoo.presets import preset_config
+from zoo.tasks import Task
+from zoo.tokenizers import Tokenizer
+
+AnyTask = TypeVar("AnyTask", bound=Task)
+
+
+def make_task(
+    kind: type[AnyTask], preset: str, tokenizer: Tokenizer, options: dict[str, Any], **task_options: Any
+) -> AnyTask:
+    """Returns a task with initial weights, and says how large it is.
+
+    Args:
+        kind: The class.
+        preset: Name of the architecture.
+        tokenizer: The tokenizer, which decides about the size of the vocabulary.
+        options: Choices that differ from the preset.
+        **task_options: Arguments of the task.
+
+    Raises:
+        ConfigError: If there is no such preset or choice.
+    """
+    try:
+        config = preset_config(preset, vocabulary_size=tokenizer.vocabulary_size, **options)
+        task = kind(Backbone.from_config(config), tokenizer, **task_options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"model: {error}") from error
+    print(f"{preset}: {task.count_params():,} parameters")
+    return task
+
+
+def finish(
+    run: RunFolder,
+    recipe: str,
+    task: Task,
+    results: dict[str, Any],
+    started: float,
+    *,
+    export: dict[str, Any] | None,
+    trial: Callable[[Any], Iterable[tuple[Any, Any, Any]]],
+) -> dict[str, Any]:
+    """Saves the model, exports it and tries the export, and writes results and model card.
+
+    Args:
+        run: The run folder.
+        recipe: Name of the recipe.
+        task: The trained task.
+        results: What was measured; sizes and times are added.
+        started: `time.monotonic()` when the recipe began.
+        export: Arguments of `task.export`; None for no export.
+        trial: Given the loaded SavedModel, tries it: `(input, output, what the task itself gives)` of a few examples,
+            the latter two strings, lists of strings, or arrays of numbers.
+
+    Returns:
+        The results.
+
+    Raises:
+        RuntimeError: If the export gives other outputs than the task.
+    """
+    task.save_to_preset(run.path / "model")
+    if export is not None:
+        import tensorflow as tf
+
+        task.export(run.export, **export)
+        for given, output, expected in trial(tf.saved_model.load(str(run.export))):
+            if not _same(output, expected):
+                raise RuntimeError(f"The export in {run.export} makes {output!r} of {given!r}, the task {expected!r}.")
+            print(f"export: {given!r} -> {output!r}")
+        results["export_megabytes"] = round(_size(run.export) / 1e6, 2)
+    results["total_seconds"] = round(time.monotonic() - started, 1)
+    run.write_text("results.json", json.dumps(results, indent=2) + "\n")
+    card.write_model_card(run, recipe, task, results)
+    print(json.dumps(results, indent=2))
+    return results
+
+
+def decoded(texts: Any) -> list[str]:
+    """Returns a string tensor as a list of texts.
+
+    Args:
+        texts: `tf.string` tensor `(batch,)`.
+    """
+    return [text.decode("utf-8") for text in texts.numpy()]
+
+
+def _same(output: Any, expected: Any) -> bool:
+    if isinstance(expected, (str, list)):
+        return output == expected
+    return bool(np.allclose(output, expected, rtol=1e-4, atol=1e-5))
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
