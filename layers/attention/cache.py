@@ -120,3 +120,38 @@ def rolling_positions(capacity: int, index: Any) -> Any:
     slots = ops.arange(capacity)
     last = index - 1
     return last - (last - slots) % capacity
+
+
+def extend_cache(
+    cache: dict[str, Any], key: Any, value: Any, index: Any, positions: Any, rolling: bool
+) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """Writes new entries to a cache and returns what the new queries may see.
+
+    Args:
+        cache: What `make_cache` returned.
+        key: New keys `(batch, key_value_heads, new, head_dim)`.
+        value: New values `(batch, key_value_heads, new, value_head_dim)`.
+        index: Number of entries written so far, a scalar integer.
+        positions: Positions of the new entries, `(new,)` or `(batch, new)`, consecutive in each row.
+        rolling: Whether the cache is written round and round.
+
+    Returns:
+        Keys, values, the positions of both, `(entries,)` or `(batch, entries)`, and the new cache.
+    """
+    capacity, new = ops.shape(cache["key"])[2], ops.shape(key)[2]
+    offset = ops.expand_dims(positions[..., 0], -1) - index
+    if not rolling:
+        new_cache = write_cache(cache, key, value, index)
+        return new_cache["key"], new_cache["value"], ops.arange(capacity) + offset, new_cache
+    new_cache = write_rolling_cache(cache, key, value, index)
+    if key.shape[2] == 1:
+        entries = rolling_positions(capacity, index + 1)
+        key, value = new_cache["key"], new_cache["value"]
+    else:
+        # the first of the new queries still see entries that the last new keys overwrite
+        entries = ops.concatenate([rolling_positions(capacity, index), ops.arange(new) + index])
+        key = ops.concatenate([cache["key"], ops.cast(key, cache["key"].dtype)], axis=2)
+        value = ops.concatenate([cache["value"], ops.cast(value, cache["value"].dtype)], axis=2)
+    # an empty slot is moved out of every window
+    entries = ops.where(entries < 0, -(2**30), entries)
+    return key, value, entries + offset, new_cache
