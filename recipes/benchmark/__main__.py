@@ -1,4 +1,4 @@
-"""Runs a benchmark: `python -m recipes.benchmark training_step [--key value]`."""
+"""Runs a benchmark: `python -m recipes.benchmark <name> [--key value]`."""
 
 import importlib
 import sys
@@ -6,7 +6,9 @@ import sys
 from recipes.common import command_line
 
 BENCHMARKS = {
+    "recurrent_step": "a training step of recurrent models beside the same models made of keras.layers.GRU",
     "training_step": "a training step of transformer_tiny beside the same model made of KerasHub's layers",
+    "layers": "growth of layers with the length, and attention beside that of Keras and KerasHub",
 }
 
 

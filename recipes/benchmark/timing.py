@@ -39,6 +39,22 @@ def time_in_turn(
     return times
 
 
+def calls_per_turn(function: Callable[[], object], *, seconds: float = 0.2, most: int = 20, warm_up: int = 1) -> int:
+    """Returns how many calls make a turn long enough to be timed.
+
+    Args:
+        function: The function, which is called once beside the warm-up.
+        seconds: How long a turn should take at least.
+        most: Most calls.
+        warm_up: Calls before.
+    """
+    for _ in range(warm_up):
+        function()
+    started = time.perf_counter()
+    function()
+    return min(most, 1 + int(seconds / max(time.perf_counter() - started, 1e-6)))
+
+
 def median_ratio(times: Mapping[str, list[float]], name: str, baseline: str) -> float:
     """Returns the median over rounds of the time of `name` divided by that of `baseline` in the same round.
 

@@ -1,0 +1,132 @@
+"""A training step of recurrent encoder-decoders beside the same models made of `keras.layers.GRU`.
+
+Two models, of one layer each: a fixed context (bidirectional encoder, the decoder continues from its last states) and
+one that attends after the cell (Luong et al. 2015, inner product). Both sides have the same sizes and weights in
+number, the same loss and optimizer, and are timed in turn in one process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+import zoo
+from recipes.benchmark.timing import median_ratio, time_in_turn
+from recipes.common.config import setting
+from zoo.config import RecurrentConfig
+from zoo.files import write_text_atomically
+from zoo.training import TokenCrossEntropy
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Times a training step of recurrent models beside the same models made of keras.layers.GRU."""
+
+    batch_size: int = setting(128, "Sentence pairs of a batch.")
+    length: int = setting(16, "Tokens of the source, and of the target.")
+    vocabulary_size: int = setting(6000, "Size of the joint vocabulary.")
+    width: int = setting(256, "Width of embeddings and states.")
+    dtypes: list[str] = setting(["float32"], "Dtype policies to try.")
+    rounds: int = setting(5, "Turns of each model.")
+    calls: int = setting(3, "Steps per turn.")
+    output: str = setting("runs/benchmark/recurrent_step.json", "File for the figures.")
+
+
+def main(config: Config) -> dict[str, Any]:
+    """Runs the benchmark and prints a table.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        Milliseconds of each model, and how many times as fast ours is.
+    """
+    batch = make_batch(config)
+    rows, ratios = {}, {}
+    for dtype in config.dtypes:
+        keras.config.set_dtype_policy(dtype)
+        for kind in ("fixed context", "attention"):
+            steps, sizes = {}, {}
+            for name, build in (("zoo", make_zoo_model), ("keras.layers.GRU", make_keras_model)):
+                model = build(config, kind)
+                model.compile(keras.optimizers.Adam(1e-4), TokenCrossEntropy(), jit_compile=False)
+                sizes[name] = model.count_params()
+                steps[name] = lambda model=model: model.train_on_batch(*batch)
+            if len(set(sizes.values())) != 1:
+                raise RuntimeError(f"The models differ in size: {sizes}.")
+            times = time_in_turn(steps, rounds=config.rounds, calls=config.calls)
+            ratios[f"{kind}, {dtype}"] = round(median_ratio(times, "keras.layers.GRU", "zoo"), 3)
+            for name, seconds in times.items():
+                rows[f"{kind}, {dtype}, {name}"] = round(1000 * statistics.median(seconds), 1)
+    keras.config.set_dtype_policy("float32")
+    print("| model | ms per step, median |\n| --- | --- |")
+    for name, milliseconds in rows.items():
+        print(f"| {name} | {milliseconds} |")
+    for name, ratio in ratios.items():
+        print(f"{name}: {ratio:.2f} times as fast as keras.layers.GRU (median of rounds)")
+    result = {"config": dataclasses.asdict(config), "milliseconds": rows, "speed_ratio": ratios}
+    output = Path(config.output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_text_atomically(output, json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def make_batch(config: Config) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """Returns a batch of random tokens, padded as a bucket of a real corpus is: by no or a few positions."""
+    generator = np.random.default_rng(0)
+    shape = (config.batch_size, config.length)
+    ids = generator.integers(4, config.vocabulary_size, shape).astype("int32")
+    mask = np.arange(config.length) < generator.integers(config.length - 3, config.length + 1, (config.batch_size, 1))
+    inputs = {
+        "encoder_token_ids": ids,
+        "encoder_padding_mask": mask,
+        "decoder_token_ids": ids,
+        "decoder_padding_mask": mask,
+    }
+    return inputs, ids, mask.astype("float32")
+
+
+def make_zoo_model(config: Config, kind: str) -> keras.Model:
+    """Returns ours."""
+    options = {"attention": "none"}
+    if kind == "attention":
+        options = {"attention": "current_state", "score": "dot", "bidirectional": False, "readout": "attentional"}
+    architecture = RecurrentConfig(
+        vocabulary_size=config.vocabulary_size, embedding_dim=config.width, hidden_dim=config.width, **options
+    )
+    return zoo.Seq2SeqLM(zoo.Backbone.from_config(architecture))
+
+
+def make_keras_model(config: Config, kind: str) -> keras.Model:
+    """Returns the same model as the documentation of Keras composes it."""
+    inputs = {
+        name: keras.Input((None,), dtype=dtype, name=name)
+        for name, dtype in (
+            ("encoder_token_ids", "int32"),
+            ("encoder_padding_mask", "bool"),
+            ("decoder_token_ids", "int32"),
+            ("decoder_padding_mask", "bool"),
+        )
+    }
+    width, mask = config.width, inputs["encoder_padding_mask"]
+    source = keras.layers.Embedding(config.vocabulary_size, width)(inputs["encoder_token_ids"])
+    target = keras.layers.Embedding(config.vocabulary_size, width)(inputs["decoder_token_ids"])
+    encoder = keras.layers.GRU(width, return_sequences=True, return_state=True)
+    if kind == "fixed context":
+        _, forward, backward = keras.layers.Bidirectional(encoder)(source, mask=mask)
+        first = keras.layers.Dense(width, activation="tanh")(keras.layers.Concatenate()([forward, backward]))
+    else:
+        memory, last = encoder(source, mask=mask)
+        first = keras.layers.Dense(width, activation="tanh")(last)
+    hidden = keras.layers.GRU(width, return_sequences=True)(target, initial_state=first)
+    if kind == "attention":
+        context = keras.layers.Attention()([hidden, memory], mask=[None, mask])
+        joined = keras.layers.Concatenate()([context, hidden])
+        hidden = keras.layers.Dense(width, activation="tanh", use_bias=False)(joined)
+    return keras.Model(inputs, keras.layers.Dense(config.vocabulary_size)(hidden))
