@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from zoo.tokenizers.tensors import import_tensorflow
 
+_ROW = 2**32  # above the length of every text
+
 
 def _byte_borders(texts):
     """First byte of each character and, after those, the length of the text in bytes: ragged int64."""
@@ -46,10 +48,10 @@ def to_characters(texts, ids, starts, ends):
     tf = import_tensorflow()
     borders = _byte_borders(texts)
     # One sorted vector of (row, byte) for the whole batch.
-    border_keys = (borders.value_rowids() << 32) + borders.values
+    border_keys = borders.value_rowids() * _ROW + borders.values
     token_rows = ids.value_rowids()
     row_starts = tf.gather(borders.row_starts(), token_rows)
-    start_keys, end_keys = ((token_rows << 32) + tf.cast(part, tf.int64) for part in (starts, ends))
+    start_keys, end_keys = (token_rows * _ROW + tf.cast(part, tf.int64) for part in (starts, ends))
     first = tf.searchsorted(border_keys, start_keys, side="right") - 1
     last = tf.searchsorted(border_keys, end_keys, side="left")
     return tuple(tf.cast(tf.cast(part, tf.int64) - row_starts, tf.int32) for part in (first, last))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+
+from zoo.tokenizers.text_reader import TextReader
 
 MODEL_TYPES = ("unigram", "bpe")
 NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
@@ -54,11 +56,11 @@ def train_sentencepiece(
     if vocabulary_size <= needed:
         raise ValueError(f"vocabulary_size={vocabulary_size!r} must be above {needed}, the special and byte tokens.")
 
-    reader = _Reader(texts)
+    reader = TextReader(texts)
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(reader),
+            sentence_iterator=(text.replace(_RESERVED_CHARACTER, " ") for text in reader),
             model_writer=model,
             model_type=model_type,
             vocab_size=vocabulary_size,
@@ -87,40 +89,7 @@ def train_sentencepiece(
     return model.getvalue()
 
 
-class _Reader:
-    """Checks texts on their way to the trainer and keeps what went wrong, which the trainer turns into a string."""
-
-    def __init__(self, texts: Iterable[str | bytes]):
-        self.texts = texts
-        self.rows = 0
-        self.has_text = False
-        self.failure: BaseException | None = None
-
-    def __iter__(self) -> Iterator[str]:
-        try:
-            for row, text in enumerate(self.texts):
-                text = self._check(text, row)
-                self.rows += 1
-                self.has_text = self.has_text or not text.isspace() and text != ""
-                yield text.replace(_RESERVED_CHARACTER, " ")
-        except BaseException as failure:
-            self.failure = failure
-            raise
-
-    @staticmethod
-    def _check(text: str | bytes, row: int) -> str:
-        try:
-            if isinstance(text, bytes):
-                return text.decode("utf-8")
-            if isinstance(text, str):
-                text.encode("utf-8")
-                return text
-        except UnicodeError as error:
-            raise ValueError(f"texts[{row}] is not valid UTF-8: {error}.") from error
-        raise TypeError(f"texts[{row}] must be str or bytes, got {text!r} of type {type(text).__name__}.")
-
-
-def _explain(message: str, vocabulary_size: int, character_coverage: float, reader: _Reader) -> str:
+def _explain(message: str, vocabulary_size: int, character_coverage: float, reader: TextReader) -> str:
     """The trainer's messages name its C++ source lines; these name the arguments."""
     if not reader.has_text:
         return f"texts holds no text: {reader.rows} rows, all empty or white space."

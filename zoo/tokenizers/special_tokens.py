@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from zoo.tokenizers.distinct import Tokens
+from zoo.tokenizers.distinct import Tokens, code_points_of
 from zoo.tokenizers.tensors import import_tensorflow
 
 # The white space of Unicode, as RE2 writes it.
 RE2_SPACE = r"\t-\r\x{85}\p{Z}"
-_NUL = b"\xff"
 
 
 class StringIndex:
@@ -81,11 +80,15 @@ class SpecialTokenSplitter:
         tf = import_tensorflow()
         import tensorflow_text
 
-        # regex_split ends a text at the character U+0000: a byte that UTF-8 does not have takes its place.
-        texts = tf.strings.regex_replace(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8"), r"\x{00}", _NUL)
-        pieces = tensorflow_text.regex_split(texts, self._pattern, self._pattern)
-        parts = tf.strings.split(pieces.values, _NUL)
-        pieces = pieces.with_values(tf.strings.reduce_join(parts, axis=-1, separator="\0"))
+        # regex_split ends a text at the character U+0000, so it sees another control there.
+        characters = code_points_of(texts)
+        points = characters.values
+        seen = characters.with_values(tf.where(points == 0, 1, points))
+        pieces = tensorflow_text.regex_split(tf.strings.unicode_encode(seen, "UTF-8"), self._pattern, self._pattern)
+        lengths = tf.strings.length(pieces.values, unit="UTF8_CHAR")
+        borders = tf.concat([[0], tf.cumsum(lengths)], axis=0)
+        rest = tf.RaggedTensor.from_row_splits(points, tf.cast(borders, tf.int64), validate=False)
+        pieces = pieces.with_values(tf.strings.unicode_encode(rest, "UTF-8"))
         special_ids = self._identify(pieces.values)
         is_special = special_ids >= 0
         found = tf.boolean_mask(special_ids, is_special)
@@ -109,11 +112,8 @@ class SpecialTokenSplitter:
         )
         if not with_offsets:
             return Tokens(ids)
-        decoded = tf.strings.unicode_decode(pieces.values, "UTF-8", errors="replace")
-        lengths = tf.cast(decoded.row_lengths(), tf.int32)
-        ends = tf.cumsum(lengths)
-        begins = ends - lengths
-        text_begins = tf.gather(tf.concat([begins, [0]], axis=0), pieces.row_starts())
+        begins = borders[:-1]
+        text_begins = tf.gather(borders, pieces.row_starts())
         piece_begins = tf.repeat(begins - tf.repeat(text_begins, pieces.row_lengths()), taken.row_lengths())
         return Tokens(
             ids,

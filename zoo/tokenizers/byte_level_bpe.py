@@ -1,0 +1,332 @@
+"""Byte-level BPE tokenizer of GPT-2, RoBERTa, Llama 3, Qwen and others."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from zoo.tokenizers.base import Tokenizer
+from zoo.tokenizers.byte_alphabet import byte_characters, byte_to_code_point, merging_model, to_bytes
+from zoo.tokenizers.distinct import (
+    CodePointSet,
+    Tokens,
+    cumulative_in_rows,
+    tokenize_distinct_words,
+    words_with_leading_space,
+)
+from zoo.tokenizers.merge_ranks import merge_scores
+from zoo.tokenizers.offsets import to_characters
+from zoo.tokenizers.sentencepiece_resource import SentencePieceOperations
+from zoo.tokenizers.special_tokens import StringIndex
+from zoo.tokenizers.split_patterns import WordSplitter
+from zoo.tokenizers.tensors import import_tensorflow
+from zoo.tokenizers.unicode_ranges import WHITE_SPACE
+
+_VOCABULARY_FILE = "vocab.json"
+_MERGES_FILE = "merges.txt"
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
+    """Byte pair encoding of bytes: any text has tokens, and every valid text comes back exactly.
+
+    A text is split into words by the model's regular expression; the bytes of each word are merged, pair by pair, in
+    the order of the merges. Ids equal those of the `tokenizers` library. Bytes that are not valid UTF-8 are read as
+    U+FFFD. `detokenize` gives valid UTF-8 too: a character that a model has begun and not finished comes out as U+FFFD.
+
+    Args:
+        vocabulary: tokens in the alphabet that writes each byte as one printable character (a space is `Ġ`), in the
+            order of their ids, or a mapping from token to id. Special and added tokens are in it as they are spelled.
+        merges: pairs of tokens, the first merged first.
+        split: `"gpt2"` (RoBERTa too), `"llama3"`, `"qwen2"` or `"gpt4o"`, or several patterns that are applied one
+            after the other, as `("digits", "gpt2")` of SmolLM2.
+        add_prefix_space: put a space before a text that does not begin with one.
+        normalization: `None`, or `"NFC"` as Qwen.
+        whole_words_first: a word that is a token becomes that token, whatever the merges say (Llama 3's
+            `ignore_merges`).
+        pad_token, start_token, end_token, unknown_token, mask_token, special_tokens, added_tokens, strip_left,
+            strip_right: as for `Tokenizer`. Nothing is unknown to bytes; some models still have such a token.
+
+    Raises:
+        ValueError: a byte or a merged token is not in the vocabulary, a token occurs twice, ids have gaps, or an
+            argument is not one of the values above.
+
+    Example:
+        >>> tokenizer = ByteLevelBPETokenizer.from_files("vocab.json", "merges.txt", end_token="<|endoftext|>")
+        >>> tokenizer.tokenize(["Hello world"]).to_list()
+        [[15496, 995]]
+
+    References:
+        Radford et al. (2019), Language Models are Unsupervised Multitask Learners, section 2.2; Sennrich et al. (2016),
+        Neural Machine Translation of Rare Words with Subword Units, section 3.2.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str] | Mapping[str, int],
+        merges: Iterable[tuple[str, str]],
+        *,
+        split: str | Sequence[str] = "gpt2",
+        add_prefix_space: bool = False,
+        normalization: str | None = None,
+        whole_words_first: bool = False,
+        pad_token: str | None = None,
+        start_token: str | None = None,
+        end_token: str | None = None,
+        unknown_token: str | None = None,
+        mask_token: str | None = None,
+        special_tokens: Sequence[str] = (),
+        added_tokens: Sequence[str] = (),
+        strip_left: Sequence[str] = (),
+        strip_right: Sequence[str] = (),
+    ):
+        super().__init__(
+            in_order_of_ids(vocabulary) if isinstance(vocabulary, Mapping) else vocabulary,
+            pad_token=pad_token,
+            start_token=start_token,
+            end_token=end_token,
+            unknown_token=unknown_token,
+            mask_token=mask_token,
+            special_tokens=special_tokens,
+            added_tokens=added_tokens,
+            strip_left=strip_left,
+            strip_right=strip_right,
+        )
+        if normalization not in (None, "NFC"):
+            raise ValueError(f"normalization={normalization!r} must be None or 'NFC'.")
+        self._split = (split,) if isinstance(split, str) else tuple(split)
+        self._splitter_of_words = WordSplitter(self._split)
+        self._choices = {
+            "split": list(self._split),
+            "add_prefix_space": bool(add_prefix_space),
+            "normalization": normalization,
+            "whole_words_first": bool(whole_words_first),
+        }
+        missing = [byte for byte, character in enumerate(byte_characters()) if character not in self._ids]
+        if missing:
+            raise ValueError(
+                f"The vocabulary lacks {len(missing)} of the 256 bytes, the first is {missing[0]:#04x}: "
+                "it is not that of a byte-level model."
+            )
+        self._merges = [tuple(pair) for pair in merges]
+        as_spelled = {*self.special_tokens, *self._added}
+        self._bytes = [token.encode("utf-8") if token in as_spelled else to_bytes(token) for token in self._vocabulary]
+        self._byte_lengths = np.array([len(content) for content in self._bytes], np.int32)
+        scores = merge_scores(self._ids, self._merges)
+        self._model = SentencePieceOperations(merging_model(self._vocabulary, scores))
+        self._find_words = words_with_leading_space(CodePointSet(WHITE_SPACE))
+        self._whole_words = None
+        if whole_words_first:
+            out_of_reach = [
+                token
+                for token in self._vocabulary
+                if len(token) > 1 and token not in scores and token not in as_spelled
+            ]
+            if out_of_reach:
+                self._whole_words = StringIndex(out_of_reach, [self._ids[token] for token in out_of_reach])
+
+    @classmethod
+    def from_files(
+        cls, vocabulary: str | os.PathLike, merges: str | os.PathLike, **options: Any
+    ) -> ByteLevelBPETokenizer:
+        """Reads `vocab.json` and `merges.txt`.
+
+        Args:
+            vocabulary: JSON object from token to id.
+            merges: one pair per line, separated by a space; a first line that begins with `#version` is skipped.
+            **options: further arguments of the constructor. The files do not say which tokens are special.
+
+        Raises:
+            FileNotFoundError: a file is missing.
+            ValueError: a file is not what it should be.
+        """
+        contents = [Path(path).read_bytes() for path in (vocabulary, merges)]
+        try:
+            return cls(_read_vocabulary(contents[0]), _read_merges(contents[1]), **options)
+        except ValueError as error:
+            raise ValueError(f"{str(vocabulary)!r}, {str(merges)!r}: {error}") from error
+
+    @classmethod
+    def train(
+        cls,
+        texts: Iterable[str | bytes],
+        vocabulary_size: int,
+        *,
+        split: str | Sequence[str] = "gpt2",
+        end_token: str = "<|endoftext|>",
+        special_tokens: Sequence[str] = (),
+        min_frequency: int = 2,
+        **options: Any,
+    ) -> ByteLevelBPETokenizer:
+        """Learns merges. The same texts in the same order give the same merges.
+
+        The special tokens get the first ids, the 256 bytes follow. The end token also starts texts and pads, unless
+        `options` name others (which must then be in `special_tokens`).
+
+        Args:
+            texts: lines of text, read once.
+            vocabulary_size: number of tokens, all included. Fewer are learned if the texts allow no more.
+            split: as for the constructor.
+            end_token: the token that ends a text.
+            special_tokens: further special tokens.
+            min_frequency: pairs that occur less often are not merged.
+            **options: further arguments of the constructor.
+
+        Raises:
+            TypeError: a text is not `str` or `bytes`.
+            ValueError: no text, a text that is not UTF-8, or a vocabulary too small for the bytes.
+        """
+        from zoo.tokenizers.training import train_byte_level_bpe
+
+        vocabulary, merges = train_byte_level_bpe(
+            texts,
+            vocabulary_size,
+            split=(split,) if isinstance(split, str) else tuple(split),
+            special_tokens=[end_token, *special_tokens],
+            min_frequency=min_frequency,
+            add_prefix_space=options.get("add_prefix_space", False),
+            normalization=options.get("normalization"),
+        )
+        roles = {"pad_token": end_token, "start_token": end_token, **options}
+        return cls(vocabulary, merges, split=split, end_token=end_token, special_tokens=special_tokens, **roles)
+
+    @property
+    def trackables(self) -> list:
+        return [self._model.resource]
+
+    @property
+    def _words_need_space(self) -> bool:
+        return True
+
+    def _tokenize(self, texts):
+        texts, _ = self._with_prefix(texts)
+        return tokenize_distinct_words(texts, self._find_words, self._encode_words, with_offsets=False).ids
+
+    def _tokenize_with_offsets(self, texts) -> Tokens:
+        tf = import_tensorflow()
+        texts, is_prefixed = self._with_prefix(texts)
+        tokens = tokenize_distinct_words(texts, self._find_words, self._encode_words, with_offsets=True)
+        shift = tf.repeat(tf.cast(is_prefixed, tf.int32), tokens.ids.row_lengths())
+        return Tokens(tokens.ids, tf.maximum(tokens.starts - shift, 0), tf.maximum(tokens.ends - shift, 0))
+
+    def _with_prefix(self, texts):
+        """The texts, with a space in front where the model wants one, and whether each got it."""
+        tf = import_tensorflow()
+        if not self._choices["add_prefix_space"]:
+            return texts, tf.zeros_like(texts, tf.bool)
+        is_prefixed = (texts != "") & (tf.strings.substr(texts, 0, 1) != " ")
+        return tf.where(is_prefixed, tf.strings.join([" ", texts]), texts), is_prefixed
+
+    def _encode_words(self, texts, with_offsets: bool) -> Tokens:
+        tf = import_tensorflow()
+        words = texts
+        if self._choices["normalization"]:
+            import tensorflow_text
+
+            words = tensorflow_text.normalize_utf8(texts, self._choices["normalization"])
+        lengths, owners = self._splitter_of_words(words)
+        # Latin-1 reads each byte as the character of that number.
+        byte_values = tf.strings.unicode_decode(words, "ISO-8859-1").values
+        characters = tf.gather(tf.constant(byte_to_code_point()), byte_values)
+        parts = tf.strings.unicode_encode(
+            tf.RaggedTensor.from_row_lengths(characters, lengths, validate=False), "UTF-8"
+        )
+        pieces = self._merge(parts)
+        part_splits = tf.searchsorted(owners, tf.range(tf.size(texts, out_type=tf.int64) + 1))
+        ids = tf.RaggedTensor.from_row_splits(pieces.values, tf.gather(pieces.row_splits, part_splits), validate=False)
+        if not with_offsets:
+            return Tokens(ids)
+        token_lengths = tf.gather(tf.constant(self._byte_lengths), ids.values)
+        ends = cumulative_in_rows(token_lengths, ids.row_splits)
+        starts = ends - token_lengths
+        if self._choices["normalization"]:
+            starts, ends = self._before_normalization(texts, ids, starts, ends)
+        return Tokens(ids, *to_characters(texts, ids, starts, ends))
+
+    def _merge(self, parts):
+        tf = import_tensorflow()
+        if self._whole_words is None:
+            return self._model.tokenize(parts)
+        whole = self._whole_words(parts)
+        # What is a token already is left to the model as an empty string and then put in its place.
+        merged = self._model.tokenize(tf.where(whole >= 0, "", parts))
+        ids = tf.RaggedTensor.from_row_lengths(
+            tf.boolean_mask(whole, whole >= 0), tf.cast(whole >= 0, tf.int64), validate=False
+        )
+        return tf.concat([merged, ids], axis=1)
+
+    def _before_normalization(self, texts, ids, starts, ends):
+        tf = import_tensorflow()
+        import tensorflow_text
+
+        _, mapping = tensorflow_text.normalize_utf8_with_offsets_map(texts, self._choices["normalization"])
+        ragged = (ids.with_values(tf.cast(part, tf.int64)) for part in (starts, ends))
+        return tuple(tf.cast(tensorflow_text.find_source_offsets(mapping, part).values, tf.int32) for part in ragged)
+
+    def _detokenize(self, ids):
+        tf = import_tensorflow()
+        texts = tf.strings.reduce_join(
+            ids.with_values(tf.gather(self._constant("bytes", self._bytes), ids.values)), axis=-1
+        )
+        return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+
+    def _config(self) -> dict[str, Any]:
+        added = {"added_tokens": list(self._added), "strip_left": self._strip_left, "strip_right": self._strip_right}
+        return {**self._choices, **self._special_config(), **{role: list(tokens) for role, tokens in added.items()}}
+
+    def _files(self) -> dict[str, bytes]:
+        vocabulary = json.dumps(self._ids, ensure_ascii=False)
+        merges = "".join(f"{left} {right}\n" for left, right in self._merges)
+        return {_VOCABULARY_FILE: vocabulary.encode("utf-8"), _MERGES_FILE: merges.encode("utf-8")}
+
+    @classmethod
+    def _from_files(cls, files: dict[str, bytes], config: dict[str, Any]) -> ByteLevelBPETokenizer:
+        for name in (_VOCABULARY_FILE, _MERGES_FILE):
+            if name not in files:
+                raise ValueError(f"A byte_level_bpe tokenizer needs the file {name!r}, got {sorted(files)}.")
+        return cls(_read_vocabulary(files[_VOCABULARY_FILE]), _read_merges(files[_MERGES_FILE]), **config)
+
+
+def in_order_of_ids(ids: Mapping[str, int]) -> list[str]:
+    """Returns the tokens in the order of their ids.
+
+    Raises:
+        ValueError: the ids are not 0, 1, 2, ...
+    """
+    tokens = sorted(ids, key=ids.get)
+    for index, token in enumerate(tokens):
+        if ids[token] != index:
+            raise ValueError(
+                f"The ids of the vocabulary must be 0, 1, 2, ...: {index} is missing or {ids[token]} twice."
+            )
+    return tokens
+
+
+def _read_vocabulary(content: bytes) -> dict[str, int]:
+    try:
+        vocabulary = json.loads(content)
+    except ValueError as error:
+        raise ValueError(f"The vocabulary is not JSON: {error}.") from error
+    if not isinstance(vocabulary, dict) or not all(isinstance(index, int) for index in vocabulary.values()):
+        raise ValueError("The vocabulary is not a JSON object from tokens to ids.")
+    return vocabulary
+
+
+def _read_merges(content: bytes) -> list[tuple[str, str]]:
+    lines = content.decode("utf-8").split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    start = 1 if lines and lines[0].startswith("#version") else 0
+    merges = []
+    for number, line in enumerate(lines[start:], start + 1):
+        pair = tuple(line.removesuffix("\r").split(" "))
+        if len(pair) != 2 or "" in pair:
+            raise ValueError(f"Line {number} of the merges is {line!r}, not two tokens with a space between them.")
+        merges.append(pair)
+    return merges

@@ -1,0 +1,120 @@
+"""Trains WordPiece and byte-level BPE vocabularies by the `tokenizers` library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from zoo.tokenizers.split_patterns import PATTERNS
+from zoo.tokenizers.text_reader import TextReader
+
+WORDPIECE_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def train_wordpiece(
+    texts: Iterable[str | bytes],
+    vocabulary_size: int,
+    *,
+    lowercase: bool,
+    special_tokens: Sequence[str],
+    min_frequency: int,
+    strip_accents: bool | None = None,
+    clean_text: bool = True,
+    split_ideographs: bool = True,
+) -> list[str]:
+    """Returns a vocabulary. See `WordPieceTokenizer.train` for arguments and errors."""
+    tokenizers = _import_tokenizers()
+    special = [*WORDPIECE_SPECIAL_TOKENS, *special_tokens]
+    trained = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+    trained.normalizer = tokenizers.normalizers.BertNormalizer(
+        clean_text=clean_text,
+        handle_chinese_chars=split_ideographs,
+        strip_accents=strip_accents,
+        lowercase=lowercase,
+    )
+    trained.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    trainer = tokenizers.trainers.WordPieceTrainer(
+        vocab_size=vocabulary_size,
+        min_frequency=min_frequency,
+        special_tokens=special,
+        continuing_subword_prefix="##",
+        show_progress=False,
+    )
+    _train(trained, trainer, texts, vocabulary_size, special)
+    return sorted(trained.get_vocab(), key=trained.get_vocab().get)
+
+
+def train_byte_level_bpe(
+    texts: Iterable[str | bytes],
+    vocabulary_size: int,
+    *,
+    split: Sequence[str],
+    special_tokens: Sequence[str],
+    min_frequency: int,
+    add_prefix_space: bool,
+    normalization: str | None,
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Returns vocabulary and merges. See `ByteLevelBPETokenizer.train` for arguments and errors."""
+    tokenizers = _import_tokenizers()
+    pre_tokenizers = tokenizers.pre_tokenizers
+    for name in split:
+        if name not in PATTERNS:
+            raise ValueError(f"split={name!r} must be one of {sorted(PATTERNS)}.")
+    trained = tokenizers.Tokenizer(tokenizers.models.BPE())
+    if normalization is not None:
+        trained.normalizer = tokenizers.normalizers.NFC()
+    trained.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            *(pre_tokenizers.Split(tokenizers.Regex(PATTERNS[name]), "isolated") for name in split),
+            pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space, use_regex=False),
+        ]
+    )
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocabulary_size,
+        min_frequency=min_frequency,
+        special_tokens=list(special_tokens),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    _train(trained, trainer, texts, vocabulary_size, [*special_tokens, *range(256)])
+    model = json.loads(trained.to_str())["model"]
+    return sorted(model["vocab"], key=model["vocab"].get), [tuple(pair) for pair in model["merges"]]
+
+
+def _import_tokenizers():
+    try:
+        import tokenizers
+        import tokenizers.models
+        import tokenizers.normalizers
+        import tokenizers.pre_tokenizers
+        import tokenizers.trainers
+    except ImportError as error:
+        raise ImportError("Training this tokenizer needs the library tokenizers: pip install tokenizers") from error
+    return tokenizers
+
+
+def _train(trained: Any, trainer: Any, texts: Iterable[str | bytes], vocabulary_size: int, needed: Sequence) -> None:
+    if isinstance(texts, (str, bytes)):
+        raise TypeError(f"texts must be an iterable of texts, got a single {type(texts).__name__}.")
+    if vocabulary_size <= len(needed):
+        raise ValueError(
+            f"vocabulary_size={vocabulary_size!r} must be above {len(needed)}, the special tokens and those that every "
+            "vocabulary has."
+        )
+    reader = TextReader(texts)
+    try:
+        trained.train_from_iterator(iter(reader), trainer)
+    except Exception:
+        if reader.failure is not None:
+            raise reader.failure from None
+        raise
+    if reader.failure is not None:
+        raise reader.failure
+    if not reader.has_text:
+        raise ValueError(f"texts holds no text: {reader.rows} rows, all empty or white space.")
+    if trained.get_vocab_size() > vocabulary_size:
+        raise ValueError(
+            f"vocabulary_size={vocabulary_size} is too small: the characters and special tokens of these texts need "
+            f"{trained.get_vocab_size()}."
+        )
