@@ -27,10 +27,11 @@ from recipes.common.parallel_datasets import open_pairs
 from recipes.common.parallel_text import TextPair
 from recipes.common.run_folder import RunFolder
 from recipes.common.text_metrics import bleu, chrf, exact_match, tokenised_bleu
+from recipes.common.tokenizers import TokenizerConfig, load_or_train_tokenizer
 from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
 from zoo.generation import get_sampler
 from zoo.inspect import plot_attention, plot_position_encoding
-from zoo.tokenizers import SentencePieceTokenizer, Tokenizer
+from zoo.tokenizers import Tokenizer
 from zoo.training import TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 
 
@@ -49,13 +50,12 @@ class DataConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class TokenizerConfig:
-    """The SentencePiece tokenizer, trained on both sides of the training data."""
+class JointTokenizerConfig(TokenizerConfig):
+    """The tokenizer, trained on both sides of the training data."""
 
-    vocabulary_size: int = setting(110, "Number of pieces, special ones included.")
-    model_type: Literal["bpe", "unigram"] = setting("bpe", "Kind of model.")
-    character_coverage: float = setting(1.0, "Share of the characters that get a piece of their own.")
-    split_digits: bool = setting(True, "Whether each digit is a piece of its own.")
+    kind: Literal["bpe", "unigram"] = setting("bpe", "Kind of SentencePiece model.")
+    vocabulary_size: int = setting(110, "Number of tokens, special ones included.")
+    split_digits: bool = setting(True, "Whether each digit is a token of its own.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +92,7 @@ class TranslateConfig:
 
     run_folder: str = setting("runs/dates", "Folder of the run; the same command resumes what it holds.")
     data: DataConfig = DataConfig()
-    tokenizer: TokenizerConfig = TokenizerConfig()
+    tokenizer: JointTokenizerConfig = JointTokenizerConfig()
     model: ModelConfig = ModelConfig()
     training: TranslateTrainingConfig = TranslateTrainingConfig()
     sampler: dict[str, Any] = setting({"name": "greedy"}, "How test texts and the export are decoded.", harmless=True)
@@ -117,7 +117,8 @@ def main(config: TranslateConfig) -> dict[str, Any]:
         train, validation, test = (open_split(config.data, split) for split in ("train", "validation", "test"))
         if train is None or validation is None:
             raise DataError("data.train and data.validation must be given (or a data set that has both parts)")
-        tokenizer = load_or_train_tokenizer(config, run, train)
+        texts = (text for pair in train for text in (pair.source, pair.target))
+        tokenizer = load_or_train_tokenizer(config.tokenizer, run, texts)
         batches, validation_batches = make_batches(config, tokenizer, train, validation)
         model = make_model(config, tokenizer, batches.number_of_batches)
         training_seconds = train_model(config, run, model, batches, validation_batches, list(validation))
@@ -142,28 +143,6 @@ def open_split(data: DataConfig, split: str) -> Iterable[TextPair] | None:
         return None
     source_key, target_key = data.keys
     return open_pairs(files, split, columns=data.columns, keys=(source_key, target_key), on_error=data.on_error)
-
-
-def load_or_train_tokenizer(config: TranslateConfig, run: RunFolder, train: Iterable[TextPair]) -> Tokenizer:
-    """Returns the run's tokenizer, trained on both sides of the training data if the run has none yet."""
-    if any(run.tokenizer.iterdir()):
-        return Tokenizer.load(run.tokenizer)
-    options = config.tokenizer
-    print(f"training a {options.model_type} tokenizer of {options.vocabulary_size} pieces")
-    try:
-        tokenizer = SentencePieceTokenizer.train(
-            (text for pair in train for text in (pair.source, pair.target)),
-            options.vocabulary_size,
-            model_type=options.model_type,
-            character_coverage=options.character_coverage,
-            split_digits=options.split_digits,
-        )
-    except DataError:
-        raise
-    except ValueError as error:
-        raise ConfigError(f"tokenizer: {error}") from error
-    tokenizer.save(run.tokenizer)
-    return tokenizer
 
 
 def make_batches(

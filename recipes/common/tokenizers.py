@@ -1,0 +1,73 @@
+"""The tokenizer of a run: trained from its data, or an existing one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Literal
+
+from recipes.common.config import setting
+from recipes.common.errors import ConfigError, DataError
+from recipes.common.run_folder import RunFolder
+from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
+from zoo.tokenizers.characters import character_tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerConfig:
+    """The tokenizer; recipes derive from it, with defaults of their own."""
+
+    kind: Literal["characters", "bytes", "byte_level_bpe", "bpe", "unigram", "wordpiece"] = setting(
+        "bpe", "bpe and unigram are SentencePiece models."
+    )
+    vocabulary_size: int = setting(8000, "Number of tokens, special ones included (not characters and bytes).")
+    character_coverage: float = setting(1.0, "Share of the characters that get a token of their own (bpe, unigram).")
+    split_digits: bool = setting(False, "Whether each digit is a token of its own (bpe, unigram).")
+    lowercase: bool = setting(False, "Whether text is lower-cased (wordpiece).")
+
+
+def load_or_train_tokenizer(
+    config: TokenizerConfig, run: RunFolder, texts: Iterable[str], *, special_tokens: tuple[str, ...] = ()
+) -> Tokenizer:
+    """Returns the run's tokenizer, trained on the texts if the run has none yet.
+
+    Args:
+        config: The configuration.
+        run: The run folder, which keeps it.
+        texts: Training texts, read at most once.
+        special_tokens: Further special tokens, such as a mask token.
+
+    Raises:
+        ConfigError: If the texts do not allow the configuration.
+    """
+    if any(run.tokenizer.iterdir()):
+        return Tokenizer.load(run.tokenizer)
+    print(f"training a tokenizer: {config.kind}")
+    try:
+        tokenizer = _train(config, texts, special_tokens)
+    except DataError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"tokenizer: {error}") from error
+    tokenizer.save(run.tokenizer)
+    return tokenizer
+
+
+def _train(config: TokenizerConfig, texts: Iterable[str], special_tokens: tuple[str, ...]) -> Tokenizer:
+    size = config.vocabulary_size
+    if config.kind == "characters":
+        return character_tokenizer(texts)
+    if config.kind in ("bpe", "unigram"):
+        return SentencePieceTokenizer.train(
+            texts,
+            size,
+            model_type=config.kind,
+            character_coverage=config.character_coverage,
+            split_digits=config.split_digits,
+            special_tokens=special_tokens,
+        )
+    if config.kind == "wordpiece":
+        return WordPieceTokenizer.train(texts, size, lowercase=config.lowercase, special_tokens=special_tokens)
+    # the 256 bytes and the end token alone, without a merge
+    size = size if config.kind == "byte_level_bpe" else 257 + len(special_tokens)
+    return ByteLevelBPETokenizer.train(texts, size, special_tokens=special_tokens)

@@ -1,0 +1,183 @@
+"""Language model: from running text to a SavedModel that continues strings.
+
+    python -m recipes.language_model                                              # learns to write dates, in minutes
+    python -m recipes.language_model --config recipes/configs/shakespeare_char.yaml
+    python -m recipes.language_model --data.train a.txt b.txt --data.validation c.txt --run_folder runs/mine
+
+The same command resumes an interrupted run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import zoo
+from recipes.common import command_line
+from recipes.common.config import setting
+from recipes.common.errors import ConfigError, DataError
+from recipes.common.finish import decoded, finish, make_task
+from recipes.common.plain_text import open_plain
+from recipes.common.run_folder import RunFolder
+from recipes.common.token_windows import TokenWindows
+from recipes.common.tokenizers import TokenizerConfig, load_or_train_tokenizer
+from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
+from zoo.generation import get_sampler
+from zoo.tokenizers import Tokenizer
+from zoo.training import TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Where the text comes from."""
+
+    train: list[str] = setting(["date_lines"], "Text files, plain or .gz, or the name of a data set.")
+    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
+    unit: Literal["file", "paragraph", "line"] = setting("file", "What a document of a file is; they are joined.")
+    on_error: Literal["raise", "skip"] = setting("raise", "At a line that is not UTF-8: stop, or skip and count it.")
+
+
+@dataclasses.dataclass(frozen=True)
+class LanguageTokenizerConfig(TokenizerConfig):
+    """The tokenizer."""
+
+    kind: Literal["characters", "bytes", "byte_level_bpe", "bpe", "unigram"] = setting(
+        "characters", "bpe and unigram are SentencePiece models."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """The architecture."""
+
+    preset: str = setting("llama_shakespeare", "A name of zoo.list_presets().")
+    options: dict[str, Any] = setting({}, "Choices that differ from the preset.")
+
+
+@dataclasses.dataclass(frozen=True)
+class LanguageTrainingConfig(TrainingConfig):
+    """How the model is trained."""
+
+    epochs: int = setting(6, "Parts of the training, with a validation after each.")
+    batches_per_epoch: int = setting(250, "Random batches of each part.")
+    batch_size: int = setting(32, "Windows of a batch.")
+    length: int = setting(64, "Tokens of a window.")
+    learning_rate: float = setting(0.003, "Peak of the learning rate.")
+    beta_2: float = setting(0.99, "Adam's second decay rate.")
+    weight_decay: float = setting(0.1, "Decoupled weight decay of matrices.")
+    label_smoothing: float = setting(0.0, "Probability mass spread over the vocabulary.")
+
+
+@dataclasses.dataclass(frozen=True)
+class LanguageModelConfig:
+    """Trains a decoder on running text and exports it as a SavedModel that continues strings."""
+
+    run_folder: str = setting("runs/language_model", "Folder of the run; the same command resumes what it holds.")
+    data: DataConfig = DataConfig()
+    tokenizer: LanguageTokenizerConfig = LanguageTokenizerConfig()
+    model: ModelConfig = ModelConfig()
+    training: LanguageTrainingConfig = LanguageTrainingConfig()
+    prompts: list[str] = setting(["1", "m", "Th"], "Texts that samples begin with.", harmless=True)
+    sampler: dict[str, Any] = setting(
+        {"name": "sample", "temperature": 0.8}, "How samples and the export continue a text.", harmless=True
+    )
+    new_tokens: int = setting(48, "Most tokens of a continuation.", harmless=True)
+    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+
+
+def main(config: LanguageModelConfig) -> dict[str, Any]:
+    """Runs the recipe.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The results, as written to `results.json` in the run folder.
+    """
+    started = time.monotonic()
+    prepare(config.training)
+    sampler = get_sampler(config.sampler)
+    with RunFolder(config.run_folder, config) as run:
+        train_text, validation_text = (open_text(config.data, split) for split in ("train", "validation"))
+        tokenizer = load_or_train_tokenizer(config.tokenizer, run, train_text)
+        batches, validation = make_batches(config, tokenizer, train_text, validation_text)
+        task = make_model(config, tokenizer, batches.number_of_batches)
+
+        def samples() -> list[str]:
+            return task.generate(config.prompts, sampler=sampler, max_new_tokens=config.new_tokens, jit_compile=False)
+
+        seconds = train(
+            task,
+            run,
+            config.training,
+            batches,
+            validation.dataset,
+            curves={"training": "nll", "validation": "val_nll"},
+            monitor="val_nll",
+            samples=samples,
+        )
+        nll = float(task.evaluate(validation.dataset, return_dict=True, verbose=0)["nll"])
+        characters = sum(map(len, validation_text))
+        tokens = sum(len(ids) for ids in tokenizer.tokenize(validation_text).to_list())
+        results = {
+            "parameters": task.count_params(),
+            "validation_tokens": tokens,
+            "validation_nll_per_token": round(nll, 4),
+            "validation_perplexity": round(math.exp(nll), 3),
+            "validation_bits_per_character": round(nll / math.log(2) * tokens / characters, 4),
+            "training_seconds": round(seconds, 1),
+        }
+        options = {"sampler": sampler, "max_new_tokens": config.new_tokens}
+
+        def trial(served: Any) -> Iterable[tuple[str, str, str]]:
+            texts = config.prompts[:3]
+            return zip(texts, decoded(served.serve(texts)), task.generate(texts, **options), strict=True)
+
+        export = options if config.export else None
+        return finish(run, "language_model", task, results, started, export=export, trial=trial)
+
+
+def open_text(data: DataConfig, split: str) -> list[str]:
+    """Returns the documents of a part, and says what was left out."""
+    files = getattr(data, split) or (data.train if len(data.train) == 1 else [])
+    if not files or (split == "validation" and not data.validation and "." in files[0]):
+        raise DataError("data.validation must be given, unless data.train names a data set with a validation part")
+    documents, bad = open_plain(files, split, unit=data.unit, on_error=data.on_error)
+    if bad.total:
+        print(f"{split}: {bad.report()}")
+    return documents
+
+
+def make_batches(
+    config: LanguageModelConfig, tokenizer: Tokenizer, train_text: list[str], validation_text: list[str]
+) -> tuple[TokenWindows, TokenWindows]:
+    """Returns random windows of the training text and all windows of the validation text."""
+    training = config.training
+    shape = {"length": training.length, "batch_size": training.batch_size}
+    ids = [tokenizer.tokenize(documents).values.numpy() for documents in (train_text, validation_text)]
+    print(f"training: {len(ids[0])} tokens; validation: {len(ids[1])} tokens")
+    try:
+        train_batches = TokenWindows(ids[0], random_windows=training.batches_per_epoch, seed=training.seed, **shape)
+        return train_batches, TokenWindows(ids[1], **{**shape, "batch_size": 64})
+    except ValueError as error:
+        raise error if isinstance(error, DataError) else ConfigError(f"training: {error}") from error
+
+
+def make_model(config: LanguageModelConfig, tokenizer: Tokenizer, batches: int) -> zoo.CausalLM:
+    """Returns the compiled model with initial weights."""
+    options = {"max_length": config.training.length, **config.model.options}
+    task = make_task(zoo.CausalLM, config.model.preset, tokenizer, options, add_start_token=False)
+    task.compile(
+        optimizer=make_optimizer(config.training, batches, task),
+        loss=TokenCrossEntropy(config.training.label_smoothing),
+        weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenCount()],
+        jit_compile=config.training.jit_compile,
+    )
+    return task
+
+
+if __name__ == "__main__":
+    command_line.run(main, LanguageModelConfig, "language_model")

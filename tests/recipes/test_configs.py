@@ -1,0 +1,28 @@
+"""Every configuration file names its recipe, is understood by it, and describes a model that exists."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import zoo
+from recipes.common.config import parse
+from zoo.presets import Preset
+
+FILES = sorted((Path(__file__).parents[2] / "recipes" / "configs").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_file(path):
+    text = path.read_text(encoding="utf-8")
+    command = re.search(rf"python -m recipes\.(\w+) --config recipes/configs/{path.name}", text)
+    assert command, "a comment says how the file is run"
+    recipe = importlib.import_module(f"recipes.{command[1]}")
+    (config_class,) = [
+        value for name, value in vars(recipe).items() if name.endswith("Config") and hasattr(value, "run_folder")
+    ]
+    config = parse(config_class, ["--config", str(path)])
+    # counted in a way that allocates nothing, now or later
+    architecture = zoo.preset_config(config.model.preset, **config.model.options)
+    assert Preset(path.stem, architecture, "", "").parameter_count() > 0
