@@ -1,11 +1,18 @@
 """Named configurations, and directories that hold a trained model."""
 
-from zoo.presets import transformer as _transformer  # noqa: F401  (registers its presets)
+# these register their presets
+from zoo.presets import decoders as _decoders  # noqa: F401
+from zoo.presets import encoder_decoders as _encoder_decoders  # noqa: F401
+from zoo.presets import encoders as _encoders  # noqa: F401
+from zoo.presets import recurrent as _recurrent  # noqa: F401  (registers its presets)
+from zoo.presets import small as _small  # noqa: F401
+from zoo.presets import transformer as _transformer  # noqa: F401
 from zoo.presets.directory import load_task_parts, save_task_parts
-from zoo.presets.registry import Preset, get_preset, list_presets, preset_config, register_preset
+from zoo.presets.registry import Preset, PresetTable, get_preset, list_presets, preset_config, register_preset
 
 __all__ = [
     "Preset",
+    "PresetTable",
     "get_preset",
     "list_presets",
     "load_task_parts",

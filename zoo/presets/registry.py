@@ -22,12 +22,14 @@ class Preset:
         config: The configuration.
         description: One line.
         paper: Where the architecture is from.
+        parameters: Number of weights where it is known, to be shown without counting.
     """
 
     name: str
     config: TransformerConfig
     description: str
     paper: str
+    parameters: int | None = None
 
     def parameter_count(self) -> int:
         """Returns the exact number of weights; none are allocated."""
@@ -37,13 +39,15 @@ class Preset:
             with keras.StatelessScope(initialize_variables=False):
                 return Backbone.from_config(self.config).parameter_count()
 
-        # Keras gives such variables their values when the next such scope ends, at any later call of any layer. It keeps
-        # that list for each thread; that of a thread of our own goes with it.
+        # Keras gives such variables their values when the next such scope ends, at any later call of any layer. It
+        # keeps that list for each thread; that of a thread of our own goes with it.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             return thread.submit(count).result()
 
 
-def register_preset(name: str, config: TransformerConfig, description: str, paper: str) -> None:
+def register_preset(
+    name: str, config: TransformerConfig, description: str, paper: str, parameters: int | None = None
+) -> None:
     """Adds a preset.
 
     Args:
@@ -51,13 +55,14 @@ def register_preset(name: str, config: TransformerConfig, description: str, pape
         config: The configuration.
         description: One line.
         paper: Where the architecture is from.
+        parameters: Number of weights where it is known.
 
     Raises:
         ValueError: If the name is taken.
     """
     if name in _PRESETS:
         raise ValueError(f"A preset named {name!r} exists already.")
-    _PRESETS[name] = Preset(name, config, description, paper)
+    _PRESETS[name] = Preset(name, config, description, paper, parameters)
 
 
 def get_preset(name: str) -> Preset:
@@ -74,11 +79,12 @@ def get_preset(name: str) -> Preset:
 
 
 def preset_config(name: str, **overrides: Any) -> TransformerConfig:
-    """Returns the configuration of a preset, with top-level choices replaced.
+    """Returns the configuration of a preset, with some choices replaced.
 
     Args:
         name: Name of the preset.
-        **overrides: Fields of the configuration, for example `vocabulary_size=8000`.
+        **overrides: Fields of the configuration, for example `vocabulary_size=8000`; of a part those that differ, for
+            example `norm={"kind": "rms"}`.
 
     Raises:
         ValueError: If there is no such preset or field (naming the nearest), or a value is out of range.
@@ -88,16 +94,40 @@ def preset_config(name: str, **overrides: Any) -> TransformerConfig:
     >>> preset_config("transformer_tiny", vocabulary_size=8000).hidden_dim
     128
     """
-    config = get_preset(name).config
+    return _override(get_preset(name).config, overrides, "")
+
+
+def _override(config: Any, overrides: dict[str, Any], prefix: str) -> Any:
     fields = [field.name for field in dataclasses.fields(config)]
-    for key in overrides:
+    values = {}
+    for key, value in overrides.items():
         if key not in fields:
             near = difflib.get_close_matches(key, fields, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"A configuration has no {key!r} to override.{hint} Known: {', '.join(fields)}.")
-    return dataclasses.replace(config, **overrides)
+            hint = f" Did you mean {prefix + near[0]!r}?" if near else ""
+            raise ValueError(f"A configuration has no {prefix + key!r} to override.{hint} Known: {', '.join(fields)}.")
+        part = getattr(config, key)
+        if dataclasses.is_dataclass(part) and isinstance(value, dict):
+            value = _override(part, value, f"{prefix}{key}.")
+        # files know lists only
+        values[key] = tuple(value) if isinstance(value, list) else value
+    return dataclasses.replace(config, **values)
 
 
-def list_presets() -> dict[str, Preset]:
-    """Returns all presets by name."""
-    return dict(_PRESETS)
+class PresetTable(dict[str, Preset]):
+    """Presets by name; prints as a table."""
+
+    def __repr__(self) -> str:
+        from zoo.presets.table import preset_table
+
+        return preset_table(self)
+
+
+def list_presets() -> PresetTable:
+    """Returns all presets by name; printed, they are a table.
+
+    Example:
+
+    >>> zoo.list_presets()["bert_base_uncased"].parameters
+    109482240
+    """
+    return PresetTable(_PRESETS)

@@ -1,12 +1,16 @@
 """Named architectures: their published sizes, counted without allocating a single weight."""
 
+import dataclasses
+import json
+from pathlib import Path
+
 import keras
 import pytest
 
 import zoo
+from recipes.presets import main
 from zoo import (
     AttentionConfig,
-    EmbeddingConfig,
     FeedForwardConfig,
     NormConfig,
     PositionConfig,
@@ -15,6 +19,7 @@ from zoo import (
     preset_config,
     register_preset,
 )
+from zoo.config import config_from_dict
 from zoo.presets import Preset, get_preset
 
 
@@ -46,60 +51,39 @@ def test_original_transformers(name, sizes, heads, dropout):
     assert config.feed_forward.activation == "relu"
 
 
+# what the papers and the Transformers library say; the others are in parameter_counts.json
 PUBLISHED = {
-    # Radford et al. 2019; the sizes of the released weights
-    "gpt2": (
-        TransformerConfig(
-            "decoder",
-            50257,
-            hidden_dim=768,
-            num_layers=12,
-            max_length=1024,
-            attention=AttentionConfig(12),
-            position=PositionConfig("learned"),
-            norm=NormConfig(placement="pre"),
-            feed_forward=FeedForwardConfig(3072, "gelu_tanh"),
-        ),
-        124_439_808,
-    ),
-    # Devlin et al. 2019; 109,482,240 with the pooler, a projection of 768 by 768 with a bias
-    "bert_base_uncased": (
-        TransformerConfig(
-            "encoder",
-            30522,
-            hidden_dim=768,
-            num_layers=12,
-            attention=AttentionConfig(12),
-            position=PositionConfig("learned"),
-            norm=NormConfig(embedding=True),
-            feed_forward=FeedForwardConfig(3072, "gelu"),
-            embedding=EmbeddingConfig(num_segments=2),
-        ),
-        109_482_240 - (768 * 768 + 768),
-    ),
-    # Llama team 2024
-    "llama_3_8b": (
-        TransformerConfig(
-            "decoder",
-            128256,
-            hidden_dim=4096,
-            num_layers=32,
-            max_length=8192,
-            attention=AttentionConfig(32, num_key_value_heads=8, use_bias=False),
-            position=PositionConfig("rotary", base=500000.0),
-            norm=NormConfig("rms", "pre"),
-            feed_forward=FeedForwardConfig(14336, "silu", gated=True, use_bias=False),
-            embedding=EmbeddingConfig(tie_output=False),
-        ),
-        8_030_261_248,
-    ),
+    "bert_base_uncased": 109_482_240,
+    "gpt2_small": 124_439_808,
+    "t5_small": 60_506_624,
+    "bart_base": 139_420_416,
+    "llama_3_8b": 8_030_261_248,
 }
+REFERENCE = Path(__file__).parents[2] / "reference"
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_published_sizes_of_other_configurations(name):
-    config, size = PUBLISHED[name]
-    assert Preset(name, config, "", "").parameter_count() == size
+@pytest.fixture(scope="module")
+def reference_counts():
+    return json.loads((REFERENCE / "parameter_counts.json").read_text())
+
+
+@pytest.mark.parametrize("name", list_presets())
+def test_parameters_are_those_that_are_said(name, reference_counts):
+    preset = get_preset(name)
+    if preset.parameters is not None:
+        assert preset.parameter_count() == preset.parameters
+    assert reference_counts.get(name, preset.parameters) == preset.parameters
+    assert PUBLISHED.get(name, preset.parameters) == preset.parameters
+
+
+def test_every_published_preset_is_compared(reference_counts):
+    compared = set(reference_counts)
+    published = {
+        name
+        for name, preset in list_presets().items()
+        if isinstance(preset.config, TransformerConfig) and not name.endswith(("_tiny", "_shakespeare"))
+    }
+    assert published - {"transformer_base", "transformer_big"} == compared and set(PUBLISHED) < compared
 
 
 def test_nothing_is_allocated():
@@ -134,8 +118,7 @@ def test_every_preset_is_listed_and_makes_a_model():
     for name, preset in presets.items():
         assert preset.name == name and preset.description.endswith(".") and preset.paper
         assert "\n" not in preset.description
-        assert preset.parameter_count() > 0
-        assert TransformerConfig.from_json(preset.config.to_json()) == preset.config
+        assert config_from_dict(json.loads(preset.config.to_json())) == preset.config
     presets.clear()
     assert list_presets()  # what is returned is a copy
 
@@ -164,3 +147,37 @@ def test_register(monkeypatch):
     assert zoo.preset_config("mine") == config
     with pytest.raises(ValueError, match="'mine' exists already"):
         register_preset("mine", config, "Another.", "None 2024")
+
+
+def test_choices_of_parts_are_replaced_one_by_one():
+    config = preset_config("transformer_tiny", norm={"kind": "rms"}, attention={"window": [3, 0]}, hidden_dim=64)
+    original = get_preset("transformer_tiny").config
+    assert config.norm == dataclasses.replace(original.norm, kind="rms")
+    assert config.attention == dataclasses.replace(original.attention, window=(3, 0))
+    assert (config.hidden_dim, config.feed_forward) == (64, original.feed_forward)
+    with pytest.raises(ValueError, match="no 'norm.kinds' to override. Did you mean 'norm.kind'"):
+        preset_config("transformer_tiny", norm={"kinds": "rms"})
+
+
+def test_table():
+    presets = list_presets()
+    header, *lines = str(presets).splitlines()
+    assert header.split() == "name kind layers x width heads parameters positions norm source".split()
+    assert len(lines) == len(presets)
+    rows = {line.split()[0]: line for line in lines}
+    assert set(rows) == set(presets)
+    line = " ".join(rows["llama_3.2_1b"].split())
+    assert line.startswith(
+        "llama_3.2_1b decoder 16 x 2048 32/8 1,235,814,400 rotary (scaled) pre rms Grattafiori et al."
+    )
+    line = " ".join(rows["bert_base_cased"].split())
+    assert line.startswith("bert_base_cased encoder 12 x 768 12 108,310,272 learned post layer Devlin et al. 2019")
+
+
+def test_recipe_prints_the_table(capsys):
+    main(["t5", "bart"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["name", "t5_small", "flan_t5_small", "bart_base", "t5_base"]
+    with pytest.raises(SystemExit):
+        main(["nothing_of_that_name"])
+    assert "no preset has nothing_of_that_name in its name" in capsys.readouterr().err

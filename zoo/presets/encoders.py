@@ -1,0 +1,158 @@
+"""Encoder-only models: BERT and those that follow it."""
+
+from zoo.config import (
+    AttentionConfig,
+    EmbeddingConfig,
+    FeedForwardConfig,
+    NormConfig,
+    PositionConfig,
+    TransformerConfig,
+)
+from zoo.presets.registry import register_preset
+
+BERT = "Devlin et al. 2019"
+COMPACT_BERT = 'Turc et al. 2019, "Well-Read Students Learn Better", table 1'
+MINILM = 'Wang et al. 2020, "MiniLM"'
+ROBERTA = 'Liu et al. 2019, "RoBERTa"'
+DISTILBERT = 'Sanh et al. 2019, "DistilBERT"'
+MODERNBERT = 'Warner et al. 2024, "ModernBERT"'
+
+
+def bert_config(
+    vocabulary_size: int = 30522,
+    hidden_dim: int = 768,
+    num_layers: int = 12,
+    num_heads: int = 12,
+    *,
+    num_segments: int = 2,
+    position_offset: int = 0,
+    max_length: int = 512,
+    epsilon: float = 1e-12,
+    pooler: bool = True,
+    dropout: float = 0.1,
+) -> TransformerConfig:
+    """Returns the configuration of a BERT: post-norm, GELU, learned positions, a norm on the embedding.
+
+    Args:
+        vocabulary_size, hidden_dim, num_layers, max_length, pooler, dropout: See `TransformerConfig`.
+        num_heads: Number of attention heads.
+        num_segments: Number of segment ids, 0 for no segment embedding.
+        position_offset: Added to each position, see `PositionConfig`.
+        epsilon: Epsilon of the norms.
+
+    Example:
+
+    >>> bert_config(hidden_dim=128, num_layers=2, num_heads=2).feed_forward.intermediate_dim
+    512
+    """
+    return TransformerConfig(
+        "encoder",
+        vocabulary_size,
+        hidden_dim=hidden_dim,
+        num_layers=num_layers,
+        max_length=max_length,
+        attention=AttentionConfig(num_heads, dropout=dropout),
+        position=PositionConfig("learned", offset=position_offset),
+        norm=NormConfig("layer", "post", epsilon=epsilon, embedding=True),
+        feed_forward=FeedForwardConfig(4 * hidden_dim, "gelu"),
+        embedding=EmbeddingConfig(num_segments=num_segments),
+        dropout=dropout,
+        pooler=pooler,
+        initializer_range=0.02,
+    )
+
+
+def modernbert_config(
+    vocabulary_size: int,
+    hidden_dim: int,
+    intermediate_dim: int,
+    num_layers: int,
+    num_heads: int,
+    max_length: int,
+    dropout: float = 0.0,
+) -> TransformerConfig:
+    """Returns the configuration of a ModernBERT: GEGLU, no biases, one layer in three with global attention.
+
+    Args:
+        vocabulary_size, hidden_dim, num_layers, max_length, dropout: See `TransformerConfig`.
+        intermediate_dim: Width of the gated network.
+        num_heads: Number of attention heads.
+
+    Example:
+
+    >>> modernbert_config(8000, 256, 384, 6, 4, 512).position.local_base
+    10000.0
+    """
+    return TransformerConfig(
+        "encoder",
+        vocabulary_size,
+        hidden_dim=hidden_dim,
+        num_layers=num_layers,
+        max_length=max_length,
+        attention=AttentionConfig(
+            num_heads, use_bias=False, window=(64, 64), window_layers=(False, True, True), dropout=dropout
+        ),
+        position=PositionConfig("rotary", base=160000.0, local_base=10000.0),
+        norm=NormConfig("layer", "pre", epsilon=1e-5, use_bias=False, embedding=True, first_attention=False),
+        feed_forward=FeedForwardConfig(intermediate_dim, "gelu", gated=True, use_bias=False),
+        dropout=dropout,
+        initializer_range=0.02,
+    )
+
+
+# name: hidden_dim, num_layers, num_heads, parameters (uncased), paper
+SIZES = {
+    "tiny": (128, 2, 2, 4_385_920, COMPACT_BERT),
+    "mini": (256, 4, 4, 11_170_560, COMPACT_BERT),
+    "small": (512, 4, 8, 28_763_648, COMPACT_BERT),
+    "medium": (512, 8, 8, 41_373_184, COMPACT_BERT),
+    "base": (768, 12, 12, 109_482_240, BERT),
+    "large": (1024, 24, 16, 335_141_888, BERT),
+}
+
+for size, (width, layers, heads, parameters, paper) in SIZES.items():
+    register_preset(
+        f"bert_{size}_uncased",
+        bert_config(30522, width, layers, heads),
+        f"BERT {size}, English text in lower case.",
+        paper,
+        parameters,
+    )
+for size, parameters in {"base": 108_310_272, "large": 333_579_264}.items():
+    width, layers, heads, *_ = SIZES[size]
+    register_preset(
+        f"bert_{size}_cased",
+        bert_config(28996, width, layers, heads),
+        f"BERT {size}, English text with capitals.",
+        BERT,
+        parameters,
+    )
+register_preset(
+    "minilm_l6",
+    bert_config(30522, 384, 6, 12),
+    "A BERT of 6 layers distilled from a larger one; sentence embeddings.",
+    MINILM,
+    22_713_216,
+)
+register_preset(
+    "roberta_base",
+    # trained without a task for a pooler; position 2 is the first
+    bert_config(50265, 768, 12, 12, num_segments=1, position_offset=2, epsilon=1e-5, pooler=False),
+    "BERT base trained longer, on masked tokens alone.",
+    ROBERTA,
+    124_055_040,
+)
+register_preset(
+    "distilbert_base_uncased",
+    bert_config(30522, 768, 6, 12, num_segments=0, pooler=False),
+    "A BERT base of half the layers, distilled; no segments, no pooler.",
+    DISTILBERT,
+    66_362_880,
+)
+register_preset(
+    "modernbert_base",
+    modernbert_config(50368, 768, 1152, 22, 12, 8192),
+    "Long texts: local attention in two layers of three, rotary positions, GEGLU.",
+    MODERNBERT,
+    149_014_272,
+)
