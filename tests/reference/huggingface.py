@@ -1,0 +1,273 @@
+"""Writes huggingface/<case>/: tiny models of the Transformers library with random weights, and what they compute.
+
+Each folder is one that the library saved (`config.json` and safetensors) with `golden.npz` beside: inputs and outputs.
+Run it where `torch` and `transformers` are installed (made with torch 2.13.0, transformers 5.23.0):
+
+    python tests/reference/huggingface.py
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+
+FOLDER = Path(__file__).with_name("huggingface")
+VOCABULARY = 48
+LENGTHS = (9, 6)
+DECODER_LENGTHS = (5, 7)
+
+BERT = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 24,
+    "max_position_embeddings": 24,
+    "layer_norm_eps": 1e-3,
+}
+DISTILBERT = {
+    "vocab_size": VOCABULARY,
+    "dim": 16,
+    "n_layers": 2,
+    "n_heads": 4,
+    "hidden_dim": 24,
+    "max_position_embeddings": 24,
+}
+MODERNBERT = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 16,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 12,
+    "max_position_embeddings": 24,
+    "local_attention": 4,
+    "norm_eps": 1e-3,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "cls_token_id": 1,
+    "sep_token_id": 2,
+}
+LLAMA = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 24,
+    "rms_norm_eps": 1e-3,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+T5 = {
+    "vocab_size": VOCABULARY,
+    "d_model": 16,
+    "d_kv": 6,
+    "d_ff": 24,
+    "num_layers": 2,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 6,
+}
+LLAMA3_SCALING = {
+    "rope_type": "llama3",
+    "rope_theta": 100.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+# case: (class of the model, class of its configuration, choices, options of saving)
+CASES = {
+    "bert_masked_lm": ("BertForMaskedLM", "BertConfig", {**BERT, "hidden_act": "gelu_new"}, {}),
+    "bert_classifier": ("BertForSequenceClassification", "BertConfig", {**BERT, "num_labels": 3}, {}),
+    "bert_token_classifier": ("BertForTokenClassification", "BertConfig", {**BERT, "hidden_act": "relu"}, {}),
+    "bert_base": ("BertModel", "BertConfig", BERT, {}),
+    "roberta_masked_lm": ("RobertaForMaskedLM", "RobertaConfig", {**BERT, "type_vocab_size": 1}, {}),
+    "roberta_classifier": (
+        "RobertaForSequenceClassification",
+        "RobertaConfig",
+        {**BERT, "type_vocab_size": 1, "num_labels": 3},
+        {},
+    ),
+    "distilbert_masked_lm": ("DistilBertForMaskedLM", "DistilBertConfig", DISTILBERT, {}),
+    "distilbert_classifier": ("DistilBertForSequenceClassification", "DistilBertConfig", DISTILBERT, {}),
+    "modernbert_masked_lm": ("ModernBertForMaskedLM", "ModernBertConfig", MODERNBERT, {}),
+    "modernbert_classifier": (
+        "ModernBertForSequenceClassification",
+        "ModernBertConfig",
+        {**MODERNBERT, "num_labels": 3, "classifier_pooling": "mean"},
+        {},
+    ),
+    "gpt2": (
+        "GPT2LMHeadModel",
+        "GPT2Config",
+        {
+            "vocab_size": VOCABULARY,
+            "n_positions": 24,
+            "n_embd": 16,
+            "n_layer": 2,
+            "n_head": 4,
+            "n_inner": 24,
+            "layer_norm_epsilon": 1e-3,
+            "bos_token_id": 0,
+            "eos_token_id": 0,
+        },
+        {},
+    ),
+    "llama": (
+        "LlamaForCausalLM",
+        "LlamaConfig",
+        {**LLAMA, "rope_parameters": LLAMA3_SCALING},
+        {"dtype": torch.bfloat16},
+    ),
+    "llama_biases": (
+        "LlamaForCausalLM",
+        "LlamaConfig",
+        {
+            **LLAMA,
+            "head_dim": 6,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "tie_word_embeddings": True,
+            "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 50.0},
+        },
+        {},
+    ),
+    "llama_dynamic": (
+        "LlamaForCausalLM",
+        "LlamaConfig",
+        {
+            **LLAMA,
+            "max_position_embeddings": 4,
+            "rope_parameters": {"rope_type": "dynamic", "factor": 3.0, "rope_theta": 50.0},
+        },
+        {"dtype": torch.float16},
+    ),
+    "mistral": ("MistralForCausalLM", "MistralConfig", {**LLAMA, "sliding_window": 3}, {}),
+    "qwen2": (
+        "Qwen2ForCausalLM",
+        "Qwen2Config",
+        {
+            **LLAMA,
+            "tie_word_embeddings": True,
+            "use_sliding_window": True,
+            "sliding_window": 3,
+            "max_window_layers": 1,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "rope_theta": 100.0,
+                "original_max_position_embeddings": 8,
+            },
+        },
+        {"max_shard_size": "8KB"},
+    ),
+    "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", {**LLAMA, "head_dim": 8}, {}),
+    "gemma2": (
+        "Gemma2ForCausalLM",
+        "Gemma2Config",
+        {
+            **LLAMA,
+            "head_dim": 6,
+            "query_pre_attn_scalar": 10,
+            "sliding_window": 3,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 3.0,
+            "pad_token_id": 0,
+        },
+        {},
+    ),
+    "t5": ("T5ForConditionalGeneration", "T5Config", T5, {}),
+    "t5_gated": (
+        "T5ForConditionalGeneration",
+        "T5Config",
+        {**T5, "num_decoder_layers": 3, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+        {},
+    ),
+    "bart": (
+        "BartForConditionalGeneration",
+        "BartConfig",
+        {
+            "vocab_size": VOCABULARY,
+            "max_position_embeddings": 24,
+            "d_model": 16,
+            "encoder_layers": 2,
+            "decoder_layers": 1,
+            "encoder_ffn_dim": 24,
+            "decoder_ffn_dim": 24,
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 4,
+            "scale_embedding": True,
+        },
+        {},
+    ),
+}
+
+
+def below(lengths: tuple[int, ...]) -> torch.Tensor:
+    return torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
+
+
+def inputs_of(config: transformers.PreTrainedConfig) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+
+    def token_ids(mask: torch.Tensor) -> torch.Tensor:
+        # padding is that of the configuration: RoBERTa tells positions by it
+        ids = torch.randint(3, VOCABULARY, mask.shape, generator=generator)
+        return torch.where(mask, ids, config.pad_token_id or 0)
+
+    mask = below(LENGTHS)
+    inputs = {"input_ids": token_ids(mask), "attention_mask": mask.long()}
+    if getattr(config, "type_vocab_size", 1) > 1:
+        inputs["token_type_ids"] = torch.arange(mask.shape[1])[None].expand_as(mask).remainder(2)
+    if config.is_encoder_decoder:
+        mask = below(DECODER_LENGTHS)
+        inputs |= {"decoder_input_ids": token_ids(mask), "decoder_attention_mask": mask.long()}
+    return inputs
+
+
+def main() -> None:
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    for case, (model_class, config_class, choices, options) in CASES.items():
+        torch.manual_seed(0)
+        config = getattr(transformers, config_class)(**choices)
+        model = getattr(transformers, model_class)(config).eval()
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                # all differ from what they start with, norms and biases too
+                parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.2)
+            if "lm_head.weight" in model.state_dict() and choices.get("tie_word_embeddings") is False:
+                head = model.lm_head.weight
+                model.lm_head.weight = torch.nn.Parameter(torch.randn(head.shape, generator=generator))
+        if "dtype" in options:
+            model = model.to(options["dtype"])
+        folder = FOLDER / case
+        model.save_pretrained(folder, **{key: value for key, value in options.items() if key != "dtype"})
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        # computed in float32, with frequencies of rotary positions that were never rounded
+        model = getattr(transformers, model_class).from_pretrained(folder, dtype=torch.float32).eval()
+        inputs = inputs_of(config)
+        with torch.no_grad():
+            outputs = model(**inputs, output_hidden_states=True)
+        golden = {name: value.numpy() for name, value in inputs.items()}
+        for name in ("logits", "last_hidden_state", "pooler_output", "encoder_last_hidden_state"):
+            if name in outputs:
+                golden[name] = outputs[name].numpy()
+        states = outputs.get("decoder_hidden_states", outputs.get("hidden_states"))
+        golden["hidden"] = states[-1].numpy()
+        np.savez(folder / "golden.npz", **golden)
+        print(
+            case,
+            sum(path.stat().st_size for path in folder.iterdir()),
+            json.loads((folder / "config.json").read_text())["model_type"],
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""Models of the Transformers library, read and written: one file per family says what is where."""
+
+# these register their families
+from zoo.huggingface import bart as _bart  # noqa: F401
+from zoo.huggingface import bert as _bert  # noqa: F401
+from zoo.huggingface import distilbert as _distilbert  # noqa: F401
+from zoo.huggingface import gemma as _gemma  # noqa: F401
+from zoo.huggingface import gpt2 as _gpt2  # noqa: F401
+from zoo.huggingface import llama as _llama  # noqa: F401
+from zoo.huggingface import modernbert as _modernbert  # noqa: F401
+from zoo.huggingface import t5 as _t5  # noqa: F401
+from zoo.huggingface.directory import (
+    HeadWeights,
+    is_huggingface,
+    load_backbone,
+    load_task_parts,
+    read_config,
+    write_backbone,
+)
+from zoo.huggingface.hub import fetch
+
+__all__ = [
+    "HeadWeights",
+    "fetch",
+    "is_huggingface",
+    "load_backbone",
+    "load_task_parts",
+    "read_config",
+    "write_backbone",
+]

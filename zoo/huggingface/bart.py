@@ -1,0 +1,114 @@
+"""BART (model type "bart")."""
+
+from typing import Any
+
+from zoo.config import (
+    AttentionConfig,
+    EmbeddingConfig,
+    FeedForwardConfig,
+    NormConfig,
+    PositionConfig,
+    TransformerConfig,
+)
+from zoo.config.checks import require
+from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
+from zoo.huggingface.family import Family, Head, register_family
+
+TABLE = {"token_embedding": "shared"}
+for side in ("encoder", "decoder"):
+    ours, theirs = f"{side}.{{}}", f"{side}.layers.{{}}"
+    TABLE[f"{side}.position"] = f"{side}.embed_positions"
+    TABLE[f"{side}.embedding_norm"] = f"{side}.layernorm_embedding"
+    for part, name in (("attention", "self_attn"), ("cross_attention", "encoder_attn")):
+        for projection, stored in (("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj"), ("output", "out_proj")):
+            TABLE[f"{ours}.{part}.{projection}"] = f"{theirs}.{name}.{stored}"
+        TABLE[f"{ours}.{part}_norm"] = f"{theirs}.{name}_layer_norm"
+    TABLE[f"{ours}.feed_forward.up"] = f"{theirs}.fc1"
+    TABLE[f"{ours}.feed_forward.down"] = f"{theirs}.fc2"
+    TABLE[f"{ours}.feed_forward_norm"] = f"{theirs}.final_layer_norm"
+POSITION_OFFSET = 2
+EPSILON = 1e-5  # not in the configuration
+
+
+def read(reader: ConfigReader) -> TransformerConfig:
+    """Returns the configuration of a BART."""
+    for name in ("attention_heads", "ffn_dim"):
+        sides = [reader.take(f"{side}_{name}") for side in ("encoder", "decoder")]
+        require(sides[0] == sides[1], f"decoder_{name}", sides[1], f"that of the encoder, {sides[0]}")
+    layers, decoder_layers = reader.take("encoder_layers"), reader.take("decoder_layers")
+    for side in ("encoder", "decoder"):
+        reader.take_only(f"{side}_layerdrop", 0.0)
+    reader.take_only("is_encoder_decoder", True)
+    reader.take_only("is_decoder", False)
+    reader.take_only("tie_word_embeddings", True)
+    # keys of an older version of the library, in which these were choices
+    reader.take_only("normalize_before", False)
+    reader.take_only("normalize_embedding", True)
+    reader.take_only("add_final_layer_norm", False)
+    reader.take_only("add_bias_logits", False)
+    reader.take_only("static_position_embeddings", False)
+    reader.take_only("extra_pos_embeddings", POSITION_OFFSET)
+    reader.take("num_hidden_layers", None)  # repeats encoder_layers
+    return TransformerConfig(
+        "encoder_decoder",
+        reader.take("vocab_size"),
+        hidden_dim=reader.take("d_model"),
+        num_layers=layers,
+        num_decoder_layers=None if decoder_layers == layers else decoder_layers,
+        max_length=reader.take("max_position_embeddings", 1024),
+        attention=AttentionConfig(
+            reader.take("encoder_attention_heads"), dropout=reader.take("attention_dropout", 0.0)
+        ),
+        position=PositionConfig("learned", offset=POSITION_OFFSET),
+        norm=NormConfig("layer", "post", epsilon=EPSILON, embedding=True),
+        feed_forward=FeedForwardConfig(
+            reader.take("encoder_ffn_dim"),
+            reader.take_activation("activation_function", "gelu"),
+            dropout=reader.take("activation_dropout", 0.0),
+        ),
+        embedding=EmbeddingConfig(scale=reader.take("scale_embedding", False)),
+        dropout=reader.take("dropout", 0.1),
+        initializer_range=reader.take("init_std", 0.02),
+    )
+
+
+def write(config: TransformerConfig) -> dict[str, Any]:
+    """Returns the configuration of the Transformers library."""
+    values = {
+        "vocab_size": config.vocabulary_size,
+        "max_position_embeddings": config.max_length,
+        "d_model": config.hidden_dim,
+        "encoder_layers": config.num_layers,
+        "decoder_layers": config.num_decoder_layers or config.num_layers,
+        "activation_function": ACTIVATION_NAMES[config.feed_forward.activation],
+        "dropout": config.dropout,
+        "attention_dropout": config.attention.dropout,
+        "activation_dropout": config.feed_forward.dropout,
+        "scale_embedding": config.embedding.scale,
+        "init_std": config.initializer_range or 0.02,
+        "is_encoder_decoder": True,
+    }
+    for side in ("encoder", "decoder"):
+        values[f"{side}_attention_heads"] = config.attention.num_heads
+        values[f"{side}_ffn_dim"] = config.feed_forward.intermediate_dim
+    return values
+
+
+register_family(
+    Family(
+        "bart",
+        read,
+        write,
+        TABLE,
+        architecture="BartModel",
+        prefix="model.",
+        heads={"Seq2SeqLM": Head("BartForConditionalGeneration")},
+        copies={
+            "encoder.embed_tokens.weight": "shared.weight",
+            "decoder.embed_tokens.weight": "shared.weight",
+            "lm_head.weight": "shared.weight",
+        },
+        zeros=("final_logits_bias",),
+        head_options=("classif_dropout", "classifier_dropout"),
+    )
+)

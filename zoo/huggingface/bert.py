@@ -1,0 +1,141 @@
+"""BERT and RoBERTa (model types "bert" and "roberta")."""
+
+from typing import Any
+
+from zoo.config import (
+    AttentionConfig,
+    EmbeddingConfig,
+    FeedForwardConfig,
+    NormConfig,
+    PositionConfig,
+    TransformerConfig,
+)
+from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
+from zoo.huggingface.family import Family, Head, register_family
+
+TABLE = {
+    "token_embedding": "embeddings.word_embeddings",
+    "segment_embedding": "embeddings.token_type_embeddings",
+    "encoder.position": "embeddings.position_embeddings",
+    "encoder.embedding_norm": "embeddings.LayerNorm",
+    "encoder.{}.attention.query": "encoder.layer.{}.attention.self.query",
+    "encoder.{}.attention.key": "encoder.layer.{}.attention.self.key",
+    "encoder.{}.attention.value": "encoder.layer.{}.attention.self.value",
+    "encoder.{}.attention.output": "encoder.layer.{}.attention.output.dense",
+    "encoder.{}.attention_norm": "encoder.layer.{}.attention.output.LayerNorm",
+    "encoder.{}.feed_forward.up": "encoder.layer.{}.intermediate.dense",
+    "encoder.{}.feed_forward.down": "encoder.layer.{}.output.dense",
+    "encoder.{}.feed_forward_norm": "encoder.layer.{}.output.LayerNorm",
+    "pooler": "pooler.dense",
+}
+
+
+def read(reader: ConfigReader, position_offset: int = 0) -> TransformerConfig:
+    """Returns the configuration of a BERT; positions are looked up `position_offset` further."""
+    reader.take_only("is_decoder", False)
+    reader.take_only("add_cross_attention", False)
+    reader.take_only("position_embedding_type", "absolute")
+    reader.take_only("tie_word_embeddings", True)
+    return TransformerConfig(
+        "encoder",
+        reader.take("vocab_size"),
+        hidden_dim=reader.take("hidden_size"),
+        num_layers=reader.take("num_hidden_layers"),
+        max_length=reader.take("max_position_embeddings", 512) - position_offset,
+        attention=AttentionConfig(
+            reader.take("num_attention_heads"), dropout=reader.take("attention_probs_dropout_prob", 0.1)
+        ),
+        position=PositionConfig("learned", offset=position_offset),
+        norm=NormConfig("layer", "post", epsilon=reader.take("layer_norm_eps", 1e-12), embedding=True),
+        feed_forward=FeedForwardConfig(reader.take("intermediate_size"), reader.take_activation("hidden_act", "gelu")),
+        embedding=EmbeddingConfig(num_segments=reader.take("type_vocab_size", 2)),
+        dropout=reader.take("hidden_dropout_prob", 0.1),
+        # only classes that need it have one
+        pooler="pooler.dense.weight" in reader.tensors,
+        initializer_range=reader.take("initializer_range", 0.02),
+    )
+
+
+def write(config: TransformerConfig) -> dict[str, Any]:
+    """Returns the configuration of the Transformers library."""
+    return {
+        "vocab_size": config.vocabulary_size,
+        "hidden_size": config.hidden_dim,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.attention.num_heads,
+        "intermediate_size": config.feed_forward.intermediate_dim,
+        "hidden_act": ACTIVATION_NAMES[config.feed_forward.activation],
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.attention.dropout,
+        "max_position_embeddings": config.max_length + config.position.offset,
+        "type_vocab_size": config.embedding.num_segments,
+        "layer_norm_eps": config.norm.epsilon,
+        "initializer_range": config.initializer_range or 0.02,
+    }
+
+
+register_family(
+    Family(
+        "bert",
+        read,
+        write,
+        TABLE,
+        architecture="BertModel",
+        prefix="bert.",
+        heads={
+            "MaskedLM": Head(
+                "BertForMaskedLM",
+                {
+                    "dense": "cls.predictions.transform.dense",
+                    "norm": "cls.predictions.transform.LayerNorm",
+                    "output_bias": "cls.predictions",
+                },
+            ),
+            "TextClassifier": Head("BertForSequenceClassification", {"output": "classifier"}),
+            "TokenClassifier": Head("BertForTokenClassification", {"output": "classifier"}),
+        },
+        ignored=(r"embeddings\.position_ids",),
+        copies={
+            "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+            "cls.predictions.decoder.bias": "cls.predictions.bias",
+        },
+        head_options=("classifier_dropout",),
+    )
+)
+
+
+def read_roberta(reader: ConfigReader) -> TransformerConfig:
+    """Returns the configuration of a RoBERTa: its first position comes after that of the padding token."""
+    padding = reader.take("pad_token_id", 1)
+    return read(reader, position_offset=padding + 1)
+
+
+def write_roberta(config: TransformerConfig) -> dict[str, Any]:
+    """Returns the configuration of the Transformers library."""
+    return {**write(config), "pad_token_id": config.position.offset - 1}
+
+
+register_family(
+    Family(
+        "roberta",
+        read_roberta,
+        write_roberta,
+        TABLE,
+        architecture="RobertaModel",
+        prefix="roberta.",
+        heads={
+            "MaskedLM": Head(
+                "RobertaForMaskedLM",
+                {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "output_bias": "lm_head"},
+            ),
+            "TextClassifier": Head(
+                "RobertaForSequenceClassification",
+                {"hidden": "classifier.dense", "output": "classifier.out_proj"},
+            ),
+            "TokenClassifier": Head("RobertaForTokenClassification", {"output": "classifier"}),
+        },
+        ignored=(r"embeddings\.position_ids",),
+        copies={"lm_head.decoder.weight": "embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"},
+        head_options=("classifier_dropout",),
+    )
+)

@@ -1,0 +1,144 @@
+"""Reading a configuration of the Transformers library: every key is used, or known not to matter, or an error."""
+
+from collections.abc import Collection
+from typing import Any
+
+from zoo.config.checks import require
+
+# keys that change no output of the model: bookkeeping, numbers of special tokens, choices of generation and training
+# loops, ways to compute the same thing
+NEUTRAL = frozenset(
+    """
+    _attn_implementation _attn_implementation_autoset _name_or_path architectures attn_implementation
+    bad_words_ids begin_suppress_tokens bos_token_id cache_implementation chunk_size_feed_forward
+    cls_token_id decoder_start_token_id diversity_penalty do_sample dtype early_stopping
+    encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task
+    force_bos_token_to_be_generated forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label
+    initializer_cutoff_factor initializer_factor label2id length_penalty mask_token_id max_length
+    max_new_tokens min_length model_type no_repeat_ngram_size num_beam_groups num_beams num_labels
+    num_return_sequences output_attentions output_hidden_states output_past output_scores pad_token_id
+    prefix pretraining_tp problem_type reference_compile remove_invalid_values repetition_penalty
+    return_dict return_dict_in_generate sep_token_id suppress_tokens task_specific_params temperature
+    tokenizer_class top_k top_p torch_dtype torchscript transformers_version typical_p use_bfloat16
+    use_cache
+    """.split()
+)
+
+# activations by the names of the Transformers library
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "linear": "identity",
+    "relu": "relu",
+    "relu2": "relu_squared",
+    "sigmoid": "sigmoid",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+ACTIVATION_NAMES = {
+    "gelu": "gelu",
+    "gelu_tanh": "gelu_pytorch_tanh",
+    "identity": "linear",
+    "relu": "relu",
+    "relu_squared": "relu2",
+    "sigmoid": "sigmoid",
+    "silu": "silu",
+    "tanh": "tanh",
+}
+_REQUIRED = object()
+
+
+class ConfigReader:
+    """A configuration whose keys are taken one by one.
+
+    Args:
+        values: Content of `config.json`.
+        tensors: Names of the tensors of the model, without the prefix of the base model: some choices show only there.
+
+    Example:
+
+    >>> reader = ConfigReader({"model_type": "gpt2", "n_embd": 768}, ())
+    >>> reader.take("n_embd")
+    768
+    >>> reader.finish()
+    """
+
+    def __init__(self, values: dict[str, Any], tensors: Collection[str] = ()):
+        self.values = values
+        self.tensors = frozenset(tensors)
+        self._taken: set[str] = set()
+
+    def take(self, key: str, default: Any = _REQUIRED) -> Any:
+        """Returns the value of a key, or `default` where it is missing.
+
+        Raises:
+            ValueError: If it is missing and there is no default.
+        """
+        self._taken.add(key)
+        if key not in self.values:
+            if default is _REQUIRED:
+                raise ValueError(f"config.json of a {self.values.get('model_type')!r} model lacks {key!r}.")
+            return default
+        return self.values[key]
+
+    def take_number(self, key: str, default: Any) -> Any:
+        """Returns the value of a key, or `default` where it is missing or null."""
+        value = self.take(key, None)
+        return default if value is None else value
+
+    def take_only(self, key: str, *allowed: Any) -> Any:
+        """Returns the value of a key that may have these values only; the first is what a missing key means.
+
+        Raises:
+            ValueError: If it has another value.
+        """
+        value = self.take(key, allowed[0])
+        require(value in allowed, key, value, f"one of {allowed}: nothing else is supported")
+        return value
+
+    def take_activation(self, key: str, default: str) -> str:
+        """Returns our name of an activation.
+
+        Raises:
+            ValueError: If it is unknown.
+        """
+        return activation(self.take(key, default), key)
+
+    def finish(self) -> None:
+        """Ends the reading.
+
+        Raises:
+            ValueError: If there are keys that nobody has taken and that are not known to have no effect.
+        """
+        if self.values.get("pruned_heads"):
+            raise ValueError(f"pruned_heads must be empty, got {self.values['pruned_heads']!r}.")
+        unknown = sorted(set(self.values) - self._taken - NEUTRAL - {"pruned_heads"})
+        if unknown:
+            shown = ", ".join(f"{key}={self.values[key]!r}" for key in unknown)
+            raise ValueError(
+                f"config.json of a {self.values.get('model_type')!r} model has keys that are not known here: {shown}. "
+                "A model imported without them might compute something else."
+            )
+
+
+def activation(name: str, key: str = "activation") -> str:
+    """Returns our name of an activation of the Transformers library.
+
+    Args:
+        name: Its name there.
+        key: What it is the value of, for the error.
+
+    Raises:
+        ValueError: If it is unknown.
+
+    Example:
+
+    >>> activation("gelu_new")
+    'gelu_tanh'
+    """
+    require(name in ACTIVATIONS, key, name, f"one of {sorted(ACTIVATIONS)}")
+    return ACTIVATIONS[name]

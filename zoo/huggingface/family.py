@@ -1,0 +1,164 @@
+"""A family of models of the Transformers library: what its configuration means and where its weights are."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from zoo.config import TransformerConfig
+from zoo.huggingface.config_reader import ConfigReader
+from zoo.huggingface.weights import Table
+
+_FAMILIES: dict[str, "Family"] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """The head of a task.
+
+    Args:
+        architecture: Name of the class with this head in the Transformers library.
+        table: Names of the weights, by what `head_layers()` of the task calls its layers.
+        options: Returns arguments for the constructor of the task, from the configuration.
+        write: Returns keys for the configuration, from the task.
+    """
+
+    architecture: str
+    table: Table = dataclasses.field(default_factory=dict)
+    options: Callable[[ConfigReader], dict[str, Any]] = lambda reader: {}
+    write: Callable[[Any], dict[str, Any]] = lambda task: {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """One `model_type` of the Transformers library.
+
+    Args:
+        model_type: Its name.
+        read: Returns our configuration of theirs.
+        write: Returns their configuration of ours, without bookkeeping. It need not look at every choice: what it
+            returns is read back and compared.
+        table: Names of the weights of the base model, without `prefix`; or what returns them for a configuration.
+        architecture: Name of the class of the base model.
+        prefix: Put before the names of the base model by classes with a head.
+        outside: Names in `table` that have no prefix because they are outside of the base model.
+        heads: Heads by the name of our task.
+        ignored: Regular expressions for tensors without meaning: constants, what training alone needs.
+        copies: Tensors that some files have twice, and what each is a copy of.
+        zeros: Tensors that have to be zero.
+        head_options: Keys of the configuration that only heads read.
+    """
+
+    model_type: str
+    read: Callable[[ConfigReader], TransformerConfig]
+    write: Callable[[TransformerConfig], dict[str, Any]]
+    table: Table | Callable[[TransformerConfig], Table]
+    architecture: str
+    prefix: str = ""
+    outside: tuple[str, ...] = ()
+    heads: Mapping[str, Head] = dataclasses.field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+    copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    zeros: tuple[str, ...] = ()
+    head_options: tuple[str, ...] = ()
+
+    def table_of(self, config: TransformerConfig) -> Table:
+        """Returns the names of the weights of a base model with this configuration."""
+        return self.table(config) if callable(self.table) else self.table
+
+    def plain_name(self, name: str) -> str:
+        """Returns the name of a tensor without prefix, and as newer files have it."""
+        name = name.removeprefix(self.prefix)
+        # files that came from TensorFlow
+        return re.sub(r"LayerNorm\.(gamma|beta)$", lambda match: f"LayerNorm.{_TORCH_NAMES[match[1]]}", name)
+
+    def stored_name(self, name: str) -> str:
+        """Returns the name of a tensor of the base model in a file of a class with a head."""
+        return name if name.startswith(self.outside) and self.outside else self.prefix + name
+
+    def is_ignored(self, name: str) -> bool:
+        """Whether a tensor has no meaning."""
+        return any(re.fullmatch(pattern, name) for pattern in self.ignored)
+
+    def is_of_a_head(self, name: str) -> bool:
+        """Whether a tensor belongs to the head of some task."""
+        return name.startswith(tuple(self._head_names()))
+
+    def _head_names(self) -> set[str]:
+        tables = [head.table for head in self.heads.values()]
+        return {getattr(name, "name", name).split(".")[0] + "." for table in tables for name in table.values()}
+
+
+_TORCH_NAMES = {"gamma": "weight", "beta": "bias"}
+
+
+def register_family(family: Family) -> None:
+    """Adds a family.
+
+    Raises:
+        ValueError: If there is one of its name.
+    """
+    if family.model_type in _FAMILIES:
+        raise ValueError(f"The family {family.model_type!r} exists already.")
+    _FAMILIES[family.model_type] = family
+
+
+def get_family(model_type: Any) -> Family:
+    """Returns the family of a `model_type`.
+
+    Raises:
+        ValueError: If it is not supported.
+    """
+    if model_type not in _FAMILIES:
+        raise ValueError(f"model_type must be one of {sorted(_FAMILIES)}, got {model_type!r}.")
+    return _FAMILIES[model_type]
+
+
+def all_families() -> list[Family]:
+    """Returns all families."""
+    return list(_FAMILIES.values())
+
+
+def shortest_pattern(flags: list[bool]) -> tuple[bool, ...]:
+    """Returns the shortest beginning that gives all of it when it is repeated and cut.
+
+    Example:
+
+    >>> shortest_pattern([True, False, True, False, True])
+    (True, False)
+    """
+    for length in range(1, len(flags) + 1):
+        if all(flag == flags[index % length] for index, flag in enumerate(flags)):
+            return tuple(flags[:length])
+    return ()
+
+
+def window_of_layers(layer_types: list[str], window: tuple[int | None, int | None]) -> dict[str, Any]:
+    """Returns the arguments of `AttentionConfig` for layers of which some see a window only.
+
+    Args:
+        layer_types: "full_attention" or "sliding_attention" for each layer.
+        window: The window.
+
+    Raises:
+        ValueError: If there is another type.
+    """
+    if not set(layer_types) <= {"full_attention", "sliding_attention"}:
+        raise ValueError(
+            f"layer_types must be 'full_attention' or 'sliding_attention', got {sorted(set(layer_types))}."
+        )
+    pattern = shortest_pattern([kind == "sliding_attention" for kind in layer_types])
+    if True not in pattern:
+        return {}
+    return {"window": window, "window_layers": None if pattern == (True,) else pattern}
+
+
+def types_of_layers(config: TransformerConfig) -> list[str]:
+    """Returns "full_attention" or "sliding_attention" for each layer of a configuration."""
+    attention = config.attention
+    if attention.window is None:
+        return ["full_attention"] * config.num_layers
+    pattern = attention.window_layers or (True,)
+    return [
+        "sliding_attention" if pattern[index % len(pattern)] else "full_attention" for index in range(config.num_layers)
+    ]

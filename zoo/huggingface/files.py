@@ -1,0 +1,94 @@
+"""Tensors of a directory of the Transformers library: one safetensors file, or several with an index."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zoo.training.tensor_files import open_tensors
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns the dictionary in a JSON file.
+
+    Raises:
+        ValueError: If it is no JSON, or no dictionary.
+        FileNotFoundError: If there is none.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold a dictionary, it holds a {type(values).__name__}.")
+    return values
+
+
+class TensorFiles:
+    """The tensors of a directory by name, read one at a time.
+
+    Args:
+        shapes: Shape of each tensor.
+        read: Returns a tensor.
+    """
+
+    def __init__(self, shapes: dict[str, tuple[int, ...]], read: Callable[[str], np.ndarray]):
+        self.shapes = shapes
+        self._read = read
+
+    def get(self, name: str) -> np.ndarray:
+        """Returns a tensor; half-precision ones in float32."""
+        tensor = self._read(name)
+        return tensor.astype("float32") if tensor.dtype.name in ("bfloat16", "float16") else tensor
+
+
+@contextlib.contextmanager
+def open_directory(directory: Path) -> Iterator[TensorFiles]:
+    """Opens the safetensors files of a directory.
+
+    Args:
+        directory: The directory.
+
+    Raises:
+        ValueError: If there are none, one is missing or damaged, or they do not fit the index. Pickled weights are
+            never read.
+    """
+    with contextlib.ExitStack() as stack:
+        files, owner, shapes = {}, {}, {}
+        index = _read_index(directory)
+        for name in sorted(set(index.values())) if index else [WEIGHTS_FILE]:
+            files[name] = stack.enter_context(open_tensors(directory / name))
+            for tensor in files[name].keys():
+                owner[tensor] = name
+                shapes[tensor] = tuple(files[name].get_slice(tensor).get_shape())
+        if index is not None and index != owner:
+            differing = sorted(set(index.items()) ^ set(owner.items()))
+            raise ValueError(f"{directory / INDEX_FILE} does not fit the files, for example at {differing[0][0]!r}.")
+        yield TensorFiles(shapes, lambda name: files[owner[name]].get_tensor(name))
+
+
+def _read_index(directory: Path) -> dict[str, str] | None:
+    """File of each tensor; None where all are in one."""
+    if (directory / INDEX_FILE).is_file():
+        index = read_json(directory / INDEX_FILE).get("weight_map")
+        if not isinstance(index, dict) or not index:
+            raise ValueError(f"{directory / INDEX_FILE} has no weight_map.")
+        for name in set(index.values()):
+            if not isinstance(name, str) or Path(name).name != name or not (directory / name).is_file():
+                raise ValueError(f"{directory / INDEX_FILE} names {name!r}, which is no file in this directory.")
+        return index
+    if not (directory / WEIGHTS_FILE).is_file():
+        others = sorted(path.name for pattern in ("*.bin", "*.h5", "*.msgpack") for path in directory.glob(pattern))
+        raise ValueError(
+            f"{directory} has no {WEIGHTS_FILE}"
+            + (f", only {others}, which may hold code and are not read" if others else "")
+            + ". Save the model with safetensors."
+        )
+    return None

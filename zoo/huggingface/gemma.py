@@ -1,0 +1,99 @@
+"""Gemma 2 (model type "gemma2")."""
+
+from typing import Any
+
+from zoo.config import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig, TransformerConfig
+from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
+from zoo.huggingface.family import Family, Head, register_family, types_of_layers, window_of_layers
+from zoo.huggingface.llama import TABLE as LLAMA_TABLE
+from zoo.huggingface.rotary import read_rotary, write_rotary
+
+TABLE = {
+    **LLAMA_TABLE,
+    "decoder.{}.attention_norm_after": "layers.{}.post_attention_layernorm",
+    "decoder.{}.feed_forward_norm": "layers.{}.pre_feedforward_layernorm",
+    "decoder.{}.feed_forward_norm_after": "layers.{}.post_feedforward_layernorm",
+}
+
+
+def read(reader: ConfigReader) -> TransformerConfig:
+    """Returns the configuration of a Gemma 2."""
+    heads, layers = reader.take("num_attention_heads"), reader.take("num_hidden_layers")
+    head_dim, max_length = reader.take("head_dim", 256), reader.take("max_position_embeddings", 8192)
+    activation = reader.take_activation("hidden_activation", "gelu_pytorch_tanh")
+    reader.take("hidden_act", None)  # an older key that the library does not read
+    reader.take_only("use_bidirectional_attention", None, False)
+    size = reader.take("sliding_window", 4096)
+    types = reader.take("layer_types", None) or [
+        "full_attention" if index % 2 else "sliding_attention" for index in range(layers)
+    ]
+    return TransformerConfig(
+        "decoder",
+        reader.take("vocab_size"),
+        hidden_dim=reader.take("hidden_size"),
+        num_layers=layers,
+        max_length=max_length,
+        attention=AttentionConfig(
+            heads,
+            num_key_value_heads=reader.take_number("num_key_value_heads", heads),
+            head_dim=head_dim,
+            use_bias=reader.take("attention_bias", False),
+            scale=reader.take("query_pre_attn_scalar", 256) ** -0.5,
+            logit_soft_cap=reader.take("attn_logit_softcapping", 50.0),
+            dropout=reader.take_number("attention_dropout", 0.0),
+            **window_of_layers(types, (size - 1, 0)),
+        ),
+        position=read_rotary(reader, head_dim, max_length),
+        norm=NormConfig("rms", "sandwich", epsilon=reader.take("rms_norm_eps", 1e-6), unit_offset=True),
+        feed_forward=FeedForwardConfig(reader.take("intermediate_size"), activation, gated=True, use_bias=False),
+        embedding=EmbeddingConfig(
+            scale=True,
+            tie_output=reader.take("tie_word_embeddings", True),
+            logit_soft_cap=reader.take("final_logit_softcapping", 30.0),
+        ),
+        dropout=0.0,
+        initializer_range=reader.take("initializer_range", 0.02),
+    )
+
+
+def write(config: TransformerConfig) -> dict[str, Any]:
+    """Returns the configuration of the Transformers library."""
+    attention = config.attention
+    return {
+        "vocab_size": config.vocabulary_size,
+        "hidden_size": config.hidden_dim,
+        "intermediate_size": config.feed_forward.intermediate_dim,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": attention.num_heads,
+        "num_key_value_heads": attention.num_key_value_heads or attention.num_heads,
+        "head_dim": config.head_dim,
+        "hidden_activation": ACTIVATION_NAMES[config.feed_forward.activation],
+        "max_position_embeddings": config.max_length,
+        "rms_norm_eps": config.norm.epsilon,
+        "attention_bias": bool(attention.use_bias),
+        "attention_dropout": attention.dropout,
+        "query_pre_attn_scalar": config.head_dim if attention.scale is None else attention.scale**-2,
+        "attn_logit_softcapping": attention.logit_soft_cap,
+        "final_logit_softcapping": config.embedding.logit_soft_cap,
+        "sliding_window": 4096 if attention.window is None else attention.window[0] + 1,
+        "layer_types": types_of_layers(config),
+        "tie_word_embeddings": config.embedding.tie_output,
+        "initializer_range": config.initializer_range or 0.02,
+        **write_rotary(config.position, config.head_dim),
+    }
+
+
+register_family(
+    Family(
+        "gemma2",
+        read,
+        write,
+        TABLE,
+        architecture="Gemma2Model",
+        prefix="model.",
+        outside=("lm_head.",),
+        heads={"CausalLM": Head("Gemma2ForCausalLM")},
+        ignored=(r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",),
+        copies={"lm_head.weight": "embed_tokens.weight"},
+    )
+)

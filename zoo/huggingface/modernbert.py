@@ -1,0 +1,146 @@
+"""ModernBERT (model type "modernbert")."""
+
+import dataclasses
+from typing import Any
+
+from zoo.config import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig, TransformerConfig
+from zoo.config.checks import require
+from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
+from zoo.huggingface.family import Family, Head, register_family, types_of_layers, window_of_layers
+from zoo.huggingface.rotary import rotary_position
+
+TABLE = {
+    "token_embedding": "embeddings.tok_embeddings",
+    "encoder.embedding_norm": "embeddings.norm",
+    "encoder.{}.attention_norm": "layers.{}.attn_norm",
+    ("encoder.{}.attention.query", "encoder.{}.attention.key", "encoder.{}.attention.value"): "layers.{}.attn.Wqkv",
+    "encoder.{}.attention.output": "layers.{}.attn.Wo",
+    "encoder.{}.feed_forward_norm": "layers.{}.mlp_norm",
+    ("encoder.{}.feed_forward.gate", "encoder.{}.feed_forward.up"): "layers.{}.mlp.Wi",
+    "encoder.{}.feed_forward.down": "layers.{}.mlp.Wo",
+    "encoder.final_norm": "final_norm",
+}
+
+
+def read(reader: ConfigReader) -> TransformerConfig:
+    """Returns the configuration of a ModernBERT."""
+    heads, width = reader.take("num_attention_heads"), reader.take("hidden_size")
+    layers, max_length = reader.take("num_hidden_layers"), reader.take("max_position_embeddings", 8192)
+    side = reader.take("local_attention", 128) // 2
+    every = reader.take("global_attn_every_n_layers", 3)
+    types = reader.take("layer_types", None) or [
+        "sliding_attention" if index % every else "full_attention" for index in range(layers)
+    ]
+    # older: two numbers; newer: a dictionary for each kind of layer
+    bases = {
+        "full_attention": reader.take("global_rope_theta", 160000.0),
+        "sliding_attention": reader.take("local_rope_theta", 10000.0),
+    }
+    reader.take_only("rope_scaling", None)
+    given = reader.take("rope_parameters", None) or {}
+    positions = {
+        kind: rotary_position({"rope_theta": base, **(given.get(kind) or {})}, width // heads, max_length)
+        for kind, base in bases.items()
+    }
+    position, local = positions["full_attention"], positions["sliding_attention"]
+    require(set(given) <= set(bases), "rope_parameters", given, f"a dictionary with the keys {sorted(bases)}")
+    require(local.scaling == position.scaling, "rope_parameters", given, "with the same scaling for both kinds")
+    # beside the attention weights it is on the output of the attention, but not on that of the network
+    reader.take_only("attention_dropout", 0.0)
+    reader.take_only("tie_word_embeddings", True)
+    window = window_of_layers(types, (side, side))
+    if window:
+        position = dataclasses.replace(position, local_base=local.base)
+    return TransformerConfig(
+        "encoder",
+        reader.take("vocab_size"),
+        hidden_dim=width,
+        num_layers=layers,
+        max_length=max_length,
+        attention=AttentionConfig(heads, use_bias=reader.take("attention_bias", False), **window),
+        position=position,
+        norm=NormConfig(
+            "layer",
+            "pre",
+            epsilon=reader.take("norm_eps", 1e-5),
+            use_bias=reader.take("norm_bias", False),
+            embedding=True,
+            first_attention=False,
+        ),
+        feed_forward=FeedForwardConfig(
+            reader.take("intermediate_size"),
+            reader.take_activation("hidden_activation", "gelu"),
+            gated=True,
+            use_bias=reader.take("mlp_bias", False),
+            dropout=reader.take("mlp_dropout", 0.0),
+        ),
+        embedding=EmbeddingConfig(dropout=reader.take("embedding_dropout", 0.0)),
+        dropout=0.0,
+        initializer_range=reader.take("initializer_range", 0.02),
+    )
+
+
+def write(config: TransformerConfig) -> dict[str, Any]:
+    """Returns the configuration of the Transformers library."""
+    types = types_of_layers(config)
+    values = {
+        "vocab_size": config.vocabulary_size,
+        "hidden_size": config.hidden_dim,
+        "intermediate_size": config.feed_forward.intermediate_dim,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.attention.num_heads,
+        "hidden_activation": ACTIVATION_NAMES[config.feed_forward.activation],
+        "max_position_embeddings": config.max_length,
+        "norm_eps": config.norm.epsilon,
+        "norm_bias": config.norm.use_bias,
+        "attention_bias": bool(config.attention.use_bias),
+        "mlp_bias": config.feed_forward.use_bias,
+        "mlp_dropout": config.feed_forward.dropout,
+        "embedding_dropout": config.embedding.dropout or 0.0,
+        "attention_dropout": 0.0,
+        "layer_types": types,
+        "global_rope_theta": config.position.base,
+        "local_rope_theta": config.position.local_base or config.position.base,
+        "local_attention": 2 * (config.attention.window or (64, 64))[0],
+        "initializer_range": config.initializer_range or 0.02,
+    }
+    distances = [index for index in range(1, len(types)) if types[index] == "full_attention"]
+    if distances:  # for versions that do not know layer_types
+        values["global_attn_every_n_layers"] = distances[0]
+    return values
+
+
+def _head_options(reader: ConfigReader) -> dict[str, Any]:
+    pooling = reader.take_only("classifier_pooling", "cls", "mean")
+    return {"pooling": {"cls": "first", "mean": "mean"}[pooling]}
+
+
+register_family(
+    Family(
+        "modernbert",
+        read,
+        write,
+        TABLE,
+        architecture="ModernBertModel",
+        prefix="model.",
+        heads={
+            "MaskedLM": Head(
+                "ModernBertForMaskedLM", {"dense": "head.dense", "norm": "head.norm", "output_bias": "decoder"}
+            ),
+            "TextClassifier": Head(
+                "ModernBertForSequenceClassification",
+                {"hidden": "head.dense", "hidden_norm": "head.norm", "output": "classifier"},
+                _head_options,
+            ),
+            "TokenClassifier": Head(
+                "ModernBertForTokenClassification",
+                {"hidden": "head.dense", "hidden_norm": "head.norm", "output": "classifier"},
+            ),
+        },
+        copies={"decoder.weight": "embeddings.tok_embeddings.weight"},
+        head_options=(
+            *("classifier_activation", "classifier_bias", "classifier_dropout", "classifier_pooling", "decoder_bias"),
+            *("deterministic_flash_attn", "repad_logits_with_grad", "sparse_pred_ignore_index", "sparse_prediction"),
+        ),
+    )
+)

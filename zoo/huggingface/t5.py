@@ -1,0 +1,146 @@
+"""T5 with its version 1.1, and what was tuned from them, such as Flan-T5 (model type "t5")."""
+
+from typing import Any
+
+from zoo.config import (
+    AttentionConfig,
+    EmbeddingConfig,
+    FeedForwardConfig,
+    NormConfig,
+    PositionConfig,
+    TransformerConfig,
+)
+from zoo.config.checks import require
+from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader, activation
+from zoo.huggingface.family import Family, Head, register_family
+
+MAX_LENGTH = 512  # of the training; nothing in the model is bound to it
+
+
+def _table() -> dict[str, str]:
+    table = {"token_embedding": "shared", "output_projection": "lm_head"}
+    for side, last in (("encoder", 1), ("decoder", 2)):
+        ours, theirs = f"{side}.{{}}", f"{side}.block.{{}}.layer"
+        parts = {"attention": (0, "SelfAttention")}
+        if side == "decoder":
+            parts["cross_attention"] = (1, "EncDecAttention")
+        for part, (number, name) in parts.items():
+            table[f"{ours}.{part}_norm"] = f"{theirs}.{number}.layer_norm"
+            for projection in ("query", "key", "value", "output"):
+                table[f"{ours}.{part}.{projection}"] = f"{theirs}.{number}.{name}.{projection[0]}"
+        table[f"{ours}.feed_forward_norm"] = f"{theirs}.{last}.layer_norm"
+        table[f"{ours}.feed_forward.down"] = f"{theirs}.{last}.DenseReluDense.wo"
+        table[f"{side}.relative_bias"] = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias"
+        table[f"{side}.final_norm"] = f"{side}.final_layer_norm"
+    return table
+
+
+def _with_feed_forward(gated: bool) -> dict[str, str]:
+    names = {"gate": "wi_0", "up": "wi_1"} if gated else {"up": "wi"}
+    rows = {
+        f"{side}.{{}}.feed_forward.{ours}": f"{side}.block.{{}}.layer.{last}.DenseReluDense.{theirs}"
+        for side, last in (("encoder", 1), ("decoder", 2))
+        for ours, theirs in names.items()
+    }
+    return {**_table(), **rows}
+
+
+def table(config: TransformerConfig) -> dict[str, str]:
+    """Returns the names of the weights, which differ between gated and other networks."""
+    return _with_feed_forward(config.feed_forward.gated)
+
+
+def read(reader: ConfigReader) -> TransformerConfig:
+    """Returns the configuration of a T5."""
+    width, layers = reader.take("d_model"), reader.take("num_layers")
+    *gated, name = reader.take("feed_forward_proj", "relu").split("-")
+    require(
+        gated in ([], ["gated"]), "feed_forward_proj", reader.values.get("feed_forward_proj"), "'gated-...' or one name"
+    )
+    if gated and name == "gelu":
+        name = "gelu_new"  # so it was trained
+    reader.take_only("dense_act_fn", name)
+    reader.take_only("is_gated_act", bool(gated))
+    reader.take_only("is_decoder", False)
+    reader.take_only("is_encoder_decoder", True)
+    reader.take("n_positions", None)  # of the training
+    # version 1.1 has an output projection of its own; newer configurations say it by the scale, and by the file
+    tied = reader.take("tie_word_embeddings", True)
+    scaled = reader.take("scale_decoder_outputs", tied)
+    if not scaled:
+        tied = "lm_head.weight" not in reader.tensors
+    dropout = reader.take("dropout_rate", 0.1)
+    decoder_layers = reader.take_number("num_decoder_layers", layers)
+    return TransformerConfig(
+        "encoder_decoder",
+        reader.take("vocab_size"),
+        hidden_dim=width,
+        num_layers=layers,
+        num_decoder_layers=None if decoder_layers == layers else decoder_layers,
+        max_length=MAX_LENGTH,
+        attention=AttentionConfig(
+            reader.take("num_heads"), head_dim=reader.take("d_kv", 64), use_bias=False, scale=1.0, dropout=dropout
+        ),
+        position=PositionConfig(
+            "relative_bias",
+            num_buckets=reader.take("relative_attention_num_buckets", 32),
+            max_distance=reader.take("relative_attention_max_distance", 128),
+        ),
+        norm=NormConfig("rms", "pre", epsilon=reader.take("layer_norm_epsilon", 1e-6)),
+        feed_forward=FeedForwardConfig(
+            reader.take("d_ff"),
+            activation(name, "feed_forward_proj"),
+            gated=bool(gated),
+            use_bias=False,
+            dropout=dropout,
+        ),
+        embedding=EmbeddingConfig(tie_output=tied, output_scale=width**-0.5 if scaled else None),
+        dropout=dropout,
+    )
+
+
+def write(config: TransformerConfig) -> dict[str, Any]:
+    """Returns the configuration of the Transformers library."""
+    feed_forward = config.feed_forward
+    name = ACTIVATION_NAMES[feed_forward.activation]
+    if feed_forward.gated:
+        name = "gated-gelu" if feed_forward.activation == "gelu_tanh" else f"gated-{name}"
+    return {
+        "vocab_size": config.vocabulary_size,
+        "d_model": config.hidden_dim,
+        "d_kv": config.head_dim,
+        "d_ff": feed_forward.intermediate_dim,
+        "num_layers": config.num_layers,
+        "num_decoder_layers": config.num_decoder_layers or config.num_layers,
+        "num_heads": config.attention.num_heads,
+        "relative_attention_num_buckets": config.position.num_buckets,
+        "relative_attention_max_distance": config.position.max_distance,
+        "dropout_rate": config.dropout,
+        "layer_norm_epsilon": config.norm.epsilon,
+        "feed_forward_proj": name,
+        "is_encoder_decoder": True,
+        "tie_word_embeddings": config.embedding.output_scale is not None,
+        "decoder_start_token_id": 0,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+    }
+
+
+register_family(
+    Family(
+        "t5",
+        read,
+        write,
+        table,
+        architecture="T5Model",
+        heads={"Seq2SeqLM": Head("T5ForConditionalGeneration")},
+        # old files have a bias of cross-attention that the model does not use
+        ignored=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
+        copies={
+            "encoder.embed_tokens.weight": "shared.weight",
+            "decoder.embed_tokens.weight": "shared.weight",
+            "lm_head.weight": "shared.weight",
+        },
+        head_options=("classifier_dropout",),
+    )
+)
