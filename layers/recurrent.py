@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from layers.dropout import Dropout
-from layers.recurrent_loop import run_steps
+from layers.recurrent_kernels import CELLS, all_states
 
 NETWORKS = {"simple": keras.layers.SimpleRNN, "gru": keras.layers.GRU, "lstm": keras.layers.LSTM}
 
@@ -95,7 +95,14 @@ class RecurrentLayer(keras.layers.Layer):
         projected = self.make_projection(inputs.shape[-1])(inputs)
         if context is not None:
             projected = projected + ops.expand_dims(self.make_context_projection(context.shape[-1])(context), 1)
-        return run_steps(self.make_step(), projected, initial_state, mask, self.backwards)
+        kernel, biases = self._recurrent_weights()
+        states = all_states(
+            self._equations(), projected, initial_state, kernel, *biases, mask=mask, backwards=self.backwards
+        )
+        outputs = states[0]
+        if mask is not None:
+            outputs = ops.where(ops.expand_dims(ops.cast(mask, "bool"), -1), outputs, ops.cast(0, outputs.dtype))
+        return outputs, [state[:, 0 if self.backwards else -1] for state in states]
 
     def _has_fused_kernel(self) -> bool:
         backend = keras.backend.backend()
@@ -134,6 +141,15 @@ class RecurrentLayer(keras.layers.Layer):
     def _has_two_biases(self) -> bool:
         return self.cell == "gru" and self.reset_after
 
+    def _equations(self) -> str:
+        if self.cell != "gru":
+            return self.cell
+        return "gru_reset_after" if self.reset_after else "gru_reset_before"
+
+    def _recurrent_weights(self) -> tuple[Any, list[Any]]:
+        _, kernel, bias = self._weights()
+        return kernel, [bias[1]] if self._has_two_biases() else []
+
     def make_projection(self, dim: int) -> Callable[[Any], Any]:
         """Returns the map of the first `dim` inputs to their part of the gates, bias included.
 
@@ -160,41 +176,13 @@ class RecurrentLayer(keras.layers.Layer):
         `projected` is what the map of `make_projection` gave, plus, where there is a context, that of
         `make_context_projection`; `(batch, gates * units)`.
         """
-        _, kernel, bias = self._weights()
-        units = self.units
-        gates_kernel, candidate_kernel = kernel[:, : 2 * units], kernel[:, 2 * units :]
+        forward, (kernel, biases) = CELLS[self._equations()].forward, self._recurrent_weights()
 
-        def simple(projected, states):
-            state = ops.tanh(projected + ops.matmul(states[0], kernel))
-            return state, [state]
+        def step(projected, states):
+            states, _ = forward(projected, states, kernel, *biases)
+            return states[0], states
 
-        def gru_reset_after(projected, states):
-            recurrent = ops.matmul(states[0], kernel) + bias[1]
-            gates = ops.sigmoid(projected[:, : 2 * units] + recurrent[:, : 2 * units])
-            update, reset = gates[:, :units], gates[:, units:]
-            candidate = ops.tanh(projected[:, 2 * units :] + reset * recurrent[:, 2 * units :])
-            state = candidate + update * (states[0] - candidate)
-            return state, [state]
-
-        def gru_reset_before(projected, states):
-            recurrent = ops.matmul(states[0], gates_kernel)
-            gates = ops.sigmoid(projected[:, : 2 * units] + recurrent)
-            update, reset = gates[:, :units], gates[:, units:]
-            recurrent = ops.matmul(reset * states[0], candidate_kernel)
-            candidate = ops.tanh(projected[:, 2 * units :] + recurrent)
-            state = candidate + update * (states[0] - candidate)
-            return state, [state]
-
-        def lstm(projected, states):
-            gates = projected + ops.matmul(states[0], kernel)
-            write, keep = ops.sigmoid(gates[:, :units]), ops.sigmoid(gates[:, units : 2 * units])
-            memory = keep * states[1] + write * ops.tanh(gates[:, 2 * units : 3 * units])
-            state = ops.sigmoid(gates[:, 3 * units :]) * ops.tanh(memory)
-            return state, [state, memory]
-
-        if self.cell == "gru":
-            return gru_reset_after if self.reset_after else gru_reset_before
-        return simple if self.cell == "simple" else lstm
+        return step
 
     def compute_mask(self, inputs, previous_mask):
         return None

@@ -247,26 +247,28 @@ def evaluate(
 
 
 def draw(run: RunFolder, model: zoo.Seq2SeqLM, test: list[TextPair]) -> None:
-    """Draws cross-attention with tokens on the axes, and the position encoding."""
+    """Draws cross-attention with tokens on the axes, and the position encoding, where the model has them."""
+    position = getattr(model.backbone.decoder, "position_embedding", None)
+    if position is not None:
+        encoding = position(np.arange(min(100, model.backbone.config.max_length)))
+        plot_position_encoding(np.asarray(encoding, "float32"), run.plots / "positions.png")
     pair = test[0]
     tokenizer = model.tokenizer
     output = model.generate(pair.source, jit_compile=False, truncate=True)
     inputs, labels, _ = model.preprocess([pair.source], [output])
-    weights = model.backbone.attention_weights(inputs)["cross"][-1]
+    cross_attention = model.backbone.attention_weights(inputs).get("cross")
+    if not cross_attention:
+        return
     tokens = [
         [tokenizer.id_to_token(int(token_id)).replace("\u2581", " ") for token_id in np.asarray(ids)[0]]
         for ids in (labels, inputs["encoder_token_ids"])
     ]
     plot_attention(
-        np.mean(np.asarray(weights, "float32")[0], axis=0),
+        np.mean(np.asarray(cross_attention[-1], "float32")[0], axis=0),
         *tokens,
         run.plots / "cross_attention.png",
         title="Cross-attention of the last block, mean over heads",
     )
-    position = model.backbone.decoder.position_embedding
-    if position is not None:
-        encoding = position(np.arange(min(100, model.backbone.config.max_length)))
-        plot_position_encoding(np.asarray(encoding, "float32"), run.plots / "positions.png")
 
 
 if __name__ == "__main__":

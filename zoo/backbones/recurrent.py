@@ -35,8 +35,8 @@ class RecurrentSeq2Seq(Backbone):
         training: Whether dropout is active and the decoder is fed as in training.
 
     Returns:
-        `{"encoder_sequence_output": (batch, encoder_length, hidden_dim), twice as wide if bidirectional,
-        "decoder_sequence_output": (batch, decoder_length, readout width)}`.
+        `{"encoder_sequence_output": (batch, encoder_length, config.memory_dim),
+        "decoder_sequence_output": (batch, decoder_length, config.readout_width)}`.
 
     Example:
 
@@ -67,7 +67,7 @@ class RecurrentSeq2Seq(Backbone):
         self.source_dropout = Dropout(config.dropout, name="source_dropout", **options)
         self.readout_dropout = Dropout(config.dropout, name="readout_dropout", **options)
         self.encoder = RecurrentEncoder(
-            config.hidden_dim,
+            config.encoder_dim or config.hidden_dim,
             config.num_layers,
             config.cell,
             config.reset_after,

@@ -22,7 +22,8 @@ class RecurrentConfig:
     Args:
         vocabulary_size: Number of tokens, joint for both sides.
         embedding_dim: Width of the token embeddings.
-        hidden_dim: Width of the state of each layer and direction.
+        hidden_dim: Width of the state of each decoder layer.
+        encoder_dim: Width of the state of each encoder layer and direction; None for `hidden_dim`.
         num_layers: Number of encoder layers.
         num_decoder_layers: Number of decoder layers; None for `num_layers`.
         max_length: Longest sequence that the model is made for, in tokens.
@@ -68,6 +69,7 @@ class RecurrentConfig:
     vocabulary_size: int
     embedding_dim: int = 256
     hidden_dim: int = 256
+    encoder_dim: int | None = None
     num_layers: int = 1
     num_decoder_layers: int | None = None
     max_length: int = 512
@@ -112,7 +114,7 @@ class RecurrentConfig:
             self,
             "",
             *("vocabulary_size", "embedding_dim", "hidden_dim", "num_layers", "num_decoder_layers", "max_length"),
-            *("score_units", "window", "readout_dim"),
+            *("encoder_dim", "score_units", "window", "readout_dim"),
         )
         require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
         self._require_parts_that_fit()
@@ -120,22 +122,24 @@ class RecurrentConfig:
         self._require_schedule()
 
     def _require_parts_that_fit(self) -> None:
-        memory_dim = self.hidden_dim * (2 if self.bidirectional else 1)
+        same_width = self.memory_dim == self.hidden_dim
         if self.bridge == "copy":
             require(
-                memory_dim == self.hidden_dim and (self.num_decoder_layers or self.num_layers) <= self.num_layers,
+                same_width and (self.num_decoder_layers or self.num_layers) <= self.num_layers,
                 "bridge",
                 self.bridge,
-                "another than 'copy' with bidirectional=True or more decoder than encoder layers",
+                f"another than 'copy' where the encoder's width, {self.memory_dim} for all directions, is not "
+                f"hidden_dim={self.hidden_dim}, or the decoder has more layers",
             )
         if self.bridge == "backward":
             require(self.bidirectional, "bridge", self.bridge, "another than 'backward' with bidirectional=False")
         if self.attention != "none" and self.score in ("dot", "scaled_dot"):
             require(
-                memory_dim == self.hidden_dim,
+                same_width,
                 "score",
                 self.score,
-                "'additive' or 'bilinear' with bidirectional=True: the encoder's outputs are twice as wide",
+                f"'additive' or 'bilinear' where the encoder's width, {self.memory_dim} for all directions, is not "
+                f"hidden_dim={self.hidden_dim}",
             )
         if self.tie_output:
             require(
@@ -186,14 +190,17 @@ class RecurrentConfig:
         check_schedule(self.schedule, self.schedule_constant, self.schedule_slope, self.schedule_minimum)
 
     @property
+    def memory_dim(self) -> int:
+        """Width of the encoder's outputs."""
+        return (self.encoder_dim or self.hidden_dim) * (2 if self.bidirectional else 1)
+
+    @property
     def readout_width(self) -> int:
         """Width of the vector that the logits are a linear map of."""
         if self.readout != "concatenation":
             return self.readout_dim or self.hidden_dim
-        if self.attention != "none":
-            context = self.hidden_dim * (2 if self.bidirectional else 1)
-        else:
-            context = self.hidden_dim if self.context_input else 0
+        fixed = self.hidden_dim if self.context_input else 0
+        context = self.memory_dim if self.attention != "none" else fixed
         return self.hidden_dim + context + self.embedding_dim
 
     def to_dict(self) -> dict[str, Any]:
