@@ -114,3 +114,13 @@ def test_heeds_the_implicit_mask_of_a_model():
     logs = model.evaluate(inputs, inputs, verbose=0, return_dict=True)
     assert logs["tokens"] == 3
     assert logs["negative_log_likelihood"] == pytest.approx(logs["loss"], rel=1e-6)
+
+
+def test_tokens_of_an_epoch_are_not_those_of_its_validation():
+    model = keras.Sequential([keras.Input((3, 2)), keras.layers.Dense(4)])
+    model.compile("sgd", TokenCrossEntropy(), weighted_metrics=[TokenCount()])
+    inputs, labels = np.ones((8, 3, 2)), np.zeros((8, 3))
+    history = model.fit(
+        inputs, labels, batch_size=4, epochs=2, validation_data=(inputs[:1], labels[:1]), verbose=0
+    ).history
+    assert (history["tokens"], history["val_tokens"]) == ([24, 24], [3, 3])
