@@ -224,8 +224,10 @@ class RecurrentDecoder(keras.layers.Layer):
             if self.bridge == "copy":
                 states.append([_joined(source, number) for number in range(layer.number_of_states)])
             else:
-                bridges = enumerate(self.bridges[index])
-                states.append([dense(_joined(source, n) if context is None else context) for n, dense in bridges])
+                joined = [_joined(source, number) for number in range(layer.number_of_states)]
+                if self.bridge == "context":
+                    joined = [context] * len(joined)
+                states.append([dense(x) for dense, x in zip(self.bridges[index], joined, strict=True)])
         return keras.tree.map_structure(lambda state: ops.cast(state, self.compute_dtype), states)
 
     def make_advance(self, constants: dict[str, Any], embedding_dim: int) -> tuple[Callable, Callable]:

@@ -1,0 +1,161 @@
+"""Recurrent layers and encoders: equations, padding, gradients."""
+
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from layers.recurrent import RecurrentEncoder, RecurrentLayer
+from layers.recurrent_kernels import CELLS, all_states
+
+sys.path.insert(0, str(Path(__file__).parent))
+import numpy_recurrent as reference  # noqa: E402
+
+CELL_OPTIONS = {
+    "simple": {"cell": "simple"},
+    "gru": {"cell": "gru"},
+    "gru_reset_before": {"cell": "gru", "reset_after": False},
+    "lstm": {"cell": "lstm"},
+}
+LENGTHS = np.array([5, 2, 1, 0])
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def inputs(rng):
+    # what stands in padding must not matter
+    return rng.normal(size=(4, 5, 3)).astype("float32"), np.arange(5) < LENGTHS[:, None]
+
+
+def randomize(layer, rng):
+    """Biases are zero at first and would not be tested."""
+    for weight in layer.weights:
+        if weight.dtype == "float32":
+            weight.assign(0.7 * rng.normal(size=weight.shape))
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("kind", CELL_OPTIONS)
+def test_layer_is_the_formula(kind, backwards, inputs, rng):
+    x, mask = inputs
+    layer = RecurrentLayer(4, backwards=backwards, **CELL_OPTIONS[kind])
+    layer.build((None, None, 3))
+    randomize(layer, rng)
+    first = [rng.normal(size=(4, 4)).astype("float32") for _ in range(layer.number_of_states)]
+    outputs, states = layer(x, initial_state=first, mask=mask)
+    for row, length in enumerate(LENGTHS):
+        expected = np.zeros((5, 4))
+        expected_states = [state[row] for state in first]
+        if length:
+            expected[:length], expected_states = reference.run(layer, x[row, :length], expected_states)
+        # float32 against float64, five steps
+        np.testing.assert_allclose(outputs[row], expected, atol=2e-6)
+        for state, value in zip(states, expected_states, strict=True):
+            np.testing.assert_allclose(state[row], value, atol=4e-6)
+
+
+@pytest.mark.parametrize("kind", CELL_OPTIONS)
+def test_layer_of_keras_gives_the_same(kind, inputs, rng):
+    """What computes in training on a GPU, with all that surrounds it: rows without tokens, direction, context."""
+    x, mask = inputs
+    context = rng.normal(size=(4, 2)).astype("float32")
+    for backwards in (False, True):
+        layer = RecurrentLayer(4, backwards=backwards, **CELL_OPTIONS[kind])
+        layer.build((None, None, 5))
+        randomize(layer, rng)
+        first = [ops.convert_to_tensor(rng.normal(size=(4, 4)).astype("float32"))] * layer.number_of_states
+        expected = layer(x, initial_state=first, mask=mask, context=context)
+        layer._has_fused_kernel = lambda: True
+        with_kernel = layer(x, initial_state=first, mask=mask, context=context, training=True)
+        for a, b in zip(keras.tree.flatten(with_kernel), keras.tree.flatten(expected), strict=True):
+            np.testing.assert_allclose(a, b, atol=2e-6)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("kind", CELLS)
+def test_backward_pass(kind, backwards, gradients, rng):
+    """The gradients of the backward pass against those of the steps differentiated one by one."""
+    gates, count, units = {"simple": 1, "lstm": 4}.get(kind, 3), 2 if kind == "lstm" else 1, 3
+    shapes = [(3, 4, gates * units), (units, gates * units)] + [(3, units)] * count
+    shapes += [(gates * units,)] if kind == "gru_reset_after" else []
+    arrays = [rng.normal(size=shape).astype("float32") for shape in shapes]
+    mask = np.arange(4) < np.array([[4], [2], [0]])
+    upstream = rng.normal(size=(count, 3, 4, units)).astype("float32")
+
+    def with_backward_pass(projected, kernel, *rest):
+        states = all_states(kind, projected, rest[:count], kernel, *rest[count:], mask=mask, backwards=backwards)
+        return sum(ops.sum(state * up) for state, up in zip(states, upstream, strict=True))
+
+    def step_by_step(projected, kernel, *rest):
+        states, total = list(rest[:count]), 0.0
+        for t in range(4)[::-1] if backwards else range(4):
+            new, _ = CELLS[kind].forward(projected[:, t], states, kernel, *rest[count:])
+            states = [ops.where(mask[:, t : t + 1], a, b) for a, b in zip(new, states, strict=True)]
+            total = total + sum(ops.sum(state * up[:, t]) for state, up in zip(states, upstream, strict=True))
+        return total
+
+    tensors = [ops.convert_to_tensor(value) for value in arrays]
+    np.testing.assert_allclose(with_backward_pass(*tensors), step_by_step(*tensors), rtol=1e-5)
+    for gradient, expected in zip(
+        gradients(with_backward_pass, *arrays), gradients(step_by_step, *arrays), strict=True
+    ):
+        np.testing.assert_allclose(gradient, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_layers": 2, "bidirectional": True},
+        {"num_layers": 3, "cell": "lstm"},
+        {"cell": "lstm", "bidirectional": True},
+        {"cell": "simple", "backwards": True},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
+def test_encoder_is_the_formula(options, inputs, rng):
+    x, mask = inputs
+    encoder = RecurrentEncoder(4, **options)
+    encoder.build((None, None, 3))
+    randomize(encoder, rng)
+    outputs, states = encoder(x, mask)
+    assert outputs.shape[-1] == encoder.output_dim
+    for row, length in enumerate(LENGTHS[:-1]):
+        expected, expected_states = reference.encode(encoder, x[row, :length])
+        np.testing.assert_allclose(outputs[row, :length], expected, atol=5e-6)
+        np.testing.assert_array_equal(outputs[row, length:], 0)
+        for state, value in zip(keras.tree.flatten(states), keras.tree.flatten(expected_states), strict=True):
+            np.testing.assert_allclose(state[row], value, atol=5e-6)
+
+
+def test_layer_in_a_model(check_layer, inputs):
+    check_layer(RecurrentLayer(4, name="recurrent"), inputs[0])
+
+
+def test_dropout_is_between_layers_in_training_only(inputs):
+    encoder = RecurrentEncoder(4, num_layers=2, dropout=0.5)
+    x, mask = inputs
+    at_rest = np.asarray(encoder(x, mask)[0])
+    np.testing.assert_array_equal(encoder(x, mask, training=False)[0], at_rest)
+    assert np.abs(np.asarray(encoder(x, mask, training=True)[0]) - at_rest).max() > 1e-3
+    one = RecurrentEncoder(4, dropout=0.5)
+    np.testing.assert_array_equal(one(x, mask, training=True)[0], one(x, mask)[0])
+
+
+def test_wrong_arguments():
+    for options, message in (
+        ({"units": 0}, "`units` must be at least 1, got 0"),
+        ({"units": 2, "cell": "gated"}, "`cell` must be one of 'simple', 'gru', 'lstm', got 'gated'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            RecurrentLayer(**options)
+    with pytest.raises(ValueError, match="`num_layers` must be at least 1, got 0"):
+        RecurrentEncoder(2, 0)
+    with pytest.raises(ValueError, match="`backwards` must be False with bidirectional=True"):
+        RecurrentEncoder(2, bidirectional=True, backwards=True)
