@@ -2,6 +2,7 @@
 
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
+from zoo.tokenizers.huggingface import load_huggingface
 from zoo.tokenizers.packing import add_start_end, to_dense
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
 from zoo.tokenizers.wordpiece import WordPieceTokenizer
@@ -12,5 +13,6 @@ __all__ = [
     "Tokenizer",
     "WordPieceTokenizer",
     "add_start_end",
+    "load_huggingface",
     "to_dense",
 ]

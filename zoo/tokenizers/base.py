@@ -84,7 +84,8 @@ class Tokenizer:
         self.end_id = self._special_id("end_token", end_token)
         self.unknown_id = self._special_id("unknown_token", unknown_token)
         self.mask_id = self._special_id("mask_token", mask_token)
-        further = {self._special_id("special_tokens", token) for token in special_tokens}
+        # the unknown token says that something was there, so it stays visible
+        further = {self._special_id("special_tokens", token) for token in special_tokens} - {self.unknown_id}
         silent = {self.pad_id, self.start_id, self.end_id, self.mask_id, *further} - {None}
         self._is_silent = np.zeros(self.vocabulary_size, dtype=bool)
         self._is_silent[sorted(silent)] = True
@@ -111,6 +112,9 @@ class Tokenizer:
         return {
             **{role: None if index is None else self._vocabulary[index] for role, index in ids.items()},
             "special_tokens": list(self._further_special),
+            "added_tokens": list(self._added),
+            "strip_left": list(self._strip_left),
+            "strip_right": list(self._strip_right),
         }
 
     # What a subclass defines.

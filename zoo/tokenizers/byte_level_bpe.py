@@ -212,8 +212,9 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         tf = import_tensorflow()
         texts, is_prefixed = self._with_prefix(texts)
         tokens = tokenize_distinct_words(texts, self._find_words, self._encode_words, with_offsets=True)
+        # a token that is nothing but the added space counts as part of the first character
         shift = tf.repeat(tf.cast(is_prefixed, tf.int32), tokens.ids.row_lengths())
-        return Tokens(tokens.ids, tf.maximum(tokens.starts - shift, 0), tf.maximum(tokens.ends - shift, 0))
+        return Tokens(tokens.ids, tf.maximum(tokens.starts - shift, 0), tf.maximum(tokens.ends - shift, shift))
 
     def _with_prefix(self, texts):
         """The texts, with a space in front where the model wants one, and whether each got it."""
@@ -277,8 +278,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
     def _config(self) -> dict[str, Any]:
-        added = {"added_tokens": list(self._added), "strip_left": self._strip_left, "strip_right": self._strip_right}
-        return {**self._choices, **self._special_config(), **{role: list(tokens) for role, tokens in added.items()}}
+        return {**self._choices, **self._special_config()}
 
     def _files(self) -> dict[str, bytes]:
         vocabulary = json.dumps(self._ids, ensure_ascii=False)

@@ -40,6 +40,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         unknown_token: `None` or the model's own.
         mask_token: the token that masked language models put in the place of others.
         special_tokens: tokens to count as special beside the model's control tokens.
+        added_tokens, strip_left, strip_right: as for `Tokenizer`; user-defined tokens of the model need not be named.
 
     Raises:
         TypeError: `proto` is not bytes.
@@ -66,6 +67,9 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         unknown_token: str | None = None,
         mask_token: str | None = None,
         special_tokens: Sequence[str] = (),
+        added_tokens: Sequence[str] = (),
+        strip_left: Sequence[str] = (),
+        strip_right: Sequence[str] = (),
     ):
         if not isinstance(proto, bytes):
             raise TypeError(
@@ -92,6 +96,9 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
             unknown_token=unknown,
             mask_token=mask_token,
             special_tokens=dict.fromkeys([*special_tokens, *(p.piece for p in model.pieces if p.type == control)]),
+            added_tokens=added_tokens,
+            strip_left=strip_left,
+            strip_right=strip_right,
         )
         self._proto = proto
         self._unknown_bytes = len(names.unk_surface.encode("utf-8"))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from zoo.tokenizers.split_patterns import PATTERNS
 from zoo.tokenizers.text_reader import TextReader
 
 WORDPIECE_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_PRIVATE = 0xF0000  # first code point of the private planes
 
 
 def train_wordpiece(
@@ -23,26 +24,42 @@ def train_wordpiece(
     clean_text: bool = True,
     split_ideographs: bool = True,
 ) -> list[str]:
-    """Returns a vocabulary. See `WordPieceTokenizer.train` for arguments and errors."""
+    """Returns a vocabulary. See `WordPieceTokenizer.train` for arguments and errors.
+
+    The library's own trainer for WordPiece numbers the characters inside words in a random order, on which ties depend.
+    So this trains BPE, which is what that trainer does too, on words whose characters but the first are replaced by
+    characters of the private planes, one for one.
+    """
     tokenizers = _import_tokenizers()
     special = [*WORDPIECE_SPECIAL_TOKENS, *special_tokens]
-    trained = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
-    trained.normalizer = tokenizers.normalizers.BertNormalizer(
+    normalizer = tokenizers.normalizers.BertNormalizer(
         clean_text=clean_text,
         handle_chinese_chars=split_ideographs,
         strip_accents=strip_accents,
         lowercase=lowercase,
     )
-    trained.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    trainer = tokenizers.trainers.WordPieceTrainer(
-        vocab_size=vocabulary_size,
-        min_frequency=min_frequency,
-        special_tokens=special,
-        continuing_subword_prefix="##",
-        show_progress=False,
+    splitter = tokenizers.pre_tokenizers.BertPreTokenizer()
+    inside: dict[str, str] = {}  # the private character for each
+
+    def hide(word: str) -> str:
+        return word[0] + "".join(inside.setdefault(part, chr(_PRIVATE + len(inside))) for part in word[1:])
+
+    def words(reader: TextReader) -> Iterator[str]:
+        for text in reader:
+            yield " ".join(hide(word) for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+
+    trained = tokenizers.Tokenizer(tokenizers.models.BPE())
+    trained.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocabulary_size, min_frequency=min_frequency, special_tokens=special, show_progress=False
     )
-    _train(trained, trainer, texts, vocabulary_size, special)
-    return sorted(trained.get_vocab(), key=trained.get_vocab().get)
+    _train(trained, trainer, texts, vocabulary_size, special, words)
+    shown = {private: character for character, private in inside.items()}
+    vocabulary = trained.get_vocab()
+    return [
+        token if token in special else "##" * (token[0] in shown) + "".join(shown.get(part, part) for part in token)
+        for token in sorted(vocabulary, key=vocabulary.get)
+    ]
 
 
 def train_byte_level_bpe(
@@ -94,7 +111,14 @@ def _import_tokenizers():
     return tokenizers
 
 
-def _train(trained: Any, trainer: Any, texts: Iterable[str | bytes], vocabulary_size: int, needed: Sequence) -> None:
+def _train(
+    trained: Any,
+    trainer: Any,
+    texts: Iterable[str | bytes],
+    vocabulary_size: int,
+    needed: Sequence,
+    prepare: Callable[[TextReader], Iterator[str]] = iter,
+) -> None:
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"texts must be an iterable of texts, got a single {type(texts).__name__}.")
     if vocabulary_size <= len(needed):
@@ -104,7 +128,7 @@ def _train(trained: Any, trainer: Any, texts: Iterable[str | bytes], vocabulary_
         )
     reader = TextReader(texts)
     try:
-        trained.train_from_iterator(iter(reader), trainer)
+        trained.train_from_iterator(prepare(reader), trainer)
     except Exception:
         if reader.failure is not None:
             raise reader.failure from None

@@ -50,7 +50,7 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         split_ideographs: each CJK ideograph is a word of its own.
         pad_token, start_token, end_token, unknown_token, mask_token: tokens in these roles, each in the vocabulary or
             `None`. The unknown token must be there.
-        special_tokens: further tokens that `detokenize` leaves out and that text spells only on request.
+        special_tokens, added_tokens, strip_left, strip_right: as for `Tokenizer`.
 
     Raises:
         ValueError: a token occurs twice or is empty, or a special token is not in the vocabulary.
@@ -79,6 +79,9 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         unknown_token: str = "[UNK]",
         mask_token: str | None = "[MASK]",
         special_tokens: Sequence[str] = (),
+        added_tokens: Sequence[str] = (),
+        strip_left: Sequence[str] = (),
+        strip_right: Sequence[str] = (),
     ):
         super().__init__(
             vocabulary,
@@ -88,6 +91,9 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
             unknown_token=unknown_token,
             mask_token=mask_token,
             special_tokens=special_tokens,
+            added_tokens=added_tokens,
+            strip_left=strip_left,
+            strip_right=strip_right,
         )
         if self.unknown_id is None:
             raise ValueError("unknown_token=None: WordPiece needs a token for words that it can't spell.")

@@ -1,0 +1,5 @@
+"""Tokenizers in the files of Hugging Face: `tokenizer.json`, `vocab.txt`, `vocab.json` with `merges.txt`, `*.model`."""
+
+from zoo.tokenizers.huggingface.directory import load_huggingface
+
+__all__ = ["load_huggingface"]

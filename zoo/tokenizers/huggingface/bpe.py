@@ -1,0 +1,145 @@
+"""BPE models of `tokenizer.json`: of bytes, or of characters with bytes for what has no token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zoo.tokenizers.base import Tokenizer
+from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer, in_order_of_ids
+from zoo.tokenizers.huggingface.reader import ANY, parts, read, refuse, types
+from zoo.tokenizers.huggingface.sentencepiece_proto import SPACE, bpe_proto
+from zoo.tokenizers.huggingface.special import added_tokens, settle_roles, vocabulary_with_added
+from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
+from zoo.tokenizers.split_patterns import PATTERNS
+
+_NAMES = {pattern: name for name, pattern in PATTERNS.items()}
+
+
+def from_bpe(content: dict[str, Any], roles: dict[str, str]) -> Tokenizer:
+    """Makes a tokenizer from a file whose model is BPE, as those of GPT-2, Llama, Qwen and Gemma are.
+
+    Raises:
+        ValueError: the file asks for what neither `ByteLevelBPETokenizer` nor `SentencePieceTokenizer` does.
+    """
+    model = read(
+        content["model"],
+        "model",
+        vocab=ANY,
+        merges=ANY,
+        unk_token=ANY,
+        dropout=(None, 0.0),
+        continuing_subword_prefix=(None, ""),
+        end_of_word_suffix=(None, ""),
+        fuse_unk=ANY,
+        byte_fallback=(True, False),
+        ignore_merges=(True, False),
+    )
+    splitters = parts(content.get("pre_tokenizer"), "pretokenizers")
+    if "ByteLevel" in types(splitters):
+        return _byte_level(content, model, splitters, roles)
+    if model.get("byte_fallback"):
+        return _with_byte_fallback(content, model, splitters, roles)
+    raise refuse(
+        "pre_tokenizer", types(splitters), "do BPE with ByteLevel, or with model.byte_fallback as SentencePiece does"
+    )
+
+
+def _merges(model: dict[str, Any]) -> list[tuple[str, str]]:
+    merges = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
+    for number, merge in enumerate(merges):
+        if len(merge) != 2:
+            raise ValueError(f"tokenizer.json: model.merges[{number}]={merge!r} is no pair of tokens.")
+    return merges
+
+
+def _byte_level(content: dict, model: dict, splitters: list[dict], roles: dict[str, str]) -> ByteLevelBPETokenizer:
+    if model.get("byte_fallback"):
+        raise refuse("model.byte_fallback", True, "do it without ByteLevel")
+    normalizers = types(parts(content.get("normalizer"), "normalizers"))
+    if normalizers not in ([], ["NFC"]):
+        raise refuse("normalizer", normalizers, "do none or NFC")
+    for decoder in types(parts(content.get("decoder"), "decoders")):
+        if decoder != "ByteLevel":
+            raise refuse("decoder", decoder, "do ByteLevel")
+    split = []
+    for splitter in splitters[:-1]:
+        split.append(_pattern_name(splitter))
+    last = read(
+        splitters[-1], "pre_tokenizer", add_prefix_space=(True, False), trim_offsets=ANY, use_regex=(True, False)
+    )
+    if splitters[-1]["type"] != "ByteLevel":
+        raise refuse("pre_tokenizer", types(splitters), "do sequences that end with ByteLevel")
+    if last.get("use_regex", True):
+        split.append("gpt2")
+    if not split:
+        raise refuse("pre_tokenizer", "ByteLevel without a pattern", f"split by {sorted(PATTERNS)}")
+    if last.get("add_prefix_space", True) and len(splitters) > 1:
+        raise refuse("pre_tokenizer (ByteLevel).add_prefix_space", True, "do it where ByteLevel splits alone")
+    entries = content.get("added_tokens", [])
+    tokens = in_order_of_ids(vocabulary_with_added(model["vocab"], entries))
+    settled = settle_roles(roles, content.get("post_processor"), [entry["content"] for entry in entries])
+    settled = {role: token for role, token in settled.items() if token in tokens}
+    return ByteLevelBPETokenizer(
+        tokens,
+        _merges(model),
+        split=split,
+        add_prefix_space=last.get("add_prefix_space", True),
+        normalization="NFC" if normalizers else None,
+        whole_words_first=model.get("ignore_merges", False),
+        **settled,
+        **added_tokens(entries, normalizes=bool(normalizers)),
+    )
+
+
+def _pattern_name(splitter: dict[str, Any]) -> str:
+    if splitter["type"] == "Digits":
+        read(splitter, "pre_tokenizer", individual_digits=(True,))
+        return "digits"
+    if splitter["type"] == "Split":
+        settings = read(splitter, "pre_tokenizer", pattern=ANY, behavior=("Isolated",), invert=(False,))
+        pattern = settings["pattern"].get("Regex")
+        if pattern in _NAMES:
+            return _NAMES[pattern]
+        raise refuse("pre_tokenizer (Split).pattern", settings["pattern"], f"split by the patterns {sorted(PATTERNS)}")
+    raise refuse("pre_tokenizer", splitter["type"], "do Split and Digits before ByteLevel")
+
+
+def _with_byte_fallback(
+    content: dict, model: dict, splitters: list[dict], roles: dict[str, str]
+) -> SentencePieceTokenizer:
+    """Llama 2, Mistral, Gemma: the space is a character, and the whole text is merged at once."""
+    adds_space = False
+    normalizers = parts(content.get("normalizer"), "normalizers")
+    replaces = False
+    for part in normalizers:
+        if part["type"] == "Prepend":
+            read(part, "normalizer", prepend=(SPACE,))
+            adds_space = True
+        elif part["type"] == "Replace":
+            read(part, "normalizer", pattern=({"String": " "},), content=(SPACE,))
+            replaces = True
+        else:
+            raise refuse("normalizer", part["type"], f"do Prepend {SPACE!r} and Replace of spaces by {SPACE!r}")
+    for splitter in splitters:
+        # Gemma's: after the replacement there are no spaces left to split at
+        if splitter["type"] != "Split" or splitter.get("pattern") != {"String": " "} or not replaces:
+            raise refuse("pre_tokenizer", splitter, "do none where spaces are replaced by the normalizer")
+    if not replaces:
+        raise refuse("normalizer", types(normalizers), f"do BPE with byte_fallback where spaces become {SPACE!r}")
+    if model.get("ignore_merges"):
+        raise refuse("model.ignore_merges", True, "do it with ByteLevel only")
+    entries = content.get("added_tokens", [])
+    ids = vocabulary_with_added(model["vocab"], entries)
+    settled = settle_roles(roles, content.get("post_processor"), [entry["content"] for entry in entries])
+    unknown = model.get("unk_token") or settled.get("unknown_token")
+    found = added_tokens(entries, normalizes=False)
+    proto = bpe_proto(
+        in_order_of_ids(ids),
+        _merges(model),
+        unknown_token=unknown,
+        control=found["special_tokens"],
+        added=found["added_tokens"],
+        adds_space=adds_space,
+    )
+    settled = {role: token for role, token in settled.items() if token in ids and role != "unknown_token"}
+    return SentencePieceTokenizer(proto, **settled, **found)

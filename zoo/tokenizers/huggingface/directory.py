@@ -1,0 +1,152 @@
+"""Finds the tokenizer in a directory of Hugging Face files."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from zoo.tokenizers.base import Tokenizer
+from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
+from zoo.tokenizers.huggingface.bpe import from_bpe
+from zoo.tokenizers.huggingface.special import roles_from_config, usual_roles
+from zoo.tokenizers.huggingface.unigram import from_unigram
+from zoo.tokenizers.huggingface.wordpiece import from_wordpiece
+from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
+from zoo.tokenizers.storage import FORMAT
+from zoo.tokenizers.wordpiece import WordPieceTokenizer
+
+_MODEL_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.model", "sentencepiece.bpe.model")
+# Their ids are not those of the model file.
+_SHIFTED = ("XLMRoberta", "Camembert", "MBart", "MBart50", "Barthez", "XLNet", "Pegasus", "Reformer", "BigBird")
+
+
+def load_huggingface(path: str | os.PathLike, **roles: str | None) -> Tokenizer:
+    """Reads a tokenizer from the files of a Hugging Face model.
+
+    Looks for `tokenizer.json`, a SentencePiece `*.model`, `vocab.json` with `merges.txt`, and `vocab.txt`, in this
+    order, and reads the special tokens and whether text is lower-cased from `tokenizer_config.json` and
+    `special_tokens_map.json` beside them.
+
+    Args:
+        path: the directory, or one `tokenizer.json`.
+        **roles: `pad_token`, `start_token`, `end_token`, `unknown_token`, `mask_token`: tokens to use in these roles
+            instead of those that the files name.
+
+    Returns:
+        A `WordPieceTokenizer`, `ByteLevelBPETokenizer` or `SentencePieceTokenizer`, whose ids equal those of the
+        `tokenizers` library.
+
+    Raises:
+        FileNotFoundError: the directory holds none of these files.
+        ValueError: a file asks for something that could not be reproduced exactly; the message names it.
+
+    Example:
+        >>> tokenizer = load_huggingface("path/to/gpt2")
+        >>> tokenizer.tokenize(["Hello world"]).to_list()
+        [[15496, 995]]
+    """
+    path = Path(path)
+    directory = path.parent if path.is_file() else path
+    if not directory.is_dir():
+        raise FileNotFoundError(f"There is no directory {str(path)!r}.")
+    config = {**_read_json(directory / "special_tokens_map.json"), **_read_json(directory / "tokenizer_config.json")}
+    roles = {**roles_from_config(config), **roles}
+    json_file = path if path.is_file() else directory / "tokenizer.json"
+    if json_file.is_file():
+        return _naming(json_file, lambda: _from_json(_read_json(json_file), roles))
+    model_file = next((directory / name for name in _MODEL_FILES if (directory / name).is_file()), None)
+    if model_file is not None:
+        return _naming(model_file, lambda: _from_model(model_file, roles, config))
+    if (directory / "vocab.json").is_file() and (directory / "merges.txt").is_file():
+        return _from_vocabulary_and_merges(directory, roles, config)
+    if (directory / "vocab.txt").is_file():
+        return _from_vocabulary(directory / "vocab.txt", roles, config)
+    raise FileNotFoundError(
+        f"{str(directory)!r} holds no tokenizer: no tokenizer.json, {', '.join(_MODEL_FILES)}, "
+        "vocab.json with merges.txt, or vocab.txt."
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{str(path)!r} is not JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{str(path)!r} is not a JSON object.")
+    return content
+
+
+def _naming(path: Path, make):
+    try:
+        return make()
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{str(path)!r}: {error}") from error
+
+
+def _from_json(content: dict[str, Any], roles: dict[str, str]) -> Tokenizer:
+    if content.get("format") == FORMAT:
+        raise ValueError("this is a tokenizer that Tokenizer.save wrote: read it with Tokenizer.load.")
+    if "model" not in content:
+        raise ValueError("it has no 'model', so it is not a tokenizer.json.")
+    model = content["model"]
+    # Old files do not name the type of their model.
+    kind = model.get("type") or ("BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece")
+    readers = {"WordPiece": from_wordpiece, "BPE": from_bpe, "Unigram": from_unigram}
+    if kind not in readers:
+        raise ValueError(f"model.type={kind!r} must be one of {sorted(readers)}.")
+    return readers[kind](content, roles)
+
+
+def _from_model(path: Path, roles: dict[str, str], config: dict[str, Any]) -> Tokenizer:
+    name = str(config.get("tokenizer_class", ""))
+    if name.removesuffix("Fast").removesuffix("Tokenizer") in _SHIFTED:
+        raise ValueError(f"tokenizer_class={name!r} renumbers the pieces of the model file; use its tokenizer.json.")
+    proto = path.read_bytes()
+    if config.get("extra_ids"):
+        proto = _with_sentinels(proto, config["extra_ids"])
+    pieces = set(SentencePieceTokenizer(proto).get_vocabulary())
+    known = {role: token for role, token in roles.items() if token in pieces}
+    known.pop("unknown_token", None)  # the model has its own
+    return SentencePieceTokenizer(proto, **known)
+
+
+def _with_sentinels(proto: bytes, count: int) -> bytes:
+    """T5's sentinels are not in its model file: they follow its pieces, the last one first."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    model = sentencepiece_model_pb2.ModelProto.FromString(proto)
+    for number in reversed(range(count)):
+        model.pieces.add(piece=f"<extra_id_{number}>", type=model.SentencePiece.CONTROL)
+    return model.SerializeToString(deterministic=True)
+
+
+def _from_vocabulary_and_merges(directory: Path, roles: dict[str, str], config: dict[str, Any]) -> Tokenizer:
+    vocabulary = _read_json(directory / "vocab.json")
+    roles = roles or usual_roles(list(vocabulary))
+    return ByteLevelBPETokenizer.from_files(
+        directory / "vocab.json",
+        directory / "merges.txt",
+        add_prefix_space=bool(config.get("add_prefix_space", False)),
+        strip_left=[roles["mask_token"]] if "mask_token" in roles else [],  # RoBERTa's swallows the space before
+        **roles,
+    )
+
+
+def _from_vocabulary(path: Path, roles: dict[str, str], config: dict[str, Any]) -> Tokenizer:
+    if "do_lower_case" not in config:
+        raise ValueError(
+            f"{str(path)!r} does not say whether text is lower-cased, and there is no tokenizer_config.json with "
+            "do_lower_case: use WordPieceTokenizer.from_file(path, lowercase=...)."
+        )
+    return WordPieceTokenizer.from_file(
+        path,
+        lowercase=bool(config["do_lower_case"]),
+        strip_accents=config.get("strip_accents"),
+        split_ideographs=bool(config.get("tokenize_chinese_chars", True)),
+        **roles,
+    )

@@ -1,0 +1,126 @@
+"""SentencePiece models made of what `tokenizer.json` holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+from zoo.tokenizers.merge_ranks import merge_scores
+
+SPACE = "\u2581"
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+
+
+def _empty(unknown_id: int, unknown_token: str):
+    from sentencepiece import sentencepiece_model_pb2
+
+    model = sentencepiece_model_pb2.ModelProto()
+    trainer = model.trainer_spec
+    trainer.unk_id, trainer.unk_piece = unknown_id, unknown_token
+    trainer.bos_id = trainer.eos_id = trainer.pad_id = -1
+    # Roles are given to the tokenizer; the defaults of these names could be tokens of another role.
+    trainer.bos_piece = trainer.eos_piece = trainer.pad_piece = ""
+    return model
+
+
+def bpe_proto(
+    tokens: Sequence[str],
+    merges: Sequence[tuple[str, str]],
+    *,
+    unknown_token: str | None,
+    control: Collection[str],
+    added: Collection[str],
+    adds_space: bool,
+) -> bytes:
+    """Returns a BPE model with bytes for characters that are no tokens.
+
+    Args:
+        tokens: all tokens in the order of their ids, with those of the form `<0x0A>` for the bytes.
+        merges: pairs of tokens, the first merged first.
+        unknown_token: the token that the model needs for what it can't spell.
+        control: tokens that no text spells.
+        added: tokens that stand for the text that they are.
+        adds_space: whether a space is put before each text.
+
+    Raises:
+        ValueError: there is no unknown token, or a byte has no token.
+    """
+    if unknown_token not in tokens:
+        raise ValueError(f"model.unk_token={unknown_token!r} must be in the vocabulary.")
+    bytes_found = sum(bool(_BYTE.fullmatch(token)) for token in tokens)
+    if bytes_found != 256:
+        raise ValueError(f"model.byte_fallback needs a token for each of 256 bytes, the vocabulary has {bytes_found}.")
+    scores = merge_scores(set(tokens), merges)
+    model = _empty(list(tokens).index(unknown_token), unknown_token)
+    piece = model.SentencePiece
+    for token in tokens:
+        if token == unknown_token:
+            kind = piece.UNKNOWN
+        elif token in control:
+            kind = piece.CONTROL
+        elif token in added:
+            kind = piece.USER_DEFINED
+        elif _BYTE.fullmatch(token):
+            kind = piece.BYTE
+        elif len(token) == 1 or token in scores:
+            kind = piece.NORMAL
+        else:
+            kind = piece.CONTROL  # merging never gets there
+        model.pieces.add(piece=token, score=-scores.get(token, 0), type=kind)
+    trainer = model.trainer_spec
+    trainer.model_type = trainer.BPE
+    trainer.vocab_size = len(tokens)
+    trainer.byte_fallback = True
+    model.normalizer_spec.name = "identity"
+    model.normalizer_spec.add_dummy_prefix = adds_space
+    model.normalizer_spec.remove_extra_whitespaces = False
+    return model.SerializeToString(deterministic=True)
+
+
+def unigram_proto(
+    pieces: Sequence[tuple[str, float]],
+    *,
+    unknown_id: int,
+    control: Collection[str],
+    added: Collection[str],
+    byte_fallback: bool,
+    charsmap: bytes,
+    adds_space: bool,
+    removes_extra_spaces: bool,
+) -> bytes:
+    """Returns a unigram model.
+
+    Args:
+        pieces: tokens with their log-probabilities, in the order of their ids.
+        unknown_id: id of the unknown token.
+        control: tokens that no text spells.
+        added: tokens that stand for the text that they are.
+        byte_fallback: whether characters without a token become bytes, by the tokens of the form `<0x0A>`.
+        charsmap: the compiled normalization; empty for none.
+        adds_space: whether a space is put before each text.
+        removes_extra_spaces: whether spaces at both ends and all but one of several are dropped.
+    """
+    model = _empty(unknown_id, pieces[unknown_id][0])
+    piece = model.SentencePiece
+    for index, (token, score) in enumerate(pieces):
+        if index == unknown_id:
+            kind = piece.UNKNOWN
+        elif token in control:
+            kind = piece.CONTROL
+        elif token in added:
+            kind = piece.USER_DEFINED
+        elif byte_fallback and _BYTE.fullmatch(token):
+            kind = piece.BYTE
+        else:
+            kind = piece.NORMAL
+        model.pieces.add(piece=token, score=score, type=kind)
+    trainer = model.trainer_spec
+    trainer.model_type = trainer.UNIGRAM
+    trainer.vocab_size = len(pieces)
+    trainer.byte_fallback = byte_fallback
+    normalizer = model.normalizer_spec
+    normalizer.name = "precompiled" if charsmap else "identity"
+    normalizer.precompiled_charsmap = charsmap
+    normalizer.add_dummy_prefix = adds_space
+    normalizer.remove_extra_whitespaces = removes_extra_spaces
+    return model.SerializeToString(deterministic=True)

@@ -1,0 +1,131 @@
+"""Which tokens of a Hugging Face tokenizer are special, and which role each plays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zoo.tokenizers.huggingface.reader import parts, refuse
+
+# Roles by their names in tokenizer_config.json; the first that is given counts.
+_ROLES = {
+    "pad_token": ("pad_token",),
+    "start_token": ("bos_token", "cls_token"),
+    "end_token": ("eos_token", "sep_token"),
+    "unknown_token": ("unk_token",),
+    "mask_token": ("mask_token",),
+}
+# Where no file names the roles.
+_USUAL = {
+    "pad_token": ("<pad>", "[PAD]", "<|pad|>", "<|finetune_right_pad_id|>"),
+    "start_token": ("<s>", "<bos>", "[CLS]", "<|begin_of_text|>", "<|startoftext|>"),
+    "end_token": ("</s>", "<eos>", "[SEP]", "<|end_of_text|>", "<|endoftext|>"),
+    "unknown_token": ("<unk>", "[UNK]"),
+    "mask_token": ("<mask>", "[MASK]"),
+}
+
+
+def roles_from_config(config: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the tokens that `tokenizer_config.json` or `special_tokens_map.json` names, by our names of the roles."""
+    roles = {}
+    for role, names in _ROLES.items():
+        for name in names:
+            value = config.get(name)
+            value = value.get("content") if isinstance(value, dict) else value
+            if value is not None:
+                roles[role] = value
+                break
+    return roles
+
+
+def usual_roles(tokens: list[str]) -> dict[str, str]:
+    """Returns the roles that tokens usually play by their names."""
+    found = {role: next((name for name in names if name in tokens), None) for role, names in _USUAL.items()}
+    return {role: name for role, name in found.items() if name is not None}
+
+
+def added_tokens(entries: list[dict[str, Any]], normalizes: bool) -> dict[str, list[str]]:
+    """Reads `added_tokens`.
+
+    Args:
+        entries: the list of the file.
+        normalizes: whether the tokenizer changes characters before it looks for tokens.
+
+    Returns:
+        `special_tokens`, `added_tokens`, `strip_left` and `strip_right`, as `Tokenizer` takes them.
+
+    Raises:
+        ValueError: a token asks for what is not supported.
+    """
+    result: dict[str, list[str]] = {"special_tokens": [], "added_tokens": [], "strip_left": [], "strip_right": []}
+    for entry in entries:
+        text = entry["content"]
+        if entry.get("single_word"):
+            raise refuse(f"added_tokens: single_word of {text!r}", True, "find tokens only wherever they are spelled")
+        if not entry.get("special") and entry.get("normalized", True) and normalizes:
+            raise refuse(f"added_tokens: normalized of {text!r}", True, "find tokens only in the text as it is")
+        result["special_tokens" if entry.get("special") else "added_tokens"].append(text)
+        if entry.get("lstrip"):
+            result["strip_left"].append(text)
+        if entry.get("rstrip"):
+            result["strip_right"].append(text)
+    return result
+
+
+def vocabulary_with_added(vocabulary: Mapping[str, int], entries: list[dict[str, Any]]) -> dict[str, int]:
+    """Returns the ids of all tokens, the added ones included.
+
+    Raises:
+        ValueError: an added token has another id in the vocabulary.
+    """
+    ids = dict(vocabulary)
+    for entry in entries:
+        if ids.setdefault(entry["content"], entry["id"]) != entry["id"]:
+            raise ValueError(
+                f"tokenizer.json: the token {entry['content']!r} has the ids {ids[entry['content']]} and {entry['id']}."
+            )
+    return ids
+
+
+def tokens_put_around(post_processor: dict[str, Any] | None) -> tuple[list[str], list[str]]:
+    """Returns the tokens that a post-processor puts before and after a single text.
+
+    Raises:
+        ValueError: its type is not known.
+    """
+    before: list[str] = []
+    after: list[str] = []
+    for part in parts(post_processor, "processors"):
+        kind = part.get("type")
+        if kind in ("BertProcessing", "RobertaProcessing"):
+            before.append(part["cls"][0])
+            after.append(part["sep"][0])
+        elif kind == "TemplateProcessing":
+            side = before
+            for item in part["single"]:
+                if "Sequence" in item:
+                    side = after
+                else:
+                    side.append(item["SpecialToken"]["id"])
+        elif kind != "ByteLevel":  # which only moves offsets
+            raise refuse(
+                "post_processor", kind, "read BertProcessing, RobertaProcessing, TemplateProcessing, ByteLevel"
+            )
+    return before, after
+
+
+def settle_roles(roles: dict[str, str], post_processor: dict[str, Any] | None, known: list[str]) -> dict[str, str]:
+    """Makes the roles agree with what the post-processor does.
+
+    A start token that is not put before texts, such as `<|im_start|>` of chat models, does not begin texts, so it has
+    no role; GPT-2's, which is its end token too, keeps it.
+    """
+    roles = dict(roles) if roles else usual_roles(known)
+    before, after = tokens_put_around(post_processor)
+    if before:
+        roles["start_token"] = before[0]
+    elif roles.get("start_token") != roles.get("end_token"):
+        roles.pop("start_token", None)
+    if after:
+        roles["end_token"] = after[-1]
+    return roles

@@ -1,0 +1,73 @@
+"""Unigram models of `tokenizer.json`."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from zoo.tokenizers.huggingface.reader import ANY, parts, read, refuse, types
+from zoo.tokenizers.huggingface.sentencepiece_proto import SPACE, unigram_proto
+from zoo.tokenizers.huggingface.special import added_tokens, settle_roles
+from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
+
+_SEVERAL_SPACES = {"Regex": " {2,}"}
+
+
+def from_unigram(content: dict[str, Any], roles: dict[str, str]) -> SentencePieceTokenizer:
+    """Makes a tokenizer from a file whose model is Unigram, as those of T5 and XLM-R are.
+
+    Raises:
+        ValueError: the file asks for what SentencePiece does not do.
+    """
+    model = read(content["model"], "model", vocab=ANY, unk_id=ANY, byte_fallback=(True, False))
+    if model.get("unk_id") is None:
+        raise refuse("model.unk_id", None, "do models with an unknown token")
+    charsmap, removes_spaces = b"", False
+    for part in parts(content.get("normalizer"), "normalizers"):
+        if part["type"] == "Precompiled":
+            charsmap = base64.b64decode(read(part, "normalizer", precompiled_charsmap=ANY)["precompiled_charsmap"])
+        elif part["type"] == "Replace" and part.get("pattern") == _SEVERAL_SPACES and part["content"] in (" ", SPACE):
+            removes_spaces = True
+        elif part["type"] == "Strip":  # with the replacement of several spaces, as SentencePiece does
+            read(part, "normalizer", strip_left=(True, False), strip_right=(True,))
+        else:
+            raise refuse("normalizer", part, "do Precompiled, Strip, and Replace of several spaces by one")
+    splitters = parts(content.get("pre_tokenizer"), "pretokenizers")
+    if types(splitters) not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
+        raise refuse("pre_tokenizer", types(splitters), "do Metaspace, alone or after WhitespaceSplit")
+    removes_spaces = removes_spaces or len(splitters) == 2
+    metaspace = read(
+        splitters[-1],
+        "pre_tokenizer",
+        replacement=(SPACE,),
+        str_rep=(SPACE,),
+        prepend_scheme=("always", "never"),
+        add_prefix_space=(True, False),
+        split=(True, False),
+    )
+    for decoder in parts(content.get("decoder"), "decoders"):
+        if decoder["type"] not in ("Metaspace", "Replace", "ByteFallback", "Fuse", "Strip"):
+            raise refuse("decoder", decoder["type"], "do Metaspace")
+    pieces = [(token, score) for token, score in model["vocab"]]
+    entries = sorted(content.get("added_tokens", []), key=lambda entry: entry["id"])
+    for entry in entries:
+        if entry["id"] == len(pieces):
+            pieces.append((entry["content"], 0.0))
+        elif entry["id"] > len(pieces) or pieces[entry["id"]][0] != entry["content"]:
+            raise ValueError(f"tokenizer.json: added_tokens: {entry['content']!r} has the id {entry['id']} of another.")
+    found = added_tokens(entries, normalizes=bool(charsmap))
+    settled = settle_roles(roles, content.get("post_processor"), [entry["content"] for entry in entries])
+    proto = unigram_proto(
+        pieces,
+        unknown_id=model["unk_id"],
+        control=found["special_tokens"],
+        added=found["added_tokens"],
+        byte_fallback=model.get("byte_fallback", False),
+        charsmap=charsmap,
+        adds_space=metaspace.get("prepend_scheme", "always" if metaspace.get("add_prefix_space", True) else "never")
+        == "always",
+        removes_extra_spaces=removes_spaces,
+    )
+    names = {token for token, _ in pieces}
+    settled = {role: token for role, token in settled.items() if token in names and role != "unknown_token"}
+    return SentencePieceTokenizer(proto, **settled, **found)

@@ -1,0 +1,58 @@
+"""WordPiece models of `tokenizer.json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zoo.tokenizers.byte_level_bpe import in_order_of_ids
+from zoo.tokenizers.huggingface.reader import ANY, parts, read, refuse, types
+from zoo.tokenizers.huggingface.special import added_tokens, settle_roles, vocabulary_with_added
+from zoo.tokenizers.wordpiece import WordPieceTokenizer
+
+
+def from_wordpiece(content: dict[str, Any], roles: dict[str, str]) -> WordPieceTokenizer:
+    """Makes a tokenizer from a file whose model is WordPiece, as BERT's is.
+
+    Raises:
+        ValueError: the file asks for what `WordPieceTokenizer` does not do.
+    """
+    model = read(
+        content["model"],
+        "model",
+        vocab=ANY,
+        unk_token=ANY,
+        continuing_subword_prefix=("##",),
+        max_input_chars_per_word=(100,),
+    )
+    normalizers = parts(content.get("normalizer"), "normalizers")
+    if types(normalizers) != ["BertNormalizer"]:
+        raise refuse("normalizer", types(normalizers), "do BertNormalizer")
+    normalizer = read(
+        normalizers[0],
+        "normalizer",
+        clean_text=(True, False),
+        handle_chinese_chars=(True, False),
+        strip_accents=(None, True, False),
+        lowercase=(True, False),
+    )
+    splitters = parts(content.get("pre_tokenizer"), "pretokenizers")
+    if types(splitters) != ["BertPreTokenizer"]:
+        raise refuse("pre_tokenizer", types(splitters), "do BertPreTokenizer")
+    for decoder in parts(content.get("decoder"), "decoders"):
+        if decoder.get("type") != "WordPiece":
+            raise refuse("decoder", decoder.get("type"), "do WordPiece")
+        read(decoder, "decoder", prefix=("##",), cleanup=(True,))
+    entries = content.get("added_tokens", [])
+    tokens = in_order_of_ids(vocabulary_with_added(model["vocab"], entries))
+    found = {"unknown_token": model.get("unk_token", "[UNK]")}
+    settled = settle_roles(roles, content.get("post_processor"), tokens)
+    empty = dict.fromkeys(("pad_token", "start_token", "end_token", "mask_token"))
+    return WordPieceTokenizer(
+        tokens,
+        lowercase=normalizer.get("lowercase", True),
+        strip_accents=normalizer.get("strip_accents"),
+        clean_text=normalizer.get("clean_text", True),
+        split_ideographs=normalizer.get("handle_chinese_chars", True),
+        **{**empty, **settled, **found},
+        **added_tokens(entries, normalizes=True),
+    )
