@@ -6,10 +6,10 @@ import keras
 from keras import ops
 
 
-def compiled(function, jit_compile: bool = True, variables=(), signature=None):
+def compiled(function, jit_compile: bool = True, variables=(), signature=None, exact_shapes: bool = False):
     """Compile a function of tensors for the current backend.
 
-    TensorFlow: `tf.function(jit_compile=jit_compile, reduce_retracing=True)`; the result can be called eagerly
+    TensorFlow: `tf.function(jit_compile=jit_compile)`; the result can be called eagerly
     or inside another `tf.function` (tokenization outside, XLA inside) and stays compiled in a SavedModel.
     JAX: `jax.jit`; with `jit_compile=False` the function as it is, because JAX compiles with XLA or not at all.
 
@@ -25,6 +25,8 @@ def compiled(function, jit_compile: bool = True, variables=(), signature=None):
         signature: Shape and type of each argument, `[((None, None), "int32"), ...]`, None for a size that varies. With
             it TensorFlow traces the function once, whatever the sizes (XLA still compiles for each); JAX has no use
             for it.
+        exact_shapes: Whether TensorFlow traces the function for each combination of shapes, so that it never sees an
+            unknown size, instead of for few. The arguments must be tensors then.
 
     Returns:
         Callable with the positional arguments of `function`.
@@ -42,7 +44,17 @@ def compiled(function, jit_compile: bool = True, variables=(), signature=None):
 
         if signature is not None:
             signature = [tf.TensorSpec(shape, dtype) for shape, dtype in signature]
-        return tf.function(function, input_signature=signature, jit_compile=jit_compile, reduce_retracing=True)
+        if not exact_shapes:
+            return tf.function(function, input_signature=signature, jit_compile=jit_compile, reduce_retracing=True)
+        traces = {}
+
+        def call_exact(*arguments):
+            shapes = tuple((tuple(leaf.shape), leaf.dtype) for leaf in keras.tree.flatten(arguments))
+            if shapes not in traces:
+                traces[shapes] = tf.function(function, jit_compile=jit_compile).get_concrete_function(*arguments)
+            return traces[shapes](*arguments)
+
+        return call_exact
     if not jit_compile:
         return function
     if backend != "jax":

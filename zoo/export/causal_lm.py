@@ -1,0 +1,144 @@
+"""A language model as a SavedModel: prompts in, texts out."""
+
+import os
+from typing import Any
+
+from zoo.files import written_whole
+from zoo.generation import Sampler, compiled, pad_batch
+from zoo.generation.texts import continuations, cut_at_stops
+
+# Prompts are padded to a multiple of this, so that XLA compiles few programs.
+PROMPT_MULTIPLE = 16
+
+
+def export_causal_lm(
+    task: Any,
+    directory: str | os.PathLike,
+    *,
+    sampler: Sampler,
+    processors: tuple = (),
+    stop: Any = None,
+    max_length: int | None = None,
+    max_new_tokens: int | None = None,
+    strip_prompt: bool = False,
+    truncate: bool = False,
+    seed: int = 0,
+    jit_compile: bool = True,
+) -> None:
+    """Writes a `CausalLM` as a SavedModel.
+
+    A process that imports only `tensorflow` and `tensorflow_text` loads it with `tf.saved_model.load(directory)` and
+    has, for any batch size:
+
+    * `generate(texts)`, also called `serve`: string tensor `(batch,)` to string tensor `(batch,)`, the same as
+      `task.generate` gives with the same arguments;
+    * `score(prompts, texts)`: two string tensors `(batch,)` to log-likelihoods `(batch,)`;
+    * `forward(token_ids, padding_mask)`: logits `(batch, length, vocabulary)`.
+
+    Each is a signature of the same name too, with outputs "texts", "log_likelihoods" and "logits"; `generate` is also
+    "serving_default". A text longer than the model is an `InvalidArgumentError` that names the rows.
+
+    The caches have room for `max_new_tokens` from the beginning: give it for a model that takes long texts.
+
+    Args:
+        task: The `CausalLM`, with a tokenizer.
+        directory: Where to; replaced if it holds a SavedModel.
+        sampler: How tokens are chosen.
+        processors: Logit processors.
+        stop, max_length, max_new_tokens, strip_prompt, truncate, seed, jit_compile: As for `CausalLM.generate`.
+
+    Raises:
+        ValueError: If the backend is not TensorFlow, the task has no tokenizer, or an argument is out of range.
+        FileExistsError: If the directory exists and holds no SavedModel.
+    """
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            f"A SavedModel can be written with the TensorFlow backend only, this is {keras.backend.backend()!r}: save "
+            "the model with save_to_preset() and load it with KERAS_BACKEND=tensorflow."
+        )
+    import tensorflow as tf
+
+    from zoo.tasks.text_generation import split_stops
+
+    tokenizer = task._require_tokenizer("export()")
+    stops, sequences = split_stops(stop)
+    options = task.generation_options(
+        sampler=sampler,
+        processors=processors,
+        stop_sequences=sequences,
+        max_length=max_length,
+        max_new_tokens=max_new_tokens,
+        jit_compile=jit_compile,
+    )
+    longest = task.longest if max_length is None else max_length
+    keep = task.prompt_room(options, max_length) if truncate else None
+    generator = task.generator()
+    program = compiled(
+        lambda tokens, mask, limits, number: generator.generate_tokens(tokens, mask, options, limits, number),
+        jit_compile,
+        signature=[((None, None), "int32"), ((None, None), "bool"), ((None,), "int32"), ((), "int64")],
+    )
+
+    def checked(lengths: Any, most: int, what: str) -> Any:
+        rows = tf.where((lengths > most) | (lengths < 1))[:, 0]
+        message = f"{what}; rows and their tokens:"
+        assertion = tf.debugging.Assert(tf.equal(tf.size(rows), 0), [message, rows, tf.gather(lengths, rows)])
+        with tf.control_dependencies([assertion] if assertion is not None else []):
+            return tf.identity(lengths)
+
+    def generate(texts: Any) -> Any:
+        prompts = task.prompt_ids(texts, keep)
+        what = f"A prompt must have at least 1 token and leave room for another below {longest}"
+        lengths = tf.cast(checked(prompts.row_lengths(), longest - 1, what), tf.int32)
+        limits = tf.minimum(longest - lengths, options.max_new_tokens)
+        batch = tf.shape(lengths)[0]
+        width = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
+        width = (width + PROMPT_MULTIPLE - 1) // PROMPT_MULTIPLE * PROMPT_MULTIPLE
+        # rows padded on the left
+        mask = tf.range(width) >= width - lengths[:, tf.newaxis]
+        positions = tf.cast(tf.where(mask), tf.int32)
+        tokens = tf.scatter_nd(positions, prompts.values, tf.stack([batch, width]))
+        outputs = program(*pad_batch((tokens, mask, limits)), tf.constant(seed, tf.int64))
+        counts = (outputs["lengths"] - outputs["end_lengths"])[:batch]
+        generated = tf.RaggedTensor.from_tensor(outputs["token_ids"][:batch], lengths=counts)
+        new = cut_at_stops(continuations(tokenizer, prompts, generated), stops)
+        return new if strip_prompt else tf.strings.join([texts, new])
+
+    def score(prompts: Any, texts: Any) -> Any:
+        inputs, labels, mask = task.score_inputs(prompts, texts)
+        lengths = tf.reduce_sum(tf.cast(inputs["padding_mask"], tf.int32), axis=1)
+        what = f"A text has more tokens than the model takes ({task.longest})"
+        with tf.control_dependencies([checked(tf.maximum(lengths, 1), task.longest, what)]):
+            return task.score_tokens(inputs["token_ids"], inputs["padding_mask"], labels, mask)
+
+    def forward(token_ids: Any, padding_mask: Any) -> Any:
+        logits = task({"token_ids": token_ids, "padding_mask": padding_mask}, training=False)
+        return tf.cast(logits, tf.float32)
+
+    prompt, text = (tf.TensorSpec((None,), tf.string, name) for name in ("prompts", "texts"))
+    ids, real = tf.TensorSpec((None, None), tf.int32, "token_ids"), tf.TensorSpec((None, None), tf.bool, "padding_mask")
+    endpoints = {
+        "generate": (generate, (text,), "texts"),
+        "score": (score, (prompt, text), "log_likelihoods"),
+        "forward": (forward, (ids, real), "logits"),
+    }
+    module = tf.Module()
+    module.weights = [variable.value for variable in task.backbone.variables]
+    module.resources = tokenizer.trackables
+    signatures = {}
+    for name, (function, inputs, output) in endpoints.items():
+        endpoint = tf.function(function, input_signature=inputs)
+        setattr(module, name, endpoint)
+        signatures[name] = _named_output(endpoint, output)
+    module.serve = module.generate
+    signatures["serve"] = signatures["serving_default"] = signatures["generate"]
+    with written_whole(directory, lambda old: (old / "saved_model.pb").exists(), "SavedModel") as folder:
+        tf.saved_model.save(module, str(folder), signatures=signatures)
+
+
+def _named_output(function: Any, name: str) -> Any:
+    import tensorflow as tf
+
+    return tf.function(lambda *inputs: {name: function(*inputs)}, input_signature=function.input_signature)
