@@ -22,7 +22,6 @@ def run_steps(
     step: Callable[[Any, list[Any]], tuple[Any, list[Any]]],
     sequence: Any,
     states: Sequence[Any],
-    mask: Any = None,
     backwards: bool = False,
 ) -> tuple[Any, list[Any]]:
     """Calls `step` on each position of a sequence in turn.
@@ -32,11 +31,10 @@ def run_steps(
 
     Args:
         step: `step(inputs, states) -> (outputs, states)`: takes `(batch, features)` and a list of tensors with the
-            batch on axis 0, returns a tensor (with `mask`) or a nested structure of tensors `(batch, ...)`, and the
-            new states, of the same shapes and types.
+            batch on axis 0, returns a nested structure of tensors `(batch, ...)` and the new states, of the same
+            shapes and types.
         sequence: `(batch, length, features)`.
         states: the states before the first step.
-        mask: true where a position is real, `(batch, length)`; elsewhere the states stay and the outputs are zero.
         backwards: whether to go from the last position to the first. Outputs stay at their positions.
 
     Returns:
@@ -49,17 +47,21 @@ def run_steps(
     >>> outputs[0, :, 0]
     [1., 2., 3.]
     """
-    states = list(states)
-    loop = keras.layers.RNN(
-        _Step(step, int(states[0].shape[-1])),
-        return_sequences=True,
-        go_backwards=backwards,
-        zero_output_for_mask=True,
-    )
-    _, outputs, states = loop.inner_loop(sequence, states, None if mask is None else ops.cast(mask, "bool"))
+    structure = []
+
+    def flat_step(inputs, states):
+        outputs, states = step(inputs, states)
+        structure[:] = [outputs]
+        return tuple(keras.tree.flatten(outputs)), states
+
+    # Outputs are flat and turned round here, because the loop can do neither with nested ones on JAX.
     if backwards:
-        outputs = keras.tree.map_structure(lambda tensor: ops.flip(tensor, axis=1), outputs)
-    return outputs, list(states)
+        sequence = ops.flip(sequence, axis=1)
+    loop = keras.layers.RNN(_Step(flat_step, int(states[0].shape[-1])), return_sequences=True)
+    _, outputs, states = loop.inner_loop(sequence, list(states), None)
+    if backwards:
+        outputs = [ops.flip(output, axis=1) for output in outputs]
+    return keras.tree.pack_sequence_as(structure[0], list(outputs)), list(states)
 
 
 class Features:

@@ -46,7 +46,7 @@ class RecurrentReadout(keras.layers.Layer):
             raise ValueError(f"`kind` must be one of {', '.join(map(repr, READOUTS))}, got {kind!r}.")
         if dim is not None and (kind not in ("attentional", "maxout") or dim < 1):
             raise ValueError(
-                f"`dim` must be None, or at least 1 for 'attentional' and 'maxout'; got {dim} for {kind!r}."
+                f"`dim` must be None, or at least 1 with kind='attentional' or 'maxout'; got {dim} with {kind!r}."
             )
         self.kind = kind
         self.dim = dim
