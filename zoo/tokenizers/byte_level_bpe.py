@@ -21,6 +21,7 @@ from zoo.tokenizers.distinct import (
     words_with_leading_space,
 )
 from zoo.tokenizers.merge_ranks import merge_scores
+from zoo.tokenizers.offsets import to_bytes as to_bytes_of_text
 from zoo.tokenizers.offsets import to_characters
 from zoo.tokenizers.sentencepiece_resource import SentencePieceOperations
 from zoo.tokenizers.special_tokens import StringIndex
@@ -247,7 +248,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         ends = cumulative_in_rows(token_lengths, ids.row_splits)
         starts = ends - token_lengths
         if self._choices["normalization"]:
-            starts, ends = self._before_normalization(texts, ids, starts, ends)
+            starts, ends = self._before_normalization(texts, words, ids, starts, ends)
         return Tokens(ids, *to_characters(texts, ids, starts, ends))
 
     def _merge(self, parts):
@@ -262,10 +263,12 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         )
         return tf.concat([merged, ids], axis=1)
 
-    def _before_normalization(self, texts, ids, starts, ends):
+    def _before_normalization(self, texts, words, ids, starts, ends):
+        """Positions in the bytes of the normalized words to positions in those of the texts, by whole characters."""
         tf = import_tensorflow()
         import tensorflow_text
 
+        starts, ends = to_bytes_of_text(words, ids, *to_characters(words, ids, starts, ends))
         _, mapping = tensorflow_text.normalize_utf8_with_offsets_map(texts, self._choices["normalization"])
         ragged = (ids.with_values(tf.cast(part, tf.int64)) for part in (starts, ends))
         return tuple(tf.cast(tensorflow_text.find_source_offsets(mapping, part).values, tf.int32) for part in ragged)

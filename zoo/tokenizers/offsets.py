@@ -54,4 +54,8 @@ def to_characters(texts, ids, starts, ends):
     start_keys, end_keys = (token_rows * _ROW + tf.cast(part, tf.int64) for part in (starts, ends))
     first = tf.searchsorted(border_keys, start_keys, side="right") - 1
     last = tf.searchsorted(border_keys, end_keys, side="left")
-    return tuple(tf.cast(tf.cast(part, tf.int64) - row_starts, tf.int32) for part in (first, last))
+    # A token may have no bytes of its own: the space that is put before a text, all but one byte of a character.
+    characters = tf.gather(borders.row_lengths() - 1, token_rows)
+    first = tf.cast(first, tf.int64) - row_starts
+    last = tf.minimum(tf.maximum(tf.cast(last, tf.int64) - row_starts, first + 1), characters)
+    return tf.cast(first, tf.int32), tf.cast(last, tf.int32)
