@@ -3,8 +3,9 @@
 import os
 from typing import Any
 
-from zoo.files import written_whole
+from zoo.export.saved_model import Endpoint, require_tensorflow, save_endpoints
 from zoo.generation import Sampler, pad_batch
+from zoo.tasks.encoding import checked_lengths
 
 
 def export_seq2seq(
@@ -41,29 +42,14 @@ def export_seq2seq(
         ValueError: If the backend is not TensorFlow, or the task has no tokenizer.
         FileExistsError: If the directory exists and holds no SavedModel.
     """
-    import keras
-
-    if keras.backend.backend() != "tensorflow":
-        raise ValueError(
-            f"A SavedModel can be written with the TensorFlow backend only, this is {keras.backend.backend()!r}: save "
-            "the model with save_to_preset() and load it with KERAS_BACKEND=tensorflow."
-        )
-    import tensorflow as tf
-
+    tf = require_tensorflow()
     tokenizer = task._require_tokenizer("export()")
-    longest = task.backbone.config.max_length
+    longest = task.longest
     program = task.program(sampler, task._output_length(max_length), jit_compile)
-
-    def require_length(mask: Any) -> Any:
-        check = tf.debugging.assert_less_equal(
-            tf.shape(mask)[1], longest, message=f"A text has more tokens than the model takes ({longest})."
-        )
-        with tf.control_dependencies([check]):
-            return tf.identity(mask)
 
     def serve(texts: Any) -> Any:
         ids, mask = task.encode_source(texts)
-        mask = require_length(mask)
+        mask = checked_lengths({"padding_mask": mask}, longest)["padding_mask"]
         ids, mask = task.pad_source(ids, mask)
         batch = tf.shape(ids)[0]
         limits = task.length_limit(mask)
@@ -73,9 +59,7 @@ def export_seq2seq(
 
     def score(sources: Any, targets: Any) -> Any:
         inputs, labels, weights = task.preprocess(sources, targets)
-        inputs["encoder_padding_mask"] = require_length(inputs["encoder_padding_mask"])
-        inputs["decoder_padding_mask"] = require_length(inputs["decoder_padding_mask"])
-        return task.score_tokens(inputs, labels, weights)
+        return task.score_tokens(checked_lengths(inputs, longest), labels, weights)
 
     def forward(
         encoder_token_ids: Any, encoder_padding_mask: Any, decoder_token_ids: Any, decoder_padding_mask: Any
@@ -88,32 +72,18 @@ def export_seq2seq(
         }
         return tf.cast(task(inputs, training=False), tf.float32)
 
-    module = tf.Module()
-    module.weights = [variable.value for variable in task.backbone.variables]
-    module.resources = tokenizer.trackables
-    module.serve = tf.function(serve, input_signature=[tf.TensorSpec((None,), tf.string, "texts")])
-    module.score = tf.function(
-        score,
-        input_signature=[tf.TensorSpec((None,), tf.string, "sources"), tf.TensorSpec((None,), tf.string, "targets")],
+    token_level = tuple(
+        (f"{side}_{name}", (None, None), dtype)
+        for side in ("encoder", "decoder")
+        for name, dtype in (("token_ids", "int32"), ("padding_mask", "bool"))
     )
-    module.forward = tf.function(
-        forward,
-        input_signature=[
-            tf.TensorSpec((None, None), dtype, f"{side}_{name}")
-            for side in ("encoder", "decoder")
-            for name, dtype in (("token_ids", tf.int32), ("padding_mask", tf.bool))
-        ],
+    pair = (("sources", (None,), "string"), ("targets", (None,), "string"))
+    save_endpoints(
+        task,
+        directory,
+        {
+            "serve": Endpoint(serve, (("texts", (None,), "string"),), "texts"),
+            "score": Endpoint(score, pair, "log_likelihoods"),
+            "forward": Endpoint(forward, token_level, "logits"),
+        },
     )
-    signatures = {
-        name: _named_output(getattr(module, name), output)
-        for name, output in (("serve", "texts"), ("score", "log_likelihoods"), ("forward", "logits"))
-    }
-    signatures["serving_default"] = signatures["serve"]
-    with written_whole(directory, lambda old: (old / "saved_model.pb").exists(), "SavedModel") as folder:
-        tf.saved_model.save(module, str(folder), signatures=signatures)
-
-
-def _named_output(function: Any, name: str) -> Any:
-    import tensorflow as tf
-
-    return tf.function(lambda *inputs: {name: function(*inputs)}, input_signature=function.input_signature)

@@ -33,7 +33,7 @@ def save_task_parts(task: Any, directory: str | os.PathLike) -> None:
             "format_version": FORMAT_VERSION,
             "task": type(task).__name__,
             "backbone": task.backbone.config.to_dict(),
-            "options": task.options(),
+            "options": task.saved_options(),
             "parameter_count": task.backbone.parameter_count(),
         }
         (folder / CONFIG_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")

@@ -1,5 +1,6 @@
 """Graph functions between texts and token-level inputs that several tasks share."""
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -26,3 +27,107 @@ def checked_lengths(inputs: dict[str, Any], longest: int) -> dict[str, Any]:
             checks.append(tf.debugging.Assert(tf.equal(tf.size(rows), 0), [message, rows, tf.gather(lengths, rows)]))
     with tf.control_dependencies([check for check in checks if check is not None]):
         return {name: tf.identity(value) for name, value in inputs.items()}
+
+
+def pack(
+    parts: Sequence[Any],
+    *,
+    start_id: int | None,
+    end_id: int | None,
+    max_length: int | None = None,
+    pair_separators: int = 1,
+) -> tuple[Any, Any]:
+    """Joins the tokens of one text, or of a pair, to one row: `[start] first [end] second [end]`.
+
+    Args:
+        parts: One or two ragged tensors of ids, `(batch, None)`.
+        start_id, end_id: The tokens to add; None adds none.
+        max_length: Longest row; the longer text of a pair is cut first, until both are equally long, then both.
+            None cuts nothing.
+        pair_separators: Number of end tokens between the texts of a pair: 1 in BERT, 2 in RoBERTa.
+
+    Returns:
+        `(token_ids, segment_ids)`, ragged int32 `(batch, None)`; the segment is 0 up to the end token behind the first
+        text, and 1 from there on.
+
+    Raises:
+        ValueError: If `max_length` leaves no room for a token of each text.
+
+    Example:
+
+    >>> pack([tf.ragged.constant([[5, 6]]), tf.ragged.constant([[7]])], start_id=1, end_id=2)[0].to_list()
+    [[1, 5, 6, 2, 7, 2]]
+
+    Reference:
+        Devlin et al. 2019, "BERT", section 3 and its code (`_truncate_seq_pair`).
+    """
+    import tensorflow as tf
+
+    added = added_count(len(parts), start_id, end_id, pair_separators)
+    if max_length is not None:
+        budget = max_length - added
+        if budget < len(parts):
+            raise ValueError(
+                f"A sequence length of {max_length} leaves no room for tokens: {added} special tokens are added."
+            )
+        parts = _cut(parts, budget)
+    rows = parts[0].nrows()
+
+    def filled(value: int | None, count: int = 1) -> list[Any]:
+        return [] if value is None else [tf.fill([rows, count], tf.cast(value, tf.int32))]
+
+    pieces = [[*filled(start_id), parts[0], *filled(end_id)]]
+    if len(parts) == 2:
+        pieces.append([*filled(end_id, pair_separators - 1), parts[1], *filled(end_id)])
+    joined = [tf.concat(piece, axis=1) if len(piece) > 1 else piece[0] for piece in pieces]
+    joined = [tf.RaggedTensor.from_tensor(part) if isinstance(part, tf.Tensor) else part for part in joined]
+    segments = [part.with_values(tf.fill(tf.shape(part.values), number)) for number, part in enumerate(joined)]
+    if len(joined) == 1:
+        return joined[0], segments[0]
+    return tf.concat(joined, axis=1), tf.concat(segments, axis=1)
+
+
+def added_count(parts: int, start_id: int | None, end_id: int | None, pair_separators: int = 1) -> int:
+    """Returns how many special tokens `pack` adds to a row of one text or two."""
+    ends = 0 if end_id is None else 1 if parts == 1 else 1 + pair_separators
+    return ends + (start_id is not None)
+
+
+def _cut(parts: Sequence[Any], budget: int) -> list[Any]:
+    import tensorflow as tf
+
+    if len(parts) == 1:
+        return [parts[0][:, :budget]]
+    first, second = (part.row_lengths() for part in parts)
+    kept = tf.minimum(first, tf.maximum(budget - second, (budget + 1) // 2))
+    return [_shorten(parts[0], kept), _shorten(parts[1], tf.minimum(second, budget - kept))]
+
+
+def _shorten(ids: Any, lengths: Any) -> Any:
+    """Rows cut to a length of their own."""
+    import tensorflow as tf
+
+    positions = tf.ragged.range(ids.row_lengths())
+    keep = positions.values < tf.gather(lengths, ids.value_rowids())
+    return tf.ragged.boolean_mask(ids, ids.with_values(keep))
+
+
+def dense(ids: Any, pad_id: int, multiple: int, longest: int) -> tuple[Any, Any]:
+    """Returns ids and their mask, `(batch, length)`, padded to a multiple, but by no more than up to `longest`.
+
+    Args:
+        ids: Ragged ids `(batch, None)`.
+        pad_id: What to pad with.
+        multiple: The length is rounded up to a multiple of this.
+        longest: Most tokens that the model takes.
+    """
+    import tensorflow as tf
+
+    from zoo.tokenizers import to_dense
+
+    token_ids, mask = to_dense(ids, pad_id, multiple)
+    if multiple > 1:
+        # a row that is too long stays so, and is an error elsewhere
+        length = tf.maximum(tf.cast(longest, tf.int64), ids.bounding_shape(1))
+        token_ids, mask = token_ids[:, :length], mask[:, :length]
+    return token_ids, mask

@@ -12,6 +12,7 @@ from zoo.backbones.backbone import Backbone
 from zoo.generation import Sampler, compiled, decode, get_sampler, pad_batch, pad_length
 from zoo.tasks.raw_data import as_sequence, as_text, as_texts, require_count, require_same_length
 from zoo.tasks.task import Task
+from zoo.tasks.text_model import row_count
 from zoo.training.losses import TokenCrossEntropy
 
 # The paper lets an output be at most this many tokens longer than its input (Vaswani et al. 2017, section 6.1).
@@ -69,8 +70,9 @@ class Seq2SeqLM(Task):
         """Returns `TokenCrossEntropy(label_smoothing=0.1)`."""
         return TokenCrossEntropy(label_smoothing=0.1)
 
-    def check_targets(self, y: Any, count: int, name: str, x_name: str) -> Any:
+    def check_targets(self, y: Any, x: Any, name: str, x_name: str) -> Any:
         """Returns target texts as a string tensor `(rows,)`; arguments as in the base."""
+        count = row_count(x)
         if y is None:
             raise ValueError(f"{name} must hold one target text per source text: {count} in {x_name}, none in {name}.")
         texts = as_texts(y, name)
@@ -347,7 +349,7 @@ class Seq2SeqLM(Task):
         self._require_tokenizer("score()")
         require_count(batch_size, "batch_size")
         x = self.check_inputs(sources, "sources")
-        y = self.check_targets(targets, len(x), "targets", "sources")
+        y = self.check_targets(targets, x, "targets", "sources")
         if not len(x):
             return np.zeros((0,), "float32")
         batches = self._batches((x, y, None), batch_size)

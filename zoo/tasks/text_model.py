@@ -39,6 +39,10 @@ class TextModel(keras.Model):
         """
         raise NotImplementedError
 
+    def preprocess_evaluation(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+        """As `preprocess`, for evaluation and validation; another only where training draws at random."""
+        return self.preprocess(x, y, sample_weight)
+
     def encode(self, x: Any, multiple: int = 1) -> dict[str, Any]:
         """Returns token-level inputs of a batch for inference; a graph function.
 
@@ -70,12 +74,12 @@ class TextModel(keras.Model):
         self.row_lengths(texts, name, self.truncates)
         return texts
 
-    def check_targets(self, y: Any, count: int, name: str, x_name: str) -> Any:
+    def check_targets(self, y: Any, x: Any, name: str, x_name: str) -> Any:
         """Returns checked targets as a tensor with one row per example, or None for a task that has none.
 
         Args:
             y: What the user passed.
-            count: Number of rows of the inputs.
+            x: Checked inputs.
             name: Name of the argument.
             x_name: Name of the argument with the inputs.
         """
@@ -174,7 +178,7 @@ class TextModel(keras.Model):
             if validation_split:
                 columns, held = _split(columns, validation_split)
                 validation_data = self._batches(held, validation_batch_size or batch_size)
-            x = self._batches(columns, batch_size, shuffle=shuffle)
+            x = self._batches(columns, batch_size, shuffle=shuffle, training=True)
             y = sample_weight = batch_size = validation_batch_size = None
             validation_split, shuffle = 0.0, False
         return super().fit(
@@ -239,7 +243,7 @@ class TextModel(keras.Model):
         """
         import tensorflow as tf
 
-        count, longest = _row_count(x), self.longest
+        count, longest = row_count(x), self.longest
         parts = [
             np.asarray(self.token_lengths(_rows(x, tf.range(start, min(start + CHECKED_AT_ONCE, count)))))
             for start in range(0, count, CHECKED_AT_ONCE)
@@ -271,6 +275,8 @@ class TextModel(keras.Model):
     truncation_hint = "Shorten it."
     # number of axes of the strings of one row: 0 for a text, 1 for a list of words
     row_rank = 0
+    # whether preprocess() draws random numbers
+    draws_random = False
 
     def _columns(self, x: Any, y: Any, sample_weight: Any, names: tuple[str, str, str]) -> Any:
         """Checked `(x, y, sample_weight)` as tensors, or the dataset itself."""
@@ -281,10 +287,10 @@ class TextModel(keras.Model):
                     raise ValueError(f"{name} must be None where {names[0]} is a dataset: the dataset holds it.")
             return x
         x = self.check_inputs(x, names[0])
-        count = _row_count(x)
+        count = row_count(x)
         if not count:
             raise ValueError(f"{names[0]} must hold at least one text, got none.")
-        y = self.check_targets(y, count, names[1], names[0])
+        y = self.check_targets(y, x, names[1], names[0])
         if sample_weight is not None:
             sample_weight = as_weights(sample_weight, count, names[2])
         return x, y, sample_weight
@@ -302,7 +308,7 @@ class TextModel(keras.Model):
         names = tuple(f"validation_data[{index}]" for index in range(3))
         return self._batches(self._columns(*parts, *[None] * (3 - len(parts)), names), batch_size)
 
-    def _batches(self, columns: Any, batch_size: int | None, shuffle: bool = False) -> Any:
+    def _batches(self, columns: Any, batch_size: int | None, shuffle: bool = False, training: bool = False) -> Any:
         """Dataset of token-level batches, of checked columns or of a dataset of raw ones."""
         import tensorflow as tf
 
@@ -311,19 +317,26 @@ class TextModel(keras.Model):
             dataset = self._batched(columns, size, batch_size)
         else:
             x, y, sample_weight = columns
-            count = _row_count(x)
+            count = row_count(x)
             dataset = tf.data.Dataset.range(count)
             if shuffle:
                 dataset = dataset.shuffle(count)
             # Keras reads a tuple of three; None keeps the place of what there is not
-            dataset = dataset.batch(size).map(lambda rows: _rows((x, y, sample_weight), rows))
+            dataset = dataset.batch(size).map(
+                tf.autograph.experimental.do_not_convert(lambda rows: _rows((x, y, sample_weight), rows))
+            )
 
+        preprocess = self.preprocess if training else self.preprocess_evaluation
+
+        @tf.autograph.experimental.do_not_convert
         def prepare(*batch: Any) -> Any:
             # one component that is no tuple is a batch of inputs
-            inputs, labels, weights = self.preprocess(*keras.utils.unpack_x_y_sample_weight(batch))
+            inputs, labels, weights = preprocess(*keras.utils.unpack_x_y_sample_weight(batch))
             return checked_lengths(inputs, self.longest), labels, weights
 
-        return dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
+        # side by side, batches would be given random numbers in any order
+        workers = None if self.draws_random and training else tf.data.AUTOTUNE
+        return dataset.map(prepare, num_parallel_calls=workers).prefetch(2)
 
     def run_batches(self, x: Any, lengths: np.ndarray, batch_size: int) -> Iterator[tuple[np.ndarray, Any, Any]]:
         """Yields row numbers, token-level inputs and outputs of the model, rows of similar length together.
@@ -361,7 +374,8 @@ class TextModel(keras.Model):
         return parts[0] if len(parts) == 1 else tuple(parts)
 
 
-def _row_count(x: Any) -> int:
+def row_count(x: Any) -> int:
+    """Returns the number of rows of checked inputs."""
     import tensorflow as tf
 
     first = tf.nest.flatten(x)[0]
@@ -380,7 +394,7 @@ def _split(columns: tuple[Any, Any, Any], share: float) -> tuple[Any, Any]:
 
     if not 0 < share < 1:
         raise ValueError(f"validation_split must be at least 0 and below 1, got {share!r}.")
-    count = _row_count(columns[0])
+    count = row_count(columns[0])
     kept = int(np.floor(count * (1 - share)))
     if not 0 < kept < count:
         raise ValueError(

@@ -83,7 +83,7 @@ def test_text_longer_than_the_model(trained, copied):
     texts = [copied[0], long, fits, long]
     with pytest.raises(ValueError, match=r"texts\[1\] has 41 tokens .* max_length=32 \(2 of 4 .*'iota"):
         trained.generate(texts)
-    with pytest.raises(ValueError, match=r"y\[1\] has 41 tokens"):
+    with pytest.raises(ValueError, match=r"targets\[1\] has 41 tokens"):
         trained.score(copied[:2], [copied[0], long])
     generated = trained.generate(texts, truncate=True, jit_compile=False)
     # what is cut ends with the end token, as every source does
@@ -149,7 +149,7 @@ def test_score_of_what_was_generated(trained, texts):
 
 
 def test_score_needs_pairs(untrained):
-    with pytest.raises(ValueError, match="one target text per source text: 2 in x, 1 in y"):
+    with pytest.raises(ValueError, match="one target text per source text: 2 in sources, 1 in targets"):
         untrained.score(["alpha", "beta"], ["alpha"])
     with pytest.raises(ValueError, match="2 in x, none in y"):
         untrained.fit(["alpha", "beta"])

@@ -1,0 +1,202 @@
+"""Heads: from hidden states to the outputs of a task."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from layers.activations import get_activation
+from layers.dropout import Dropout
+from layers.norms import LayerNorm
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class ClassificationHead(keras.layers.Layer):
+    """From a vector to logits: an optional inner layer, then a linear map.
+
+    BERT's head on its pooler is `ClassificationHead(n)`, RoBERTa's `ClassificationHead(n, "tanh")`, DistilBERT's
+    `ClassificationHead(n, "relu", dropout_before=0)`, ModernBERT's `ClassificationHead(n, "gelu", inner_norm=True,
+    inner_bias=False)`.
+
+    Args:
+        num_outputs: Number of logits.
+        hidden_activation: Activation of the inner layer; None for no inner layer.
+        inner_bias: Whether the inner layer has a bias.
+        inner_norm: Whether a layer norm (without a bias, where the inner layer has none) follows the activation.
+        norm_epsilon: Epsilon of that norm.
+        dropout: Rate of the dropout before the linear map.
+        dropout_before: Rate of the dropout before the inner layer; None for `dropout`.
+        kernel_initializer: Of both maps.
+
+    Call arguments:
+        inputs: `(..., dim)`.
+        training: Whether dropout is active.
+
+    Returns:
+        Logits `(..., num_outputs)` in float32.
+
+    Example:
+
+    >>> ClassificationHead(3, "tanh")(keras.ops.ones((2, 8))).shape
+    (2, 3)
+
+    Reference:
+        Devlin et al. 2019, section 4.1; Liu et al. 2019, "RoBERTa", and its code.
+    """
+
+    def __init__(
+        self,
+        num_outputs: int,
+        hidden_activation: str | None = None,
+        *,
+        inner_bias: bool = True,
+        inner_norm: bool = False,
+        norm_epsilon: float = 1e-5,
+        dropout: float = 0.1,
+        dropout_before: float | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.num_outputs = num_outputs
+        self.hidden_activation = hidden_activation
+        self.inner_bias = inner_bias
+        self.inner_norm = inner_norm
+        self.norm_epsilon = norm_epsilon
+        self.dropout = dropout
+        self.dropout_before = dropout_before
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.dense = self.norm = self.first_dropout = None
+        if hidden_activation is not None:
+            self._activation = get_activation(hidden_activation)
+        if hidden_activation is None and inner_norm:
+            raise ValueError("inner_norm=True needs a hidden_activation, got None.")
+        rate = dropout if dropout_before is None else dropout_before
+        if hidden_activation is not None and rate:
+            self.first_dropout = Dropout(rate, name="first_dropout", dtype=self.dtype_policy)
+        self.last_dropout = Dropout(dropout, name="last_dropout", dtype=self.dtype_policy) if dropout else None
+        self.projection = keras.layers.Dense(
+            num_outputs, kernel_initializer=self.kernel_initializer, name="projection", dtype=self.dtype_policy
+        )
+
+    def build(self, inputs_shape: tuple) -> None:
+        width = inputs_shape[-1]
+        if self.hidden_activation is not None:
+            self.dense = keras.layers.Dense(
+                width,
+                use_bias=self.inner_bias,
+                kernel_initializer=self.kernel_initializer.clone(),
+                name="dense",
+                dtype=self.dtype_policy,
+            )
+            self.dense.build((None, width))
+            if self.inner_norm:
+                self.norm = LayerNorm(self.norm_epsilon, center=self.inner_bias, name="norm", dtype=self.dtype_policy)
+                self.norm.build((None, width))
+        self.projection.build((None, width))
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        x = inputs
+        if self.dense is not None:
+            if self.first_dropout is not None:
+                x = self.first_dropout(x, training=training)
+            x = self._activation(self.dense(x))
+            if self.norm is not None:
+                x = self.norm(x)
+        if self.last_dropout is not None:
+            x = self.last_dropout(x, training=training)
+        return ops.cast(self.projection(x), "float32")
+
+    def compute_output_shape(self, inputs_shape: tuple) -> tuple:
+        return (*inputs_shape[:-1], self.num_outputs)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_outputs": self.num_outputs,
+            "hidden_activation": self.hidden_activation,
+            "inner_bias": self.inner_bias,
+            "inner_norm": self.inner_norm,
+            "norm_epsilon": self.norm_epsilon,
+            "dropout": self.dropout,
+            "dropout_before": self.dropout_before,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class MaskedLMHead(keras.layers.Layer):
+    """What a masked language model does between hidden states and the tied projection to the vocabulary.
+
+    `norm(activation(dense(x)))`, and the bias that is added to the logits. This is the head of BERT, RoBERTa and
+    DistilBERT, of ALBERT with the `dim` of its factorised embedding, and of ModernBERT without the biases of the dense
+    layer and the norm.
+
+    Args:
+        dim: Width of the output: that of the embedding table.
+        vocabulary_size: Number of logits.
+        activation: Name of the activation.
+        use_bias: Whether the dense layer and the norm have biases.
+        norm_epsilon: Epsilon of the layer norm.
+        kernel_initializer: Of the dense layer.
+
+    Call arguments:
+        inputs: Hidden states `(..., hidden_dim)`.
+
+    Returns:
+        `(..., dim)`, to be projected to the vocabulary; `output_bias` `(vocabulary_size,)` is to be added then.
+
+    Example:
+
+    >>> MaskedLMHead(8, 100)(keras.ops.ones((2, 3, 8))).shape
+    (2, 3, 8)
+
+    Reference:
+        Devlin et al. 2019, "BERT", section 3.1, and its code (`get_masked_lm_output`).
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        vocabulary_size: int,
+        activation: str = "gelu",
+        *,
+        use_bias: bool = True,
+        norm_epsilon: float = 1e-12,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.dim = dim
+        self.vocabulary_size = vocabulary_size
+        self.activation = activation
+        self._activation = get_activation(activation)
+        self.use_bias = use_bias
+        self.norm_epsilon = norm_epsilon
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.dense = keras.layers.Dense(
+            dim, use_bias=use_bias, kernel_initializer=self.kernel_initializer, name="dense", dtype=self.dtype_policy
+        )
+        self.norm = LayerNorm(norm_epsilon, center=use_bias, name="norm", dtype=self.dtype_policy)
+
+    def build(self, inputs_shape: tuple) -> None:
+        self.dense.build(inputs_shape)
+        self.norm.build((*inputs_shape[:-1], self.dim))
+        self.output_bias = self.add_weight(shape=(self.vocabulary_size,), initializer="zeros", name="output_bias")
+
+    def call(self, inputs: Any) -> Any:
+        return self.norm(self._activation(self.dense(inputs)))
+
+    def compute_output_shape(self, inputs_shape: tuple) -> tuple:
+        return (*inputs_shape[:-1], self.dim)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "dim": self.dim,
+            "vocabulary_size": self.vocabulary_size,
+            "activation": self.activation,
+            "use_bias": self.use_bias,
+            "norm_epsilon": self.norm_epsilon,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }

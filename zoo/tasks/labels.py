@@ -1,0 +1,176 @@
+"""Labels with names or numbers, and what users pass as the labels of rows; errors name the row."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from zoo.tasks.raw_data import as_sequence, require_count, require_same_length, shorten
+
+
+class Labels:
+    """The labels of a task: names, or numbers from 0.
+
+    Args:
+        labels: Their names, or how many there are.
+        lowest: Least number of labels.
+
+    Raises:
+        TypeError, ValueError: If there are too few, or names that are no strings, empty or the same.
+
+    Example:
+
+    >>> labels = Labels(["bad", "good"])
+    >>> labels.id_of("good", "y[0]"), labels[0]
+    (1, 'bad')
+    """
+
+    def __init__(self, labels: int | Sequence[str], lowest: int = 1):
+        self.names: list[str] | None = None
+        if isinstance(labels, (list, tuple)):
+            for index, name in enumerate(labels):
+                if not isinstance(name, str) or not name:
+                    raise ValueError(f"labels[{index}] must be a name that is not empty, got {name!r}.")
+                if name in labels[:index]:
+                    raise ValueError(f"labels[{index}] is {name!r}, as labels[{labels.index(name)}] is.")
+            if len(labels) < lowest:
+                raise ValueError(f"labels must hold at least {lowest} names, got {list(labels)!r}.")
+            self.names, self._count = list(labels), len(labels)
+        else:
+            self._count = require_count(labels, "labels", lowest)
+        self._ids = {name: index for index, name in enumerate(self.names or [])}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> str | int:
+        return int(index) if self.names is None else self.names[index]
+
+    def __iter__(self) -> Iterator[str | int]:
+        return (self[index] for index in range(len(self)))
+
+    @property
+    def option(self) -> int | list[str]:
+        """The constructor's argument as a plain value."""
+        return self._count if self.names is None else list(self.names)
+
+    @property
+    def strings(self) -> list[str]:
+        """The labels as strings."""
+        return [str(label) for label in self]
+
+    def id_of(self, label: Any, name: str) -> int:
+        """Returns the number of a label given by its name or its number.
+
+        Raises:
+            ValueError: If there is no such label, naming where it stands.
+        """
+        if isinstance(label, bytes):
+            label = label.decode("utf-8", "replace")
+        if isinstance(label, str):
+            if label in self._ids:
+                return self._ids[label]
+        elif isinstance(label, (int, np.integer)) and not isinstance(label, bool) and 0 <= label < len(self):
+            return int(label)
+        numbers = f"a number from 0 to {len(self) - 1}"
+        allowed = numbers if self.names is None else f"one of {shorten(self.names)} or {numbers}"
+        raise ValueError(f"{name} must be {allowed}, got {shorten(label)}.")
+
+    def ids(self, y: Any, count: int, name: str, x_name: str) -> np.ndarray:
+        """Returns the number of each row's label, int32 `(rows,)`.
+
+        Args:
+            y: Names or numbers.
+            count: Rows of the inputs.
+            name, x_name: Names of the arguments.
+
+        Raises:
+            TypeError, ValueError: If there are not as many as rows, or one is no label, naming the row.
+        """
+        y = as_sequence(y, name, "labels")
+        require_same_length(count, len(y), x_name, name, "label")
+        return np.array([self.id_of(_scalar(label), f"{name}[{row}]") for row, label in enumerate(y)], "int32")
+
+    def indicators(self, y: Any, count: int, name: str, x_name: str) -> np.ndarray:
+        """Returns which labels each row has, zeros and ones in float32, `(rows, labels)`.
+
+        Args:
+            y: An array of zeros and ones `(rows, labels)`, or a list of lists of names or numbers.
+            count, name, x_name: As for `ids`.
+        """
+        if isinstance(y, np.ndarray) and y.ndim == 2 or hasattr(y, "numpy"):
+            matrix = np.asarray(y)
+            if matrix.shape != (count, len(self)):
+                raise ValueError(
+                    f"{name} must have the shape ({count}, {len(self)}), rows and labels, got {matrix.shape}."
+                )
+            wrong = np.argwhere((matrix != 0) & (matrix != 1))
+            if len(wrong):
+                row, label = wrong[0]
+                raise ValueError(f"{name}[{row}, {label}] must be 0 or 1, got {matrix[row, label]!r}.")
+            return matrix.astype("float32")
+        y = as_sequence(y, name, "lists of labels")
+        require_same_length(count, len(y), x_name, name, "list of labels")
+        matrix = np.zeros((count, len(self)), "float32")
+        for row, labels in enumerate(y):
+            if not isinstance(labels, (list, tuple, set, np.ndarray)):
+                raise TypeError(f"{name}[{row}] must be a list of labels, got {shorten(labels)}.")
+            for label in labels:
+                matrix[row, self.id_of(_scalar(label), f"each label of {name}[{row}]")] = 1.0
+        return matrix
+
+    def graph_ids(self, y: Any) -> Any:
+        """Returns the numbers of labels given as a tensor of names or numbers; a graph function.
+
+        Raises:
+            tf.errors.InvalidArgumentError: When it runs, if one is no label, naming its row in the batch.
+        """
+        import tensorflow as tf
+
+        y = tf.convert_to_tensor(y)
+        given = y
+        if y.dtype == tf.string:
+            names = tf.constant(self.strings)
+            # few names: a comparison with each needs no table to keep alive
+            matches = tf.equal(y[..., tf.newaxis], names)
+            y = tf.where(tf.reduce_any(matches, -1), tf.argmax(tf.cast(matches, tf.int32), -1), -1)
+        y = tf.cast(y, tf.int32)
+        rows = tf.where((y < 0) | (y >= len(self)))
+        message = f"Every label must be one of {shorten(self.strings)}, numbers 0 to {len(self) - 1}; rows and labels:"
+        check = tf.debugging.Assert(tf.equal(tf.size(rows), 0), [message, rows, tf.gather_nd(given, rows)])
+        with tf.control_dependencies([check] if check is not None else []):
+            return tf.identity(y)
+
+
+def as_numbers(y: Any, count: int, width: int, name: str, x_name: str) -> np.ndarray:
+    """Returns the values of a regression, float32 `(rows, width)`.
+
+    Args:
+        y: Numbers `(rows,)` where `width` is 1, or `(rows, width)`.
+        count: Rows of the inputs.
+        width: Values per row.
+        name, x_name: Names of the arguments.
+
+    Raises:
+        ValueError: If the shape is another, or a value is not finite, naming the row.
+    """
+    try:
+        values = np.asarray(y, dtype="float32")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold numbers, {width} per row, got {shorten(y)}.") from error
+    if values.ndim == 1 and width == 1:
+        values = values[:, np.newaxis]
+    if values.ndim != 2 or values.shape[1] != width:
+        raise ValueError(f"{name} must have the shape ({count}, {width}), got {np.asarray(y).shape}.")
+    require_same_length(count, len(values), x_name, name, "entry")
+    wrong = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if len(wrong):
+        raise ValueError(f"{name}[{wrong[0]}] must be finite, got {values[wrong[0]].tolist()}.")
+    return values
+
+
+def _scalar(label: Any) -> Any:
+    """Floats that are whole numbers, as arrays may hold them, as integers."""
+    if isinstance(label, (float, np.floating)) and float(label).is_integer():
+        return int(label)
+    return label
