@@ -2,17 +2,22 @@
 
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
+from zoo.tokenizers.chat import CHAT_FORMATS, ChatFormat, chat_format_of, tokenize_chat
 from zoo.tokenizers.huggingface import load_huggingface
 from zoo.tokenizers.packing import add_start_end, to_dense
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
 from zoo.tokenizers.wordpiece import WordPieceTokenizer
 
 __all__ = [
+    "CHAT_FORMATS",
     "ByteLevelBPETokenizer",
+    "ChatFormat",
     "SentencePieceTokenizer",
     "Tokenizer",
     "WordPieceTokenizer",
     "add_start_end",
+    "chat_format_of",
     "load_huggingface",
     "to_dense",
+    "tokenize_chat",
 ]
