@@ -108,7 +108,7 @@ class RecurrentLayer(keras.layers.Layer):
         backend = keras.backend.backend()
         has_kernel = self.cell == "lstm" or (self.cell == "gru" and self.reset_after and backend == "tensorflow")
         known = backend in ("tensorflow", "jax") and self.compute_dtype in ("float32", "float16")
-        return has_kernel and known and bool(keras.distribution.list_devices("gpu"))
+        return has_kernel and known and any("gpu" in name.lower() for name in keras.distribution.list_devices())
 
     def _call_network(self, inputs, initial_state, mask, context):
         if context is not None:
