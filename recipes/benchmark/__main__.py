@@ -8,6 +8,7 @@ from recipes.common import command_line
 BENCHMARKS = {
     "recurrent_step": "a training step of recurrent models beside the same models made of keras.layers.GRU",
     "training_step": "a training step of transformer_tiny beside the same model made of KerasHub's layers",
+    "tokenizers": "tokenizers beside the tokenizers library: lines that differ, and speed",
     "layers": "growth of layers with the length, and attention beside that of Keras and KerasHub",
 }
 

@@ -115,8 +115,8 @@ def penalty(visible, dtype):
 def softmax_with_sinks(scores, sinks):
     """Softmax whose denominator has one more term, exp(sink of the head), that takes weight and gives no value.
 
-    Agarwal et al. 2025 (gpt-oss), section 2.3; Xiao et al. 2024, "Efficient streaming language models with
-    attention sinks".
+    Agarwal et al. 2025, "gpt-oss-120b & gpt-oss-20b Model Card", on the architecture; Xiao et al. 2024, "Efficient
+    streaming language models with attention sinks".
 
     Args:
         scores: Scores, with keys along the last axis.

@@ -1,0 +1,67 @@
+"""Multi-head attention in SavedModels, with LoRA, and quantized."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from layers import ALiBi, MultiHeadAttention, RelativePositionBias, RotaryEmbedding, ShawRelativePositions
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="SavedModels of other backends need TensorFlow")
+def test_all_kinds_in_a_saved_model(tmp_path):
+    """One model of them: the same numbers in Keras and in the SavedModel, for sizes that it has not seen."""
+    import tensorflow as tf
+
+    keras.utils.set_random_seed(0)
+    inputs, memory = keras.Input((None, 8), name="inputs"), keras.Input((None, 6), name="memory")
+    mask = keras.Input((None,), dtype="bool", name="mask")
+    x = inputs
+    for options in (
+        {"causal": True, "position": RotaryEmbedding(4), "num_key_value_heads": 1, "query_key_norm": "rms"},
+        {"window": (2, 3), "position": ALiBi(2)},
+        {"window": (600, 0), "dropout": 0.3},
+        {"block_size": 3, "sinks": True, "output_gate": True},
+        {"path": "blocked", "causal": True, "position": RelativePositionBias(2, bidirectional=False)},
+        {"position": ShawRelativePositions(4, 3), "logit_soft_cap": 5.0},
+    ):
+        x = x + MultiHeadAttention(2, 4, **options)(x, padding_mask=mask)
+    context, weights = MultiHeadAttention(2, 4)(x, memory, return_weights=True)
+    model = keras.Model([inputs, memory, mask], [x + context, weights])
+    model.export(str(tmp_path / "model"), verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "model"))
+    for batch, length, memory_length in ((1, 1, 2), (3, 11, 5)):
+        real = np.arange(length) < np.random.default_rng(1).integers(1, length + 1, (batch, 1))
+        arrays = [normal(batch, length, 8), normal(batch, memory_length, 6), real]
+        for output, expected in zip(served.serve(arrays), model(arrays), strict=True):
+            np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_lora_trains_the_projections_only():
+    layer = MultiHeadAttention(2, 4, num_key_value_heads=1)
+    x = normal(2, 5, 8)
+    before = ops.convert_to_numpy(layer(x))
+    for projection in (layer.query_projection, layer.key_projection, layer.value_projection, layer.output_projection):
+        projection.enable_lora(2)
+    # the kernel that LoRA adds starts at zero
+    np.testing.assert_allclose(ops.convert_to_numpy(layer(x)), before, rtol=1e-6, atol=1e-6)
+    names = [variable.name for variable in layer.trainable_variables]
+    assert sorted(names) == ["bias"] * 4 + ["lora_kernel_a"] * 4 + ["lora_kernel_b"] * 4
+    layer.query_projection.lora_kernel_b.assign(np.ones(layer.query_projection.lora_kernel_b.shape))
+    assert np.abs(ops.convert_to_numpy(layer(x)) - before).max() > 1e-3
+
+
+def test_int8_weights():
+    layer = MultiHeadAttention(4, 16)
+    x = normal(2, 6, 64)
+    model = keras.Sequential([keras.Input((None, 64)), layer])
+    before = ops.convert_to_numpy(model(x))
+    model.quantize("int8")
+    assert keras.backend.standardize_dtype(layer.query_projection._kernel.dtype) == "int8"
+    after = ops.convert_to_numpy(model(x))
+    # inputs and kernels are rounded to 1/127 of their largest entries: noise of about a hundredth
+    assert 0 < np.abs(after - before).max() < 0.05 * np.abs(before).max()
