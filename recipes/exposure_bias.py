@@ -1,0 +1,243 @@
+"""Exposure bias: how much worse a translation model is on its own prefixes than on the true ones.
+
+    python -m recipes.exposure_bias                      # trains three small models on dates, a few minutes each
+    python -m recipes.exposure_bias --models runs/a/model runs/b/model --names forced scheduled --data multi30k_de_en
+
+A model trained with the true prefixes (teacher forcing) never sees its own mistakes (Bengio et al. 2015, section 1).
+The report compares two predictions of every test text: token by token after the true prefix, and after the model's own
+(greedy decoding). By position in the sentence it gives the share of positions where the token is the true one, and the
+BLEU of the texts cut to their first words.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import zoo
+from recipes import translate
+from recipes.common import command_line
+from recipes.common.config import setting
+from recipes.common.errors import ConfigError, DataError
+from recipes.common.parallel_datasets import open_pairs
+from recipes.common.parallel_text import TextPair
+from recipes.common.text_metrics import bleu
+from zoo.files import write_text_atomically
+from zoo.generation import Greedy
+from zoo.inspect import plot_curves
+
+# the sizes of the small models, and how each is fed
+SMALL = {"embedding_dim": 64, "hidden_dim": 128, "readout_dim": 64, "reset_after": True, "dropout": 0.1}
+FEEDINGS = {
+    "teacher forcing": {"feeding": "teacher_forcing"},
+    "scheduled sampling": {
+        "feeding": "scheduled_sampling",
+        "schedule": "inverse_sigmoid",
+        "schedule_constant": 60.0,
+    },
+    "free running": {"feeding": "free_running"},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ExposureBiasConfig:
+    """Compares models on true prefixes and on their own."""
+
+    run_folder: str = setting("runs/exposure_bias", "Folder of the report, and of the small models.")
+    models: list[str] = setting([], "Folders of saved Seq2SeqLM models; empty: train small ones on dates.")
+    names: list[str] = setting([], "What they are called in the report; empty for the names of the folders.")
+    data: list[str] = setting(["dates"], "Data set, two aligned files or one TSV file, of which the test part is used.")
+    most_texts: int = setting(1000, "Most test texts.")
+    batch_size: int = setting(64, "Texts per batch.")
+    bucket: int = setting(5, "Positions that share a row of the table.")
+    epochs: int = setting(2, "Passes over the dates, where small models are trained.")
+
+
+def main(config: ExposureBiasConfig) -> dict[str, Any]:
+    """Runs the recipe.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The report of each model, as written to `exposure_bias.json`.
+    """
+    if config.names and len(config.names) != len(config.models):
+        raise ConfigError(f"names must be as many as models ({len(config.models)}), got {len(config.names)}")
+    for name in ("most_texts", "batch_size", "bucket", "epochs"):
+        if getattr(config, name) < 1:
+            raise ConfigError(f"{name} must be at least 1, got {getattr(config, name)}")
+    folders = dict(zip(config.names or config.models, config.models, strict=True)) or train_small_models(config)
+    test = open_pairs(config.data, "test")
+    if test is None:
+        raise DataError(f"{' '.join(config.data)} has no test part")
+    pairs = [pair for pair, _ in zip(test, range(config.most_texts), strict=False)]
+    reports = {}
+    for name, folder in folders.items():
+        reports[name] = measure(zoo.Seq2SeqLM.from_preset(folder), pairs, config.batch_size, config.bucket)
+    folder = Path(config.run_folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    table = make_table(reports)
+    write_text_atomically(folder / "exposure_bias.json", json.dumps(reports, indent=2) + "\n")
+    write_text_atomically(folder / "exposure_bias.md", table)
+    draw(reports, folder)
+    print(table)
+    return reports
+
+
+def train_small_models(config: ExposureBiasConfig) -> dict[str, str]:
+    """Trains RNNsearch in three ways on the built-in dates and returns the folders of the models."""
+    folders = {}
+    for name, options in FEEDINGS.items():
+        run_folder = Path(config.run_folder) / name.replace(" ", "_")
+        folders[name] = str(run_folder / "model")
+        settings = translate.TranslateConfig(
+            run_folder=str(run_folder),
+            model=translate.ModelConfig("rnnsearch", {**SMALL, **options}),
+            training=dataclasses.replace(translate.TranslateConfig().training, epochs=config.epochs, clip_norm=1.0),
+            export=False,
+        )
+        if not Path(folders[name]).exists():
+            translate.main(settings)
+    return folders
+
+
+def measure(model: zoo.Seq2SeqLM, pairs: Sequence[TextPair], batch_size: int, bucket: int) -> dict[str, Any]:
+    """Returns accuracy by position and BLEU by length, with true and with own prefixes.
+
+    Args:
+        model: The model.
+        pairs: Test pairs.
+        batch_size: Pairs per batch.
+        bucket: Positions, and words, per row.
+
+    Returns:
+        `{"accuracy": {positions: {"true", "own", "tokens"}}, "bleu": {"first 5 words": {"true", "own"}, ...},
+        "signature"}`; accuracies are shares of the true tokens, end token included.
+    """
+    gold, forced, own = predict(model, pairs, batch_size)
+    accuracy = {}
+    for first in range(0, max(map(len, gold)), bucket):
+        counts = [
+            (np.sum(_agreement(truth, a)[first : first + bucket]), np.sum(_agreement(truth, b)[first : first + bucket]))
+            for truth, a, b in zip(gold, forced, own, strict=True)
+        ]
+        tokens = sum(len(truth[first : first + bucket]) for truth in gold)
+        true_share, own_share = (float(sum(column)) / tokens for column in zip(*counts, strict=True))
+        accuracy[f"{first + 1}-{first + bucket}"] = {"true": true_share, "own": own_share, "tokens": tokens}
+    references = [pair.target for pair in pairs]
+    texts = {name: _detokenize(model.tokenizer, ids) for name, ids in (("true", forced), ("own", own))}
+    longest = int(np.quantile([len(reference.split()) for reference in references], 0.95))
+    scores, signature = {}, ""
+    for words in [*range(bucket, longest, bucket), None]:
+        label = "whole texts" if words is None else f"first {words} words"
+        scores[label] = {}
+        for name, outputs in texts.items():
+            score = bleu(_cut(outputs, words), _cut(references, words))
+            scores[label][name], signature = round(score.value, 2), score.signature
+    return {"accuracy": accuracy, "bleu": scores, "signature": signature}
+
+
+def predict(
+    model: zoo.Seq2SeqLM, pairs: Sequence[TextPair], batch_size: int
+) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+    """Returns the true tokens of each target (end token included), those predicted after true prefixes and after own.
+
+    Args:
+        model: The model.
+        pairs: The pairs.
+        batch_size: Pairs per batch.
+    """
+    program = model.program(Greedy(), model.backbone.config.max_length, False)
+    order = np.argsort([len(pair.source) for pair in pairs], kind="stable")
+    results: list[list[np.ndarray]] = [[], [], []]
+    for start in range(0, len(order), batch_size):
+        rows = [pairs[index] for index in order[start : start + batch_size]]
+        inputs, labels, mask = model.preprocess([row.source for row in rows], [row.target for row in rows])
+        source = inputs["encoder_token_ids"], inputs["encoder_padding_mask"]
+        outputs = program(*source, model.length_limit(source[1]), np.int64(0), np.arange(len(rows), dtype="int32"))
+        forced = np.argmax(np.asarray(model(inputs, training=False)), axis=-1)
+        for row, length in enumerate(np.sum(np.asarray(mask) > 0, axis=1)):
+            results[0].append(np.asarray(labels)[row, :length])
+            results[1].append(forced[row, :length])
+            results[2].append(np.asarray(outputs["token_ids"])[row, : int(outputs["lengths"][row])])
+    places = np.argsort(order)
+    return tuple([column[place] for place in places] for column in results)
+
+
+def _agreement(truth: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    """For each true token whether it is predicted at its place."""
+    agrees = np.zeros(len(truth), bool)
+    common = min(len(truth), len(predicted))
+    agrees[:common] = truth[:common] == predicted[:common]
+    return agrees
+
+
+def _detokenize(tokenizer: Any, ids: Sequence[np.ndarray]) -> list[str]:
+    """Texts of token ids up to the end token, if there is one."""
+    texts = []
+    for row in ids:
+        ends = np.flatnonzero(row == tokenizer.end_id)
+        row = row[: ends[0]] if len(ends) else row
+        texts.append(tokenizer.detokenize(row[np.newaxis]).numpy()[0].decode("utf-8"))
+    return texts
+
+
+def _cut(texts: Sequence[str], words: int | None) -> list[str]:
+    return [" ".join(text.split()[:words]) for text in texts]
+
+
+def make_table(reports: dict[str, dict[str, Any]]) -> str:
+    """Returns the reports as Markdown tables.
+
+    Args:
+        reports: What `measure` returned, by name of the model.
+    """
+    lines = []
+    for title, key, show in (
+        ("Token accuracy, true prefix / own prefix (difference), %", "accuracy", lambda value: 100 * value),
+        ("BLEU, true prefix / own prefix (difference)", "bleu", lambda value: value),
+    ):
+        first = next(iter(reports.values()))[key]
+        heads = [f"{row}, {values['tokens']} tokens" if "tokens" in values else row for row, values in first.items()]
+        lines += [f"| {title} | {' | '.join(heads)} |", "| --- " * (len(heads) + 1) + "|"]
+        for name, report in reports.items():
+            cells = []
+            for values in report[key].values():
+                true, own = show(values["true"]), show(values["own"])
+                cells.append(f"{true:.1f} / {own:.1f} ({true - own:.1f})")
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+        lines.append("")
+    lines.append(f"BLEU: {next(iter(reports.values()))['signature']}")
+    return "\n".join(lines) + "\n"
+
+
+def draw(reports: dict[str, dict[str, Any]], folder: Path) -> None:
+    """Draws accuracy and BLEU by position.
+
+    Args:
+        reports: What `measure` returned, by name of the model.
+        folder: Where to.
+    """
+    for key, label, file in (
+        ("accuracy", "share of true tokens", "accuracy_by_position.png"),
+        ("bleu", "BLEU of the first words", "bleu_by_position.png"),
+    ):
+        series = {}
+        for name, report in reports.items():
+            rows = [values for row, values in report[key].items() if row != "whole texts"]
+            bucket = int(next(iter(report["accuracy"])).split("-")[1])
+            places = [bucket * (index + 1) for index in range(len(rows))]
+            for prefix in ("true", "own"):
+                series[f"{name}, {prefix} prefix"] = (places, [values[prefix] for values in rows])
+        unit = "tokens" if key == "accuracy" else "words"
+        plot_curves(series, folder / file, x_label=f"position ({unit}, up to)", y_label=label, title="Exposure bias")
+
+
+if __name__ == "__main__":
+    command_line.run(main, ExposureBiasConfig, "exposure_bias")

@@ -1,0 +1,63 @@
+"""The report of exposure bias: what is counted, on outputs that are known."""
+
+import json
+
+import numpy as np
+import pytest
+
+from recipes import exposure_bias
+from recipes.common.config import parse
+from recipes.common.errors import ConfigError
+from recipes.common.parallel_text import TextPair
+
+
+def test_predictions_and_measures(trained, copied, texts):
+    """A model that copies what it was taught, given pairs of which it can know only some."""
+    pairs = [TextPair(text, text, "") for text in copied[:6]] + [TextPair(texts[60], texts[61], "")]
+    gold, forced, own = exposure_bias.predict(trained, pairs, batch_size=4)
+    tokenizer = trained.tokenizer
+    for pair, truth, with_truth, alone in zip(pairs[:6], gold, forced, own, strict=False):
+        assert truth.tolist() == [*tokenizer.tokenize(pair.target).numpy(), tokenizer.end_id]
+        assert with_truth.tolist() == truth.tolist() == alone.tolist()
+    generated = trained.generate(texts[60], jit_compile=False)
+    assert own[6].tolist() == [*tokenizer.tokenize(generated).numpy(), tokenizer.end_id]
+    report = exposure_bias.measure(trained, pairs[:6], 4, 2)
+    assert all(row["true"] == row["own"] == 1 for row in report["accuracy"].values())
+    assert sum(row["tokens"] for row in report["accuracy"].values()) == sum(map(len, gold[:6]))
+
+
+def test_accuracy_by_position(monkeypatch, tiny_tokenizer):
+    gold = [np.array([3, 4, 5, 2]), np.array([6, 2])]
+    forced = [np.array([3, 4, 9, 2]), np.array([6, 2])]
+    own = [np.array([3, 9, 9]), np.array([7, 6, 2])]
+    monkeypatch.setattr(exposure_bias, "predict", lambda *arguments: (gold, forced, own))
+
+    class Model:
+        tokenizer = tiny_tokenizer
+
+    pairs = [TextPair("", "alpha beta gamma kappa", ""), TextPair("", "beta", "")]
+    report = exposure_bias.measure(Model(), pairs, 2, 2)
+    assert report["accuracy"] == {
+        "1-2": {"true": 1.0, "own": 0.25, "tokens": 4},
+        "3-4": {"true": 0.5, "own": 0.0, "tokens": 2},
+    }
+    assert list(report["bleu"]) == ["first 2 words", "whole texts"]
+    table = exposure_bias.make_table({"model": report})
+    assert "| model | 100.0 / 25.0 (75.0) | 50.0 / 0.0 (50.0) |" in table
+
+
+def test_whole_report(untrained, tmp_path):
+    untrained.save_to_preset(tmp_path / "model")
+    (tmp_path / "pairs.tsv").write_text("alpha beta\tbeta alpha\nkappa\tomega theta beta alpha iota beta\n")
+    arguments = ["--models", str(tmp_path / "model"), "--names", "random", "--data", str(tmp_path / "pairs.tsv")]
+    config = parse(exposure_bias.ExposureBiasConfig, [*arguments, "--run_folder", str(tmp_path / "report")])
+    reports = exposure_bias.main(config)
+    assert json.loads((tmp_path / "report" / "exposure_bias.json").read_text()) == reports
+    written = sorted(path.name for path in (tmp_path / "report").iterdir())
+    assert written == ["accuracy_by_position.png", "bleu_by_position.png", "exposure_bias.json", "exposure_bias.md"]
+
+
+def test_wrong_arguments():
+    for options, message in ((["--names", "a"], "names must be as many as models"), (["--bucket", "0"], "bucket must")):
+        with pytest.raises(ConfigError, match=message):
+            exposure_bias.main(parse(exposure_bias.ExposureBiasConfig, options))
