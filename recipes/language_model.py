@@ -20,6 +20,7 @@ from recipes.common import command_line
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError, DataError
 from recipes.common.finish import decoded, finish, make_task
+from recipes.common.named_data import part_files
 from recipes.common.plain_text import open_plain
 from recipes.common.run_folder import RunFolder
 from recipes.common.token_windows import TokenWindows
@@ -142,8 +143,8 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
 
 def open_text(data: DataConfig, split: str) -> list[str]:
     """Returns the documents of a part, and says what was left out."""
-    files = getattr(data, split) or (data.train if len(data.train) == 1 else [])
-    if not files or (split == "validation" and not data.validation and "." in files[0]):
+    files = part_files(data, split)
+    if not files:
         raise DataError("data.validation must be given, unless data.train names a data set with a validation part")
     documents, bad = open_plain(files, split, unit=data.unit, on_error=data.on_error)
     if bad.total:

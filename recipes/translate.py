@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +22,7 @@ from recipes.common.batching import PairBatches
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError, DataError
 from recipes.common.finish import decoded, finish, make_task
+from recipes.common.named_data import part_files
 from recipes.common.parallel_datasets import open_pairs
 from recipes.common.parallel_text import TextPair
 from recipes.common.run_folder import RunFolder
@@ -77,7 +77,7 @@ class TranslateTrainingConfig(TrainingConfig):
     )
     optimizer: Literal["adam"] = setting("adam", "The optimizer.")
     learning_rate: float = setting(0.002, "Peak of the learning rate.")
-    warmup_steps: int = setting(300, "Updates up to the peak.")
+    warmup_steps: float = setting(300, "Updates up to the peak; below 1 their share of all updates.")
     beta_2: float = setting(0.98, "Adam's second decay rate.")
     epsilon: float = setting(1e-9, "Adam's epsilon.")
     clip_norm: float | None = setting(None, "Norm that the whole gradient is clipped to.")
@@ -138,8 +138,8 @@ def main(config: TranslateConfig) -> dict[str, Any]:
 
 def open_split(data: DataConfig, split: str) -> Iterable[TextPair] | None:
     """Returns the pairs of a part, those of the data set that `train` names where the part has no files of its own."""
-    files = getattr(data, split) or (data.train if len(data.train) == 1 else [])
-    if not files or (split != "train" and not getattr(data, split) and Path(files[0]).exists()):
+    files = part_files(data, split)
+    if not files:
         return None
     source_key, target_key = data.keys
     return open_pairs(files, split, columns=data.columns, keys=(source_key, target_key), on_error=data.on_error)

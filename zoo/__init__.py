@@ -20,7 +20,7 @@ from zoo.config import (
 )
 from zoo.generation import Beam, Greedy, Sample
 from zoo.presets import list_presets, preset_config, register_preset
-from zoo.tasks import Seq2SeqLM, Task
+from zoo.tasks import CausalLM, MaskedLM, Seq2SeqLM, Task, TextClassifier, TextEmbedder, TokenClassifier
 
 __version__ = "0.1.0"
 
@@ -28,14 +28,19 @@ __all__ = [
     "AttentionConfig",
     "Backbone",
     "Beam",
+    "CausalLM",
     "EmbeddingConfig",
     "FeedForwardConfig",
     "Greedy",
+    "MaskedLM",
     "NormConfig",
     "PositionConfig",
     "Sample",
     "Seq2SeqLM",
     "Task",
+    "TextClassifier",
+    "TextEmbedder",
+    "TokenClassifier",
     "Transformer",
     "TransformerConfig",
     "list_presets",

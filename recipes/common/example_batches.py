@@ -64,7 +64,7 @@ class ExampleBatches:
             try:
                 self._x = task.check_inputs(x, "x")
                 self._lengths = task.row_lengths(self._x, "x", task.truncates)
-                self._y = task.check_targets(y, len(self._lengths), "y", "x")
+                self._y = task.check_targets(y, self._x, "y", "x")
             except (TypeError, ValueError) as error:
                 raise DataError(str(error)) from error
             self.number_of_rows = len(self._lengths)
@@ -110,7 +110,8 @@ class ExampleBatches:
                 x, y = tf.nest.map_structure(
                     lambda column: None if column is None else tf.gather(column, chosen), (self._x, self._y)
                 )
-                return self._preprocess(x, y, tf.stack([self._seed, epoch, index]))
+                inputs, labels, weights = self._prepare(x, y, (self._seed * 10**6 + epoch) * 10**9 + index)
+                return inputs, labels, tf.ones(tf.shape(chosen)) if weights is None else weights
 
             return batches.map(assemble, num_parallel_calls=tf.data.AUTOTUNE).skip(self._skip_batches.read_value())
 
@@ -120,8 +121,13 @@ class ExampleBatches:
         dataset.cardinality = lambda: number_of_batches
         return dataset
 
-    def _preprocess(self, x: Any, y: Any, seeds: tf.Tensor) -> Any:
-        return self._task.preprocess(x, y)
+    def _prepare(self, x: Any, y: Any, seed: tf.Tensor) -> tuple[Any, Any, Any]:
+        if not self._task.draws_random:
+            return self._task.preprocess(x, y)
+        # training hides other tokens in each epoch, validation always the same ones
+        if self._shuffle:
+            return self._task.preprocess_with_seed(x, y, seed=seed)
+        return self._task.preprocess_evaluation(x, y)
 
     def _plan(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         generator = np.random.default_rng((self._seed, int(epoch))) if self._shuffle else None

@@ -10,11 +10,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+import zoo
 from recipes.common import card
-from recipes.common.errors import ConfigError
+from recipes.common.errors import ConfigError, DataError
 from recipes.common.run_folder import RunFolder
 from zoo.backbones import Backbone
 from zoo.presets import preset_config
+from zoo.presets.directory import read_description
 from zoo.tasks import Task
 from zoo.tokenizers import Tokenizer
 
@@ -42,6 +44,42 @@ def make_task(
     except (TypeError, ValueError) as error:
         raise ConfigError(f"model: {error}") from error
     print(f"{preset}: {task.count_params():,} parameters")
+    return task
+
+
+def load_task(directory: str) -> Task:
+    """Returns the task of a saved model, of whatever kind it is.
+
+    Args:
+        directory: What `save_to_preset` wrote.
+
+    Raises:
+        DataError: If there is no saved model.
+    """
+    try:
+        return getattr(zoo.tasks, read_description(directory)["task"]).from_preset(directory)
+    except (OSError, ValueError) as error:
+        raise DataError(str(error)) from error
+
+
+def start_from(kind: type[AnyTask], directory: str, **task_options: Any) -> AnyTask:
+    """Returns a task on the backbone and tokenizer of a saved model, and says how large it is.
+
+    Args:
+        kind: The class.
+        directory: What `save_to_preset` wrote; of a model of the same kind or another, whose head is left.
+        **task_options: Arguments of the task.
+
+    Raises:
+        ConfigError: If the backbone does not fit the task.
+        DataError: If there is no saved model.
+    """
+    saved = load_task(directory)
+    try:
+        task = kind(saved.backbone, saved.tokenizer, **task_options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"model: {error}") from error
+    print(f"the {type(saved).__name__} in {directory}: {task.count_params():,} parameters")
     return task
 
 
@@ -81,7 +119,7 @@ def finish(
         for given, output, expected in trial(tf.saved_model.load(str(run.export))):
             if not _same(output, expected):
                 raise RuntimeError(f"The export in {run.export} makes {output!r} of {given!r}, the task {expected!r}.")
-            print(f"export: {given!r} -> {output!r}")
+            print(f"export: {given!r} -> {_shown(output)}")
         results["export_megabytes"] = round(_size(run.export) / 1e6, 2)
     results["total_seconds"] = round(time.monotonic() - started, 1)
     run.write_text("results.json", json.dumps(results, indent=2) + "\n")
@@ -103,6 +141,12 @@ def _same(output: Any, expected: Any) -> bool:
     if isinstance(expected, (str, list)):
         return output == expected
     return bool(np.allclose(output, expected, rtol=1e-4, atol=1e-5))
+
+
+def _shown(output: Any) -> str:
+    if isinstance(output, (str, list)):
+        return repr(output)
+    return np.array2string(np.asarray(output), precision=3, threshold=8, edgeitems=3)
 
 
 def _size(folder: Path) -> int:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import datetime
-import difflib
 import hashlib
-import re
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from recipes.common import dates
 from recipes.common.errors import DataError
+from recipes.common.named_data import is_name, load_named
 from recipes.common.remote_files import RemoteFile, fetch
 from recipes.common.table import Table
 from recipes.common.text_lines import BadLines, OnError
@@ -95,11 +93,7 @@ def load(name: str) -> Examples:
     >>> load("sst2").train[0].label
     'positive'
     """
-    if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(NAMES)}"
-        raise DataError(f"{name!r} is neither a file nor a named data set; {hint}")
-    return _LOADERS[name]()
+    return load_named(name, _LOADERS)
 
 
 def open_examples(
@@ -129,7 +123,7 @@ def open_examples(
         DataError: What `load` and `Table` raise, or a row without text or with a bad label, with its place.
     """
     bad = BadLines(on_error)
-    if len(files) == 1 and re.fullmatch(r"\w+", files[0]) and not Path(files[0]).exists():
+    if is_name(files):
         return getattr(load(files[0]), split), bad
     if len(text_columns) not in (1, 2):
         raise DataError(f"data.text_columns must name one column or two, got {list(text_columns)}")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import hashlib
 import random
-import re
 import string
 import zipfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from recipes.common import dates
-from recipes.common.errors import DataError
+from recipes.common.named_data import is_name, load_named
 from recipes.common.parallel_text import ParallelText, Splits, TextPair
 from recipes.common.remote_files import RemoteFile, fetch
 from recipes.common.text_lines import OnError
@@ -75,11 +72,7 @@ def load(name: str) -> Splits:
     >>> next(iter(load("multi30k_en_de").train)).target
     'Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche.'
     """
-    if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(NAMES)}"
-        raise DataError(f"{name!r} is neither a file nor a named data set; {hint}")
-    return _LOADERS[name]()
+    return load_named(name, _LOADERS)
 
 
 def open_pairs(
@@ -114,8 +107,7 @@ def open_pairs(
     """
     if split not in Splits._fields:
         raise ValueError(f"split must be one of {', '.join(Splits._fields)}; got {split!r}")
-    looks_like_name = len(files) == 1 and re.fullmatch(r"\w+", str(files[0])) and not Path(files[0]).exists()
-    if looks_like_name:
+    if is_name(files):
         return getattr(load(str(files[0])), split)
     return ParallelText(files, columns=columns, keys=keys, on_error=on_error)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from recipes.common import dates
 from recipes.common.errors import DataError
+from recipes.common.named_data import is_name, load_named
 from recipes.common.remote_files import RemoteFile, fetch
 from recipes.common.text_lines import BadLines, OnError, read_lines
 
@@ -72,11 +71,7 @@ def load(name: str) -> PlainTexts:
     Raises:
         DataError: An unknown name, or a file that is neither in the data folder nor can be downloaded.
     """
-    if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(NAMES)}"
-        raise DataError(f"{name!r} is neither a file nor a named data set; {hint}")
-    return _LOADERS[name]()
+    return load_named(name, _LOADERS)
 
 
 def open_plain(files: Sequence[str], split: str, *, unit: str, on_error: OnError) -> tuple[list[str], BadLines]:
@@ -92,7 +87,7 @@ def open_plain(files: Sequence[str], split: str, *, unit: str, on_error: OnError
         DataError: If a file is missing, damaged or holds no text.
     """
     bad = BadLines(on_error)
-    if len(files) == 1 and re.fullmatch(r"\w+", files[0]) and not Path(files[0]).exists():
+    if is_name(files):
         return getattr(load(files[0]), split), bad
     documents = []
     for file in files:

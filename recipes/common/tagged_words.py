@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import datetime
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from recipes.common import dates
 from recipes.common.errors import DataError
+from recipes.common.named_data import is_name, load_named
 from recipes.common.remote_files import RemoteFile, fetch
 from recipes.common.text_lines import BadLines, OnError, read_lines
 
@@ -134,11 +133,7 @@ def load(name: str) -> TaggedSplits:
     Raises:
         DataError: An unknown name, or a file that is neither in the data folder nor can be downloaded.
     """
-    if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(NAMES)}"
-        raise DataError(f"{name!r} is neither a file nor a named data set; {hint}")
-    return _LOADERS[name]()
+    return load_named(name, _LOADERS)
 
 
 def open_tagged(
@@ -153,7 +148,7 @@ def open_tagged(
         on_error: "raise" or "skip".
     """
     bad = BadLines(on_error)
-    if len(files) == 1 and re.fullmatch(r"\w+", files[0]) and not Path(files[0]).exists():
+    if is_name(files):
         return getattr(load(files[0]), split), bad
     columns = {"word_column": word_column, "tag_column": tag_column}
     return [sentence for file in files for sentence in read_conll(file, bad, **columns)], bad

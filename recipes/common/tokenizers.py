@@ -27,7 +27,7 @@ class TokenizerConfig:
 
 
 def load_or_train_tokenizer(
-    config: TokenizerConfig, run: RunFolder, texts: Iterable[str], *, special_tokens: tuple[str, ...] = ()
+    config: TokenizerConfig, run: RunFolder, texts: Iterable[str], *, mask_token: str | None = None
 ) -> Tokenizer:
     """Returns the run's tokenizer, trained on the texts if the run has none yet.
 
@@ -35,7 +35,7 @@ def load_or_train_tokenizer(
         config: The configuration.
         run: The run folder, which keeps it.
         texts: Training texts, read at most once.
-        special_tokens: Further special tokens, such as a mask token.
+        mask_token: The token that hides others, for a masked language model.
 
     Raises:
         ConfigError: If the texts do not allow the configuration.
@@ -44,7 +44,7 @@ def load_or_train_tokenizer(
         return Tokenizer.load(run.tokenizer)
     print(f"training a tokenizer: {config.kind}")
     try:
-        tokenizer = _train(config, texts, special_tokens)
+        tokenizer = _train(config, texts, mask_token)
     except DataError:
         raise
     except ValueError as error:
@@ -53,12 +53,12 @@ def load_or_train_tokenizer(
     return tokenizer
 
 
-def _train(config: TokenizerConfig, texts: Iterable[str], special_tokens: tuple[str, ...]) -> Tokenizer:
-    size = config.vocabulary_size
+def _train(config: TokenizerConfig, texts: Iterable[str], mask_token: str | None) -> Tokenizer:
+    size, special_tokens = config.vocabulary_size, () if mask_token is None else (mask_token,)
     if config.kind == "characters":
         return character_tokenizer(texts)
     if config.kind in ("bpe", "unigram"):
-        return SentencePieceTokenizer.train(
+        tokenizer = SentencePieceTokenizer.train(
             texts,
             size,
             model_type=config.kind,
@@ -66,8 +66,10 @@ def _train(config: TokenizerConfig, texts: Iterable[str], special_tokens: tuple[
             split_digits=config.split_digits,
             special_tokens=special_tokens,
         )
+        return SentencePieceTokenizer.from_config({**tokenizer.get_config(), "mask_token": mask_token})
     if config.kind == "wordpiece":
-        return WordPieceTokenizer.train(texts, size, lowercase=config.lowercase, special_tokens=special_tokens)
-    # the 256 bytes and the end token alone, without a merge
+        # which has a mask token in any case
+        return WordPieceTokenizer.train(texts, size, lowercase=config.lowercase)
+    # the 256 bytes and the special tokens alone, without a merge
     size = size if config.kind == "byte_level_bpe" else 257 + len(special_tokens)
-    return ByteLevelBPETokenizer.train(texts, size, special_tokens=special_tokens)
+    return ByteLevelBPETokenizer.train(texts, size, special_tokens=special_tokens, mask_token=mask_token)

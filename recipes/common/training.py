@@ -39,7 +39,7 @@ class TrainingConfig:
     schedule: Literal["inverse_square_root", "linear", "cosine", "warmup_stable_decay"] = setting(
         "cosine", "How the learning rate falls after the warm-up."
     )
-    warmup_steps: int = setting(100, "Updates up to the peak.")
+    warmup_steps: float = setting(100, "Updates up to the peak; below 1 their share of all updates.")
     decay_share: float = setting(0.2, "Share of the updates in which warmup_stable_decay decays.")
     final_learning_rate: float = setting(0.0, "Learning rate after the last update (not inverse_square_root).")
     beta_1: float = setting(0.9, "Adam's first decay rate.")
@@ -95,10 +95,13 @@ def make_schedule(config: TrainingConfig, updates: int) -> keras.optimizers.sche
         ConfigError: If the warm-up is longer than the training.
     """
     peak, warmup, final = config.learning_rate, config.warmup_steps, config.final_learning_rate
+    if warmup < 0 or (warmup > 1 and warmup != int(warmup)):
+        raise ConfigError(f"training.warmup_steps must be a whole number, or a share below 1, got {warmup}")
+    warmup = round(warmup * updates) if warmup < 1 else int(warmup)
     if config.schedule == "inverse_square_root":
         if final:
             raise ConfigError(f"training.final_learning_rate must be 0 with inverse_square_root, got {final}")
-        return InverseSquareRoot(peak, warmup)
+        return InverseSquareRoot(peak, max(1, warmup))
     if warmup >= updates:
         raise ConfigError(f"training.warmup_steps must be below the {updates} updates of the training, got {warmup}")
     if config.schedule == "warmup_stable_decay":
@@ -153,11 +156,12 @@ def train(
     monitor: str = "val_loss",
     mode: str = "min",
     samples: Callable[[], Iterable[str]] | None = None,
+    throughput: bool = True,
 ) -> float:
     """Trains the model, or goes on where an interrupted run was, and leaves the weights that the config asks for.
 
     Args:
-        model: The compiled model, with a `TokenCount` or `RowCount` metric named "tokens" for the throughput.
+        model: The compiled model.
         run: The run folder.
         config: The configuration.
         batches: Training data, see `zoo.training.ResumableData`.
@@ -166,6 +170,7 @@ def train(
         monitor: Validation metric that decides about early stopping and the best weights.
         mode: "min" or "max".
         samples: Makes lines of text to print and keep at every validation.
+        throughput: Whether to note the tokens per second, which a `TokenCount` among the metrics counts.
 
     Returns:
         The seconds of training of this process.
@@ -183,7 +188,9 @@ def train(
     )
     if state.resumed:
         print(f"resuming in epoch {min(state.initial_epoch, config.epochs) + 1}")
-    show = [] if samples is None else [SampleOutputs(samples, run.samples)]
+    others = [Throughput()] if throughput else []
+    if samples is not None:
+        others.append(SampleOutputs(samples, run.samples))
     started = time.monotonic()
     history = model.fit(
         batches.dataset,
@@ -191,7 +198,7 @@ def train(
         epochs=config.epochs,
         initial_epoch=state.initial_epoch,
         shuffle=False,  # the order of an epoch is made by the batches themselves
-        callbacks=[StopOnNonFiniteLoss(), Throughput(), *show, averaging, *stateful, state],
+        callbacks=[StopOnNonFiniteLoss(), *others, averaging, *stateful, state],
     )
     seconds = time.monotonic() - started
     epochs = range(1, len(history.history["loss"]) + 1)

@@ -9,14 +9,14 @@ from recipes.common.example_batches import ExampleBatches
 class Lengths:
     """Stands for a task: a text's tokens are its characters."""
 
-    truncates = False
+    truncates = draws_random = False
 
     def check_inputs(self, x, name):
         if "" in x:
             raise ValueError(f"{name}[{x.index('')}] is empty")
         return tf.constant(x)
 
-    def check_targets(self, y, count, name, x_name):
+    def check_targets(self, y, x, name, x_name):
         return None if y is None else tf.constant(y)
 
     def row_lengths(self, x, name, truncate):

@@ -1,0 +1,145 @@
+"""Embed: from pairs of texts with a similarity to a SavedModel that gives strings vectors.
+
+    python -m recipes.embed                                   # learns which dates agree, in minutes
+    python -m recipes.embed --config recipes/configs/stsb.yaml
+    python -m recipes.embed --data.train a.tsv --data.validation b.tsv --run_folder runs/mine
+
+The same command resumes an interrupted run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+import zoo
+from recipes.common import command_line
+from recipes.common.charts import plot_agreement
+from recipes.common.config import setting
+from recipes.common.encoder_recipe import (
+    EncoderModelConfig,
+    EncoderTokenizerConfig,
+    EncoderTrainingConfig,
+    make_encoder_task,
+    train_encoder_task,
+)
+from recipes.common.errors import DataError
+from recipes.common.finish import finish
+from recipes.common.label_metrics import label_scores
+from recipes.common.labelled_text import LabelledText, columns_of, open_examples
+from recipes.common.named_data import open_parts
+from recipes.common.run_folder import RunFolder
+from recipes.common.training import prepare
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Where the pairs come from."""
+
+    train: list[str] = setting(["date_pairs"], "TSV, CSV or JSON-lines files (or .gz), or the name of a data set.")
+    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
+    test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
+    text_columns: list[str] = setting(["1", "2"], "Columns of the two texts: numbers from 1, or names.")
+    label_column: str = setting("3", "Column of the similarity.")
+    highest: float = setting(1.0, "The similarity of equal texts; similarities are divided by it.")
+    header: bool = setting(False, "Whether files begin with the names of their columns.")
+    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbedderConfig(EncoderModelConfig):
+    """The architecture."""
+
+    pooling: Literal["mean", "max", "first", "last", "pooler"] = setting("mean", "Which vector stands for a text.")
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbedConfig:
+    """Trains an embedder of texts on similarities and exports it as a SavedModel that gives strings vectors."""
+
+    run_folder: str = setting("runs/embed", "Folder of the run; the same command resumes what it holds.")
+    data: DataConfig = DataConfig()
+    tokenizer: EncoderTokenizerConfig = EncoderTokenizerConfig()
+    model: EmbedderConfig = EmbedderConfig()
+    training: EncoderTrainingConfig = EncoderTrainingConfig()
+    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+
+
+def main(config: EmbedConfig) -> dict[str, Any]:
+    """Runs the recipe.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The results, as written to `results.json` in the run folder.
+    """
+    started = time.monotonic()
+    prepare(config.training)
+    with RunFolder(config.run_folder, config) as run:
+        train, validation, test = (columns_of(part) for part in open_pairs_of(config.data))
+        task = make_encoder_task(
+            zoo.TextEmbedder,
+            config.model,
+            config.tokenizer,
+            run,
+            [*train[0][0], *train[0][1]],
+            pooling=config.model.pooling,
+            objective="cosine_regression",
+            truncate=True,
+        )
+        highest = config.data.highest
+        seconds, _ = train_encoder_task(
+            task,
+            run,
+            config.training,
+            *((texts, [value / highest for value in values]) for texts, values in (train, validation)),
+            metric="loss",
+            mode="min",
+        )
+        (first, second), truth = test
+        similarities = np.sum(task.embed(first) * task.embed(second), axis=1)
+        plot_agreement(truth, list(similarities), run.plots / "agreement.png", "Cosine over similarity, test pairs")
+        results = {
+            "parameters": task.count_params(),
+            "test_pairs": len(truth),
+            **label_scores(truth, similarities * highest, "regression"),
+            "training_seconds": round(seconds, 1),
+        }
+
+        def trial(served: Any) -> Iterable[tuple[str, np.ndarray, np.ndarray]]:
+            return zip(first[:3], np.asarray(served.serve(first[:3])), task.embed(first[:3]), strict=True)
+
+        return finish(run, "embed", task, results, started, export={} if config.export else None, trial=trial)
+
+
+def open_pairs_of(data: DataConfig) -> list[Sequence[LabelledText]]:
+    """Returns training, validation and test pairs, and says what was left out."""
+    parts = open_parts(
+        data,
+        lambda files, split: open_examples(
+            files,
+            split,
+            text_columns=data.text_columns,
+            label_column=data.label_column,
+            header=data.header,
+            numeric=True,
+            on_error=data.on_error,
+        ),
+    )
+    for example in (example for part in parts for example in part):
+        if len(example.texts) != 2:
+            raise DataError(f"{example.origin}: pairs of texts are needed, this is a single one")
+        if not 0 <= example.label <= data.highest:
+            raise DataError(
+                f"{example.origin}: the similarity must be from 0 to data.highest={data.highest}, got {example.label}"
+            )
+    return parts
+
+
+if __name__ == "__main__":
+    command_line.run(main, EmbedConfig, "embed")

@@ -1,0 +1,145 @@
+"""Pretrain masked LM: from running text to an encoder that guesses hidden words, to start other recipes from.
+
+    python -m recipes.pretrain_masked_lm                                    # on generated dates, in minutes
+    python -m recipes.pretrain_masked_lm --config recipes/configs/gutenberg_masked_lm.yaml
+    python -m recipes.classify --model.start_from runs/masked_lm/model ...
+
+Tokens, or whole words (`--masking.whole_words true`), are hidden anew in every epoch. The same command resumes an
+interrupted run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import numpy as np
+
+import zoo
+from recipes.common import command_line
+from recipes.common.config import setting
+from recipes.common.encoder_recipe import (
+    EncoderModelConfig,
+    EncoderTokenizerConfig,
+    EncoderTrainingConfig,
+    make_encoder_task,
+    train_encoder_task,
+)
+from recipes.common.errors import ConfigError, DataError
+from recipes.common.finish import finish
+from recipes.common.named_data import part_files
+from recipes.common.plain_text import open_plain
+from recipes.common.run_folder import RunFolder
+from recipes.common.training import prepare
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Where the text comes from."""
+
+    train: list[str] = setting(["date_lines"], "Text files, plain or .gz, or the name of a data set.")
+    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
+    unit: Literal["paragraph", "line"] = setting("paragraph", "What a text of a file is.")
+    words_per_text: int = setting(48, "Longer texts are cut into texts of so many words.")
+    on_error: Literal["raise", "skip"] = setting("raise", "At a line that is not UTF-8: stop, or skip and count it.")
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskingConfig:
+    """What is hidden."""
+
+    rate: float = setting(0.15, "Share of the tokens to guess.")
+    whole_words: bool = setting(False, "Whether whole words are hidden.")
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedTrainingConfig(EncoderTrainingConfig):
+    """How the model is trained."""
+
+    weights: Literal["average", "best"] = setting(
+        "average", "Which weights are kept: the average of the last epochs', or those of the best epoch."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedLMConfig:
+    """Trains an encoder to guess hidden tokens and exports it as a SavedModel that fills gaps in strings."""
+
+    run_folder: str = setting("runs/masked_lm", "Folder of the run; the same command resumes what it holds.")
+    data: DataConfig = DataConfig()
+    tokenizer: EncoderTokenizerConfig = EncoderTokenizerConfig()
+    model: EncoderModelConfig = EncoderModelConfig()
+    masking: MaskingConfig = MaskingConfig()
+    training: MaskedTrainingConfig = MaskedTrainingConfig()
+    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+
+
+def main(config: MaskedLMConfig) -> dict[str, Any]:
+    """Runs the recipe.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The results, as written to `results.json` in the run folder.
+    """
+    started = time.monotonic()
+    prepare(config.training)
+    with RunFolder(config.run_folder, config) as run:
+        train, validation = (open_texts(config.data, split) for split in ("train", "validation"))
+        options = {"mask_rate": config.masking.rate, "whole_words": config.masking.whole_words, "truncate": True}
+        task = make_encoder_task(
+            zoo.MaskedLM, config.model, config.tokenizer, run, train, mask_token="<mask>", **options
+        )
+        seconds, logs = train_encoder_task(
+            task, run, config.training, (train, None), (validation, None), metric="loss", mode="min"
+        )
+        results = {
+            "parameters": task.count_params(),
+            "validation_texts": len(validation),
+            "validation_accuracy": round(logs["token_accuracy"], 4),
+            "validation_nll_per_hidden_token": round(logs["loss"], 4),
+            "validation_pseudo_perplexity": round(math.exp(logs["loss"]), 3),
+            "training_seconds": round(seconds, 1),
+        }
+        gaps = [_with_gap(text, task.mask_token) for text in validation[:3]]
+
+        def trial(served: Any) -> Iterable[tuple[str, np.ndarray, np.ndarray]]:
+            outputs = served.serve(gaps)["probabilities"]
+            expected = [[probability for _, probability in row[0]] for row in task.fill_mask(gaps)]
+            return zip(gaps, [np.asarray(row)[0] for row in outputs], map(np.asarray, expected), strict=True)
+
+        for text, guesses in zip(gaps, task.fill_mask(gaps), strict=True):
+            print(f"{text}\n  -> {', '.join(f'{token} {probability:.2f}' for token, probability in guesses[0])}")
+        export = {} if config.export else None
+        return finish(run, "pretrain_masked_lm", task, results, started, export=export, trial=trial)
+
+
+def open_texts(data: DataConfig, split: str) -> list[str]:
+    """Returns texts of a few words each, and says what was left out."""
+    files = part_files(data, split)
+    if not files:
+        raise DataError("data.validation must be given, unless data.train names a data set with a validation part")
+    if data.words_per_text < 2:
+        raise ConfigError(f"data.words_per_text must be at least 2, got {data.words_per_text}")
+    documents, bad = open_plain(files, split, unit=data.unit, on_error=data.on_error)
+    if bad.total:
+        print(f"{split}: {bad.report()}")
+    texts = []
+    for line in "\n".join(documents).splitlines():
+        words = line.split()
+        texts += [" ".join(words[at : at + data.words_per_text]) for at in range(0, len(words), data.words_per_text)]
+    return texts
+
+
+def _with_gap(text: str, mask: str) -> str:
+    words = text.split()
+    words[len(words) // 2] = mask
+    return " ".join(words)
+
+
+if __name__ == "__main__":
+    command_line.run(main, MaskedLMConfig, "pretrain_masked_lm")

@@ -1,0 +1,130 @@
+"""Tag: from sentences with a tag per word to a SavedModel that tags the words of strings.
+
+    python -m recipes.tag                                             # learns the parts of dates, in minutes
+    python -m recipes.tag --config recipes/configs/ud_english_ewt.yaml
+    python -m recipes.tag --data.train a.conll --data.validation b.conll --run_folder runs/mine
+
+The same command resumes an interrupted run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+import zoo
+from recipes.common import command_line
+from recipes.common.charts import plot_confusion
+from recipes.common.config import setting
+from recipes.common.encoder_recipe import (
+    EncoderModelConfig,
+    EncoderTokenizerConfig,
+    EncoderTrainingConfig,
+    make_encoder_task,
+    train_encoder_task,
+)
+from recipes.common.errors import DataError
+from recipes.common.finish import finish
+from recipes.common.label_metrics import tag_scores
+from recipes.common.named_data import open_parts
+from recipes.common.run_folder import RunFolder
+from recipes.common.tagged_words import TaggedWords, open_tagged
+from recipes.common.training import prepare
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Where the sentences come from."""
+
+    train: list[str] = setting(["date_parts"], "CoNLL or CoNLL-U files (or .gz), or the name of a data set.")
+    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
+    test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
+    word_column: int = setting(1, "Number of the column of the word, from 1.")
+    tag_column: int = setting(2, "Number of the column of the tag, from 1.")
+    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed line: stop, or skip and count the sentence.")
+
+
+@dataclasses.dataclass(frozen=True)
+class TagConfig:
+    """Trains a tagger of words and exports it as a SavedModel that tags strings."""
+
+    run_folder: str = setting("runs/tag", "Folder of the run; the same command resumes what it holds.")
+    data: DataConfig = DataConfig()
+    tokenizer: EncoderTokenizerConfig = EncoderTokenizerConfig()
+    model: EncoderModelConfig = EncoderModelConfig()
+    training: EncoderTrainingConfig = EncoderTrainingConfig()
+    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+
+
+def main(config: TagConfig) -> dict[str, Any]:
+    """Runs the recipe.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The results, as written to `results.json` in the run folder.
+    """
+    started = time.monotonic()
+    prepare(config.training)
+    with RunFolder(config.run_folder, config) as run:
+        columns = {"word_column": config.data.word_column, "tag_column": config.data.tag_column}
+        train, validation, test = open_parts(
+            config.data,
+            lambda files, split: open_tagged(files, split, on_error=config.data.on_error, **columns),
+        )
+        labels = sorted({tag for sentence in train for tag in sentence.tags})
+        task = make_encoder_task(
+            zoo.TokenClassifier,
+            config.model,
+            config.tokenizer,
+            run,
+            (" ".join(sentence.words) for sentence in train),
+            labels=labels,
+            truncate=True,
+        )
+        unknown = {tag for sentence in validation for tag in sentence.tags} - set(labels)
+        if unknown:
+            raise DataError(f"the validation data have tags that the training data lack: {sorted(unknown)}")
+        seconds, _ = train_encoder_task(
+            task, run, config.training, _columns(train), _columns(validation), metric="accuracy", mode="max"
+        )
+        words, truth = _columns(test)
+        predicted = task.tag(words)
+        draw(run, labels, truth, predicted)
+        results = {
+            "parameters": task.count_params(),
+            "test_sentences": len(words),
+            "test_words": sum(map(len, words)),
+            **tag_scores(truth, predicted),
+            "training_seconds": round(seconds, 1),
+        }
+
+        def trial(served: Any) -> Iterable[tuple[str, list[str], list[str]]]:
+            texts = [" ".join(sentence) for sentence in words[:3]]
+            tags = [[tag.decode() for tag in row if tag] for row in served.serve(texts)["tags"].numpy()]
+            return zip(texts, tags, task.tag(words[:3]), strict=True)
+
+        return finish(run, "tag", task, results, started, export={} if config.export else None, trial=trial)
+
+
+def _columns(sentences: Sequence[TaggedWords]) -> tuple[list[list[str]], list[list[str]]]:
+    return [list(sentence.words) for sentence in sentences], [list(sentence.tags) for sentence in sentences]
+
+
+def draw(run: RunFolder, labels: list[str], truth: list[list[str]], predicted: list[list[str]]) -> None:
+    """Draws how often each tag was taken for each other."""
+    counts = np.zeros((len(labels), len(labels)), int)
+    for right, given in zip(truth, predicted, strict=True):
+        for one, other in zip(right, given, strict=True):
+            if one in labels:
+                counts[labels.index(one), labels.index(other)] += 1
+    plot_confusion(counts, labels, run.plots / "confusion.png", "Words of the test sentences")
+
+
+if __name__ == "__main__":
+    command_line.run(main, TagConfig, "tag")
