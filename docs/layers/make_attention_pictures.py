@@ -26,6 +26,7 @@ from layers import (
 from layers.attention import rolling_positions
 from layers.attention.kernels.banded import chunk_layout
 from layers.attention.kernels.blocks import BlockGrid, BlockMask
+from layers.attention.kernels.plain import run_ends
 
 IMAGES = Path(__file__).parent / "images"
 
@@ -74,7 +75,11 @@ def paths() -> None:
     """Scores that each path computes (pale) and those that the mask lets through (dark), 512 queries and keys."""
     n, block = 512, 64
     causal, window = AttentionMask(causal=True), AttentionMask(causal=True, window=(63, 0))
-    computed = {"plain, causal": (np.ones((n, n)), causal)}
+    runs = np.zeros((n, n))
+    shape = keras.KerasTensor((1, 1, n, 1))
+    for end in reversed(run_ends(shape, shape, causal)):
+        runs[:end] = np.arange(n) < end
+    computed = {"plain, causal: runs of 128 queries": (runs, causal)}
     blocks = np.zeros((n, n))
     grid = BlockGrid(1, 1, 1, n, n, query_block=block, key_block=block)
     for i in range(grid.query_blocks):

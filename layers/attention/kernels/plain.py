@@ -29,11 +29,10 @@ def plain_attention(
     options = {"scale": scale, "soft_cap": soft_cap, "sinks": sinks, "dropout": dropout}
     if bias is not None:
         bias = evaluate_bias(bias, mask, query_length, key_length)
-    staircase = is_staircase(mask, query_length, key_length)
-    parts = 1 if return_weights else _parts(query, key, staircase)
-    if parts == 1:
+    ends = run_ends(query, key, mask)
+    if return_weights or len(ends) == 1:
         return _attend_rows(query, key, value, mask, bias=bias, return_weights=return_weights, **options)
-    ends = [query_length * (part + 1) // parts for part in range(parts)]
+    staircase = is_staircase(mask, query_length, key_length)
     # Split and joined again, not sliced: the gradient of a slice is as long as what it was cut from.
     queries = ops.split(query, ends[:-1], axis=2)
     keys, values = (ops.split(x, ends[:-1], axis=2) if staircase else None for x in (key, value))
@@ -56,15 +55,24 @@ def is_staircase(mask, query_length, key_length) -> bool:
     return mask is not None and mask.causal and mask.bounded_by_index and both_known and query_length == key_length
 
 
-def _parts(query, key, staircase):
-    """How many runs to cut the queries into."""
+def run_ends(query, key, mask) -> list:
+    """Indices after the last query of each run that queries are cut into.
+
+    Args:
+        query: `(batch, heads, query_length, head_dim)`.
+        key: `(batch, key_value_heads, key_length, head_dim)`.
+        mask: An `AttentionMask` or `None`.
+    """
     batch, heads, query_length, _ = query.shape
     key_length = key.shape[2]
     if not (isinstance(query_length, int) and isinstance(key_length, int)):
-        return 1
-    rows = (batch if isinstance(batch, int) else 1) * heads * query_length
-    parts = query_length // _STEP if staircase else rows * key_length // _PART_SIZE
-    return max(1, min(parts, _MOST_PARTS, query_length))
+        return [query_length]
+    if is_staircase(mask, query_length, key_length):
+        parts = query_length // _STEP
+    else:
+        parts = (batch if isinstance(batch, int) else 1) * heads * query_length * key_length // _PART_SIZE
+    parts = max(1, min(parts, _MOST_PARTS, query_length))
+    return [query_length * (part + 1) // parts for part in range(parts)]
 
 
 def _attend_rows(
