@@ -24,11 +24,17 @@ from layers.positions import (
     ShawRelativePositions,
     SinusoidalPositionEncoding,
 )
+from layers.recurrent import RecurrentEncoder, RecurrentLayer
+from layers.recurrent_decoder import RecurrentDecoder
+from layers.recurrent_readout import RecurrentReadout
+from layers.recurrent_sampling import ScheduledSampling
+from layers.recurrent_window import AttentionWindow
 
 __all__ = [
     "ALiBi",
     "AdditiveAttention",
     "AttentionMask",
+    "AttentionWindow",
     "BilinearAttention",
     "ConvolutionMixer",
     "DistanceKernelAttention",
@@ -42,10 +48,15 @@ __all__ = [
     "MixtureOfExperts",
     "MultiHeadAttention",
     "RMSNorm",
+    "RecurrentDecoder",
+    "RecurrentEncoder",
+    "RecurrentLayer",
     "RecurrentMixer",
+    "RecurrentReadout",
     "RelativePositionBias",
     "RotaryEmbedding",
     "ScaleNorm",
+    "ScheduledSampling",
     "SegmentEmbedding",
     "ShawRelativePositions",
     "SinusoidalPositionEncoding",

@@ -7,9 +7,8 @@ import keras
 from keras import ops
 
 from layers.attention.scores import make_scored_attention
-from layers.dropout import dropout_multiplier
 from layers.recurrent import RecurrentLayer
-from layers.recurrent_loop import Features, run_steps
+from layers.recurrent_passes import read_at_once, read_in_loop, read_own_output
 from layers.recurrent_readout import RecurrentReadout
 from layers.recurrent_window import AttentionWindow
 
@@ -254,7 +253,7 @@ class RecurrentDecoder(keras.layers.Layer):
         def advance(projected: Any, state: dict[str, Any], multipliers: dict[int, Any]) -> tuple:
             context, weights, layers = constants.get("context"), None, []
             if self.attends == "previous_state":
-                context, weights = self._attend(state["layers"][-1][0], constants, self._next_step(state))
+                context, weights = self.attend(state["layers"][-1][0], constants, self._next_step(state))
                 projected = projected + project_context(context)
             elif self.input_feeding:
                 projected = projected + project_context(state["readout"])
@@ -267,7 +266,7 @@ class RecurrentDecoder(keras.layers.Layer):
                 output, states = step(projected, state["layers"][index])
                 layers.append(states)
             if self.attends == "current_state":
-                context, weights = self._attend(output, constants, self._next_step(state))
+                context, weights = self.attend(output, constants, self._next_step(state))
             return output, context, weights, layers
 
         return first.make_projection(embedding_dim), advance
@@ -275,7 +274,14 @@ class RecurrentDecoder(keras.layers.Layer):
     def _next_step(self, state: dict[str, Any]) -> Any:
         return state["steps"] + 1 if "steps" in state else None
 
-    def _attend(self, query: Any, constants: dict[str, Any], step: Any) -> tuple[Any, Any]:
+    def attend(self, query: Any, constants: dict[str, Any], step: Any) -> tuple[Any, Any]:
+        """Returns the context and the attention weights of one or many queries.
+
+        Args:
+            query: `(batch, units)` or `(batch, length, units)`.
+            constants: what `start` returned.
+            step: number of the step from 1, see `AttentionWindow`; None without a window that follows the steps.
+        """
         mask, factors = constants["mask"], None
         if self.window is not None:
             mask, factors = self.window(query, mask, step=step)
@@ -285,7 +291,14 @@ class RecurrentDecoder(keras.layers.Layer):
             query, values=constants["memory"], projected_keys=constants["keys"], mask=mask, factors=factors
         )
 
-    def _new_state(self, state: dict[str, Any], layers: list, readout: Any) -> dict[str, Any]:
+    def new_state(self, state: dict[str, Any], layers: list, readout: Any) -> dict[str, Any]:
+        """Returns the state after a step.
+
+        Args:
+            state: that before it.
+            layers: new states of the layers.
+            readout: the readout of the step.
+        """
         new = {"layers": layers}
         if "readout" in state:
             new["readout"] = readout
@@ -307,7 +320,7 @@ class RecurrentDecoder(keras.layers.Layer):
         project, advance = self.make_advance(constants, embedded.shape[-1])
         output, context, weights, layers = advance(project(embedded), state, {})
         readout = self.readout(output, context, embedded)
-        return readout, weights, self._new_state(state, layers, readout)
+        return readout, weights, self.new_state(state, layers, readout)
 
     def call(
         self,
@@ -324,109 +337,15 @@ class RecurrentDecoder(keras.layers.Layer):
         state, constants = self.start(memory, memory_mask, encoder_states)
         embedded = ops.cast(embedded, self.compute_dtype)
         if use_gold is not None:
-            readout, weights = self._feed_back(
-                embedded, state, constants, use_gold, choose, numbers, return_weights, training
-            )
+            if choose is None or numbers is None:
+                raise ValueError("`choose` and `numbers` must be given with `use_gold`, got None.")
+            own = (use_gold, choose, numbers)
+            readout, weights = read_own_output(self, embedded, state, constants, *own, return_weights, training)
         elif self.attends == "previous_state" or self.input_feeding:
-            readout, weights = self._loop(embedded, state, constants, return_weights, training)
+            readout, weights = read_in_loop(self, embedded, state, constants, return_weights, training)
         else:
-            readout, weights = self._at_once(embedded, state, constants, training)
+            readout, weights = read_at_once(self, embedded, state, constants, training)
         return (readout, weights) if return_weights else readout
-
-    def _multipliers(self, like: Any, width: int, training: Any) -> Any:
-        """Factors of the dropout for a tensor `(batch, length, width)`, or None."""
-        if not training or not self.rate:
-            return None
-        return dropout_multiplier((*ops.shape(like)[:2], width), self.rate, self.seed_generator, self.compute_dtype)
-
-    def _drop(self, x: Any, training: Any) -> Any:
-        multipliers = self._multipliers(x, x.shape[-1], training)
-        return x if multipliers is None else x * multipliers
-
-    def _at_once(self, embedded, state, constants, training):
-        """All positions of each layer in one call, as no input depends on what comes out above it."""
-        output = embedded = self._drop(embedded, training)
-        context, weights = constants.get("context"), None
-        for index, layer in enumerate(self.recurrent_layers):
-            if index:
-                output = self._drop(output, training)
-            output, _ = layer(
-                output,
-                initial_state=state["layers"][index],
-                context=None if index else context,
-                training=training,
-            )
-        if self.attention is not None:
-            steps = ops.arange(ops.shape(embedded)[1]) + 1
-            context, weights = self._attend(output, constants, steps)
-        elif context is not None:
-            shape = (*ops.shape(embedded)[:2], context.shape[-1])
-            context = ops.broadcast_to(ops.expand_dims(context, 1), shape)
-        return self.readout(output, context, embedded), weights
-
-    def _layer_multipliers(self, embedded, training):
-        return {
-            f"layer_{index}": self._multipliers(embedded, self.units, training)
-            for index in range(1, len(self.recurrent_layers))
-        }
-
-    def _loop(self, embedded, state, constants, return_weights, training):
-        """Position by position, with what does not depend on the state before and after the loop."""
-        embedded = self._drop(embedded, training)
-        project, advance = self.make_advance(constants, embedded.shape[-1])
-        features = Features(projected=project(embedded), **self._layer_multipliers(embedded, training))
-
-        def step(columns, flat):
-            carried, parts = keras.tree.pack_sequence_as(state, flat), features.split(columns)
-            output, context, weights, layers = advance(parts["projected"], carried, _by_layer(parts))
-            results = {"output": output, "context": context}
-            readout = None
-            if self.input_feeding:
-                readout = self.readout(output, context)
-                results = {"readout": readout}
-            if return_weights:
-                results["weights"] = weights
-            return results, keras.tree.flatten(self._new_state(carried, layers, readout))
-
-        results, _ = run_steps(step, features.joined, keras.tree.flatten(state))
-        readout = results.get("readout")
-        if readout is None:
-            readout = self.readout(results["output"], results["context"], embedded)
-        return readout, results.get("weights")
-
-    def _feed_back(self, embedded, state, constants, use_gold, choose, numbers, return_weights, training):
-        """Position by position, with inputs that are partly the model's own choices."""
-        if choose is None or numbers is None:
-            raise ValueError("`choose` and `numbers` must be given with `use_gold`, got None.")
-        project, advance = self.make_advance(constants, embedded.shape[-1])
-        first = ops.expand_dims(ops.arange(ops.shape(embedded)[1]) == 0, 0)
-        gold = ops.logical_or(ops.cast(use_gold, "bool"), first)
-        state = {**state, "fed": ops.zeros_like(embedded[:, 0])}
-        features = Features(
-            # in float32: half precision would round the random numbers
-            numbers=ops.expand_dims(ops.cast(numbers, "float32"), -1),
-            gold=ops.expand_dims(ops.cast(gold, "float32"), -1),
-            embedded=embedded,
-            input=self._multipliers(embedded, embedded.shape[-1], training),
-            **self._layer_multipliers(embedded, training),
-        )
-
-        def step(columns, flat):
-            carried, parts = keras.tree.pack_sequence_as(state, flat), features.split(columns)
-            number, gold = parts.pop("numbers")[:, 0], parts.pop("gold") > 0.5
-            parts = {name: ops.cast(part, self.compute_dtype) for name, part in parts.items()}
-            token = ops.where(gold, parts["embedded"], carried["fed"]) * parts.get("input", 1)
-            output, context, weights, layers = advance(project(token), carried, _by_layer(parts))
-            readout = self.readout(output, context, token)
-            new = self._new_state(carried, layers, readout)
-            new["fed"] = ops.cast(ops.stop_gradient(choose(readout, number)), self.compute_dtype)
-            results = {"readout": readout}
-            if return_weights and weights is not None:
-                results["weights"] = weights
-            return results, keras.tree.flatten(new)
-
-        results, _ = run_steps(step, features.joined, keras.tree.flatten(state))
-        return results["readout"], results.get("weights")
 
     def compute_mask(self, embedded, previous_mask):
         return None
@@ -439,7 +358,3 @@ def _joined(directions: list, number: int) -> Any:
     """State tensor `number` of all directions of a layer, side by side."""
     tensors = [states[number] for states in directions]
     return ops.concatenate(tensors, axis=-1) if len(tensors) > 1 else tensors[0]
-
-
-def _by_layer(parts: dict[str, Any]) -> dict[int, Any]:
-    return {int(name.removeprefix("layer_")): part for name, part in parts.items() if name.startswith("layer_")}
