@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from zoo.files import written_whole
+from zoo.export.saved_model import Endpoint, require_tensorflow, save_endpoints
 from zoo.generation import Sampler, compiled, pad_batch
 from zoo.generation.texts import continuations, cut_at_stops
 
@@ -51,15 +51,7 @@ def export_causal_lm(
         ValueError: If the backend is not TensorFlow, the task has no tokenizer, or an argument is out of range.
         FileExistsError: If the directory exists and holds no SavedModel.
     """
-    import keras
-
-    if keras.backend.backend() != "tensorflow":
-        raise ValueError(
-            f"A SavedModel can be written with the TensorFlow backend only, this is {keras.backend.backend()!r}: save "
-            "the model with save_to_preset() and load it with KERAS_BACKEND=tensorflow."
-        )
-    import tensorflow as tf
-
+    tf = require_tensorflow()
     from zoo.tasks.text_generation import split_stops
 
     tokenizer = task._require_tokenizer("export()")
@@ -117,28 +109,12 @@ def export_causal_lm(
         logits = task({"token_ids": token_ids, "padding_mask": padding_mask}, training=False)
         return tf.cast(logits, tf.float32)
 
-    prompt, text = (tf.TensorSpec((None,), tf.string, name) for name in ("prompts", "texts"))
-    ids, real = tf.TensorSpec((None, None), tf.int32, "token_ids"), tf.TensorSpec((None, None), tf.bool, "padding_mask")
+    strings = [(name, (None,), "string") for name in ("prompts", "texts")]
+    tokens = (("token_ids", (None, None), "int32"), ("padding_mask", (None, None), "bool"))
     endpoints = {
-        "generate": (generate, (text,), "texts"),
-        "score": (score, (prompt, text), "log_likelihoods"),
-        "forward": (forward, (ids, real), "logits"),
+        "generate": Endpoint(generate, (strings[1],), "texts"),
+        "serve": Endpoint(generate, (strings[1],), "texts"),
+        "score": Endpoint(score, tuple(strings), "log_likelihoods"),
+        "forward": Endpoint(forward, tokens, "logits"),
     }
-    module = tf.Module()
-    module.weights = [variable.value for variable in task.backbone.variables]
-    module.resources = tokenizer.trackables
-    signatures = {}
-    for name, (function, inputs, output) in endpoints.items():
-        endpoint = tf.function(function, input_signature=inputs)
-        setattr(module, name, endpoint)
-        signatures[name] = _named_output(endpoint, output)
-    module.serve = module.generate
-    signatures["serve"] = signatures["serving_default"] = signatures["generate"]
-    with written_whole(directory, lambda old: (old / "saved_model.pb").exists(), "SavedModel") as folder:
-        tf.saved_model.save(module, str(folder), signatures=signatures)
-
-
-def _named_output(function: Any, name: str) -> Any:
-    import tensorflow as tf
-
-    return tf.function(lambda *inputs: {name: function(*inputs)}, input_signature=function.input_signature)
+    save_endpoints(task, directory, endpoints)

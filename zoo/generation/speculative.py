@@ -141,7 +141,8 @@ class SpeculativeDecoding(Loop):
         result["tokens"] = ops.take(columns, count - 1, axis=0)
         result["output"] = ops.slice_update(moving["output"], (position, 0), columns)
         result["position"] = position + count
-        result["done"] = ops.logical_or(result["finished"], position + count >= fixed["length_limit"])
+        ended = ops.logical_or(result["finished"], position + count >= fixed["length_limit"])
+        result["done"] = ops.logical_or(moving["done"], ended)
         return result
 
     def result(self, carry: dict[str, Any]) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def add_tokens(moving: dict[str, Any], chosen: Any, logits: Any, length_limit: A
         "end_lengths": moving["end_lengths"] + ends,
         "finished": finished,
         "log_probabilities": moving["log_probabilities"] + ops.where(alive, gained, 0.0),
-        "done": ops.logical_or(finished, position + 1 >= length_limit),
+        "done": ops.logical_or(moving["done"], ops.logical_or(ends > 0, position + 1 >= length_limit)),
     }
 
 

@@ -56,6 +56,8 @@ class CausalLM(TextGeneration):
         Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.
     """
 
+    architectures = ("decoder",)
+
     def __init__(
         self, backbone: Backbone, tokenizer: Any = None, *, add_start_token: bool | None = None, **kwargs: Any
     ):

@@ -1,0 +1,303 @@
+"""Generation with a real backbone on token level: caches, batches, growth, continuation, drafts."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from zoo import AttentionConfig, Backbone, FeedForwardConfig, NormConfig, PositionConfig, TransformerConfig
+from zoo.generation import (
+    BannedTokens,
+    Beam,
+    Contrastive,
+    Greedy,
+    MinimumLength,
+    NoRepeatNGram,
+    RepetitionPenalty,
+    Sample,
+    compiled,
+    decode,
+)
+from zoo.generation import session as session_module
+from zoo.generation.session import GenerationOptions, Generator, bucket
+
+END, PAD, SIZE, LENGTH, CAPACITY = 1, 0, 23, 9, 28
+PROMPTS = [[5, 6, 7], [8], list(range(2, 20)), [9, 9, 9, 9, 9]]
+PROCESSORS = (RepetitionPenalty(1.3), NoRepeatNGram(2), MinimumLength(2), BannedTokens([4, [5, 6]]))
+STOPS = ((9, 3), (7,))
+SAMPLERS = [Greedy(), Sample(1.2, top_k=9, top_p=0.9), Beam(3), Contrastive(3, 0.5)]
+KINDS = {
+    "rotary": {"position": PositionConfig("rotary"), "attention": AttentionConfig(4, num_key_value_heads=2)},
+    "learned": {"position": PositionConfig("learned"), "attention": AttentionConfig(2)},
+    "window": {
+        "position": PositionConfig("rotary"),
+        "attention": AttentionConfig(2, window=(4, 0), window_layers=(True, False)),
+    },
+    "alibi": {"position": PositionConfig("alibi"), "attention": AttentionConfig(2)},
+}
+
+
+def make_backbone(kind="rotary", seed=0, hidden_dim=16):
+    keras.utils.set_random_seed(seed)
+    config = TransformerConfig(
+        "decoder",
+        vocabulary_size=SIZE,
+        hidden_dim=hidden_dim,
+        num_layers=2 if kind == "window" else 1,
+        max_length=64,
+        feed_forward=FeedForwardConfig(32),
+        norm=NormConfig(kind="rms", placement="pre"),
+        dropout=0.0,
+        initializer_range=0.7,
+        **KINDS[kind],
+    )
+    return Backbone.from_config(config)
+
+
+@pytest.fixture(scope="module")
+def backbones():
+    return {kind: make_backbone(kind) for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def generators(backbones):
+    return {kind: Generator(backbone) for kind, backbone in backbones.items()}
+
+
+GREEDY = Greedy()
+
+
+def options_of(sampler=GREEDY, processors=(), stops=(), length=LENGTH, **options):
+    options = {"jit_compile": False, "end_ids": END, "pad_id": PAD, **options}
+    return GenerationOptions(length, sampler=sampler, processors=processors, stop_sequences=stops, **options)
+
+
+@functools.cache
+def full_pass(backbone):
+    """The model without any cache, for one row of `CAPACITY` tokens."""
+
+    def forward(tokens, mask):
+        hidden = backbone({"token_ids": tokens, "padding_mask": mask}, training=False)
+        return backbone.logits(hidden), hidden
+
+    return compiled(forward, False, signature=[((1, CAPACITY), "int32"), ((1, CAPACITY), "bool")])
+
+
+def uncached(backbone, prompt, options, limit, seed, stream):
+    """One row, by a full pass over everything for each token."""
+    wants_hidden = isinstance(options.sampler, Contrastive)
+
+    def step(token_ids, index, state, constants):
+        rows = []
+        tokens = ops.where(ops.arange(CAPACITY) == index, ops.expand_dims(token_ids, 1), state["tokens"])
+        for row in range(tokens.shape[0]):
+            logits, hidden = full_pass(backbone)(tokens[row : row + 1], ops.arange(CAPACITY)[None] <= index)
+            rows.append((logits[0, int(index)], hidden[0, int(index)]))
+        logits, hidden = (ops.stack(values) for values in zip(*rows, strict=True))
+        return logits, {"tokens": tokens, **({"hidden": hidden} if wants_hidden else {})}
+
+    tokens = np.zeros((1, CAPACITY), "int32")
+    tokens[0, : len(prompt)] = prompt
+    _, hidden = full_pass(backbone)(tokens, np.arange(CAPACITY)[None] < len(prompt))
+    result = decode(
+        step,
+        {"tokens": tokens},
+        (),
+        [prompt[-1]],
+        len(prompt) - 1,
+        options.max_new_tokens,
+        options.sampler,
+        END,
+        PAD,
+        length_limit=np.array([limit]),
+        seed=seed,
+        streams=np.array([stream]),
+        processors=options.processors,
+        stop_sequences=options.stop_sequences,
+        prompt=np.array([prompt]),
+        prompt_hidden=hidden[:, : len(prompt) - 1],
+    )
+    return {name: ops.convert_to_numpy(value)[0] for name, value in result.items() if name != "beams"}
+
+
+def assert_row(actual, row, expected):
+    for name, value in expected.items():
+        # sums of nine log-probabilities of a size up to 30
+        np.testing.assert_allclose(actual[name][row], value, rtol=1e-4, atol=1e-3, err_msg=name)
+
+
+LIMITS = [9, 9, 4, 9]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: type(sampler).__name__)
+def test_cached_batch_is_each_row_uncached(backbones, generators, sampler):
+    options = options_of(sampler, PROCESSORS, STOPS)
+    streams = [3, 0, 7, 1]
+    result = generators["rotary"].begin(PROMPTS, options, limits=LIMITS, seed=5, streams=streams).advance().result()
+    assert len({tuple(row) for row in result["token_ids"].tolist()}) == 4
+    for row, prompt in enumerate(PROMPTS):
+        expected = uncached(backbones["rotary"], prompt, options, LIMITS[row], 5, streams[row])
+        assert_row(result, row, expected)
+
+
+@pytest.mark.parametrize("kind", ["learned", "window", "alibi"])
+def test_cached_is_uncached_for_every_kind_of_position(backbones, generators, kind):
+    options = options_of()
+    result = generators[kind].begin(PROMPTS, options, limits=LIMITS).advance().result()
+    for row, prompt in enumerate(PROMPTS):
+        assert_row(result, row, uncached(backbones[kind], prompt, options, LIMITS[row], 0, 0))
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: type(sampler).__name__)
+def test_batched_is_single(generators, sampler):
+    options = options_of(sampler, PROCESSORS, STOPS)
+    generator = generators["rotary"]
+    together = generator.begin(PROMPTS, options, limits=LIMITS, seed=2).advance().result()
+    for row in (0, 3):
+        alone = generator.begin([PROMPTS[row]], options, limits=[LIMITS[row]], seed=2, streams=[row]).advance().result()
+        assert_row(together, row, {name: value[0] for name, value in alone.items() if name != "beams"})
+
+
+@pytest.mark.parametrize(
+    "kind, sampler", [("rotary", Beam(2)), ("rotary", Contrastive(2)), ("window", GREEDY)], ids=str
+)
+def test_growing_caches_change_nothing(generators, monkeypatch, kind, sampler):
+    options = options_of(sampler)
+    expected = generators[kind].begin(PROMPTS[:2], options).advance().result()
+    monkeypatch.setattr(session_module, "FIRST_ROOM", 2)
+    grown = generators[kind].begin(PROMPTS[:2], options)
+    capacity = grown._capacity
+    result = grown.advance().result()
+    for row in range(2):
+        assert_row(result, row, {name: value[row] for name, value in expected.items() if name != "beams"})
+    assert grown._capacity > capacity
+
+
+def test_in_steps(generators):
+    options = options_of(Sample(1.3))
+    expected = generators["rotary"].begin(PROMPTS, options, seed=1).advance().generated()
+    session = generators["rotary"].begin(PROMPTS, options, seed=1)
+    for count in (1, 3, 2):
+        before = session.generated()
+        session.advance(count)
+        for shorter, longer, whole in zip(before, session.generated(), expected, strict=True):
+            assert longer[: len(shorter)] == shorter and whole[: len(longer)] == longer
+    assert session.advance().generated() == expected and session.is_done
+    session = generators["rotary"].begin(PROMPTS, options, seed=1).advance(2)
+    session.stop([True, False, True, False])
+    stopped = session.advance().generated()
+    assert [len(stopped[row]) for row in (0, 2)] == [min(2, len(expected[row])) for row in (0, 2)]
+    assert [stopped[row] for row in (1, 3)] == [expected[row] for row in (1, 3)]
+
+
+@pytest.mark.parametrize("kind", ["rotary", "window"])
+def test_continuing_from_a_cache(generators, kind):
+    generator, options = generators[kind], options_of(stops=((7,), (2,)))
+    session = generator.begin(PROMPTS, options, limits=LIMITS).advance()
+    cache = session.cache()
+    assert len({len(text) for text in session.generated()}) > 1, "rows that ended at different times"
+    for row, prompt in enumerate(PROMPTS):
+        assert cache.token_ids[row] == [*prompt, *session.generated()[row]]
+    news = [[3, 8, 2], [], [4], [5] * 9]
+    texts = [[*before, *new] for before, new in zip(cache.token_ids, news, strict=True)]
+    expected = generator.begin(texts, options).advance().result()
+    result = generator.begin(texts, options, cache=cache).advance().result()
+    for row in range(4):
+        assert_row(result, row, {name: value[row] for name, value in expected.items()})
+    with pytest.raises(ValueError, match="Beam.* does not keep the caches"):
+        generator.begin(PROMPTS[:1], options_of(Beam(2))).cache()
+
+
+def test_cached_tokens_are_not_fed_again(generators, backbones, monkeypatch):
+    options = options_of()
+    long = [list(range(2, 22)) * 2]
+    session = generators["rotary"].begin(long, options, limits=[3]).advance()
+    fed = []
+    advance = backbones["rotary"].advance
+
+    def counted(token_ids, *arguments):
+        fed.append(token_ids.shape[1])
+        return advance(token_ids, *arguments)
+
+    monkeypatch.setattr(backbones["rotary"], "advance", counted)
+    fresh = Generator(backbones["rotary"])
+    cache = session.cache()
+    fresh.begin([[*cache.token_ids[0], 5]], options, cache=cache)
+    # a prompt of 44 tokens and a bucket of 16, whose last token the loop feeds
+    assert max(fed) == 15
+
+
+@pytest.mark.parametrize(
+    "sampler, rules", [(GREEDY, (PROCESSORS, STOPS)), (Sample(1.1, top_k=12), ())], ids=["greedy", "sample"]
+)
+def test_speculative(backbones, generators, sampler, rules):
+    draft = make_backbone("learned", seed=3, hidden_dim=8)
+    generator = Generator(backbones["rotary"], draft)
+    options = options_of(sampler, *rules, lookahead=3)
+    result = generator.begin(PROMPTS, options, limits=LIMITS, seed=4).advance().result()
+    if isinstance(sampler, Greedy):
+        result.pop("rounds")
+        expected = generators["rotary"].begin(PROMPTS, options_of(sampler, *rules), limits=LIMITS).advance().result()
+        for row in range(4):
+            assert_row(result, row, {name: value[row] for name, value in expected.items()})
+    for row in (1,):
+        alone = generator.begin([PROMPTS[row]], options, limits=[LIMITS[row]], seed=4, streams=[row]).advance().result()
+        alone.pop("rounds")
+        assert_row(result, row, {name: value[0] for name, value in alone.items()})
+
+
+def test_a_draft_that_agrees_saves_passes(backbones):
+    generator = Generator(backbones["rotary"], backbones["rotary"])
+    result = generator.begin([[5, 6]], options_of(length=12, end_ids=(), lookahead=4)).advance().result()
+    assert result["lengths"][0] == 12 and result["rounds"] == 3
+
+
+def test_speculation_refuses_caches_that_forget(backbones):
+    with pytest.raises(ValueError, match="attention windows shorter than the text"):
+        Generator(backbones["window"], backbones["rotary"]).begin([[5, 6]], options_of(lookahead=2))
+
+
+def test_later_changes_of_weights_are_seen(generators, backbones):
+    backbone = make_backbone(seed=8)
+    generator, options = Generator(backbone), options_of()
+    before = generator.begin(PROMPTS, options).advance().generated()
+    for weight, other in zip(backbone.weights, backbones["rotary"].weights, strict=True):
+        weight.assign(other)
+    after = generator.begin(PROMPTS, options).advance().generated()
+    assert before != after == generators["rotary"].begin(PROMPTS, options).advance().generated()
+
+
+def test_compiled_is_the_same(generators):
+    plain, xla = (options_of(Sample(1.1), PROCESSORS, STOPS, jit_compile=jit_compile) for jit_compile in (False, True))
+    texts = [generators["rotary"].begin(PROMPTS, options).advance().generated() for options in (plain, xla)]
+    assert texts[0] == texts[1]
+
+
+def test_buckets():
+    assert [bucket(length) for length in (1, 16, 17, 128, 129, 300, 1000, 1025)] == [
+        16,
+        16,
+        32,
+        128,
+        160,
+        320,
+        1024,
+        1280,
+    ]
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda generator: generator.begin([], options_of()), "prompts must hold at least one row"),
+        (lambda generator: generator.begin([[1], []], options_of()), r"prompts\[1\] has no token"),
+        (lambda generator: options_of(Beam(2), lookahead=2), "works with Greedy.* Received: Beam"),
+        (lambda generator: options_of(lookahead=-1), "`lookahead` must be an integer of at least 0. Received: -1"),
+        (lambda generator: options_of(length=0) and generator.begin([[1]], options_of(length=0)), "`max_new_tokens`"),
+    ],
+)
+def test_wrong_arguments(generators, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(generators["rotary"])
