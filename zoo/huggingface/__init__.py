@@ -10,21 +10,20 @@ from zoo.huggingface import llama as _llama  # noqa: F401
 from zoo.huggingface import modernbert as _modernbert  # noqa: F401
 from zoo.huggingface import t5 as _t5  # noqa: F401
 from zoo.huggingface.directory import (
-    HeadWeights,
     is_huggingface,
     load_backbone,
-    load_task_parts,
     read_config,
     write_backbone,
 )
 from zoo.huggingface.hub import fetch
+from zoo.huggingface.tasks import load_task, save_task
 
 __all__ = [
-    "HeadWeights",
     "fetch",
     "is_huggingface",
     "load_backbone",
-    "load_task_parts",
+    "load_task",
     "read_config",
+    "save_task",
     "write_backbone",
 ]

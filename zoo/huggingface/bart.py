@@ -49,6 +49,8 @@ def read(reader: ConfigReader) -> TransformerConfig:
     reader.take_only("static_position_embeddings", False)
     reader.take_only("extra_pos_embeddings", POSITION_OFFSET)
     reader.take("num_hidden_layers", None)  # repeats encoder_layers
+    for key in ("classif_dropout", "classifier_dropout"):
+        reader.take(key, None)  # of a head that is not supported
     return TransformerConfig(
         "encoder_decoder",
         reader.take("vocab_size"),
@@ -109,6 +111,5 @@ register_family(
             "lm_head.weight": "shared.weight",
         },
         zeros=("final_logits_bias",),
-        head_options=("classif_dropout", "classifier_dropout"),
     )
 )

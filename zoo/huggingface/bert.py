@@ -12,6 +12,7 @@ from zoo.config import (
 )
 from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
 from zoo.huggingface.family import Family, Head, register_family
+from zoo.huggingface.labels import label_names, labels_and_problem, write_labels
 
 TABLE = {
     "token_embedding": "embeddings.word_embeddings",
@@ -36,6 +37,7 @@ def read(reader: ConfigReader, position_offset: int = 0) -> TransformerConfig:
     reader.take_only("add_cross_attention", False)
     reader.take_only("position_embedding_type", "absolute")
     reader.take_only("tie_word_embeddings", True)
+    reader.take("classifier_dropout", None)  # of heads
     return TransformerConfig(
         "encoder",
         reader.take("vocab_size"),
@@ -74,6 +76,30 @@ def write(config: TransformerConfig) -> dict[str, Any]:
     }
 
 
+def head_dropout(reader: ConfigReader) -> float:
+    """Returns the dropout of the head of a classifier."""
+    return reader.take_number("classifier_dropout", reader.take("hidden_dropout_prob", 0.1))
+
+
+def write_classifier(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns keys for the head of a classifier."""
+    return {**write_labels(options), "classifier_dropout": options["head_dropout"]}
+
+
+def token_classifier(architecture: str) -> Head:
+    """Returns the head of a `TokenClassifier`."""
+    return Head(
+        architecture,
+        {"projection": "classifier"},
+        lambda reader: {
+            "hidden_activation": None,
+            "labels": label_names(reader),
+            "head_dropout": head_dropout(reader),
+        },
+        write_classifier,
+    )
+
+
 register_family(
     Family(
         "bert",
@@ -90,16 +116,30 @@ register_family(
                     "norm": "cls.predictions.transform.LayerNorm",
                     "output_bias": "cls.predictions",
                 },
+                lambda reader: {
+                    "head": "transform",
+                    "head_activation": reader.take_activation("hidden_act", "gelu"),
+                    "head_bias": True,
+                },
             ),
-            "TextClassifier": Head("BertForSequenceClassification", {"output": "classifier"}),
-            "TokenClassifier": Head("BertForTokenClassification", {"output": "classifier"}),
+            "TextClassifier": Head(
+                "BertForSequenceClassification",
+                {"projection": "classifier"},
+                lambda reader: {
+                    "pooling": "pooler",
+                    "hidden_activation": None,
+                    "head_dropout": head_dropout(reader),
+                    **labels_and_problem(reader),
+                },
+                write_classifier,
+            ),
+            "TokenClassifier": token_classifier("BertForTokenClassification"),
         },
         ignored=(r"embeddings\.position_ids",),
         copies={
             "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
             "cls.predictions.decoder.bias": "cls.predictions.bias",
         },
-        head_options=("classifier_dropout",),
     )
 )
 
@@ -127,15 +167,24 @@ register_family(
             "MaskedLM": Head(
                 "RobertaForMaskedLM",
                 {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "output_bias": "lm_head"},
+                lambda reader: {"head": "transform", "head_activation": "gelu", "head_bias": True},
             ),
             "TextClassifier": Head(
                 "RobertaForSequenceClassification",
-                {"hidden": "classifier.dense", "output": "classifier.out_proj"},
+                {"dense": "classifier.dense", "projection": "classifier.out_proj"},
+                lambda reader: {
+                    "pooling": "first",
+                    "hidden_activation": "tanh",
+                    "inner_bias": True,
+                    "inner_norm": False,
+                    "head_dropout": head_dropout(reader),
+                    **labels_and_problem(reader),
+                },
+                write_classifier,
             ),
-            "TokenClassifier": Head("RobertaForTokenClassification", {"output": "classifier"}),
+            "TokenClassifier": token_classifier("RobertaForTokenClassification"),
         },
         ignored=(r"embeddings\.position_ids",),
         copies={"lm_head.decoder.weight": "embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"},
-        head_options=("classifier_dropout",),
     )
 )

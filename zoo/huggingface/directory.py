@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import json
 import os
+import types
 import warnings
 from pathlib import Path
 from typing import Any
@@ -106,25 +107,40 @@ class HeadWeights:
     table: dict[str, str]
     tensors: dict[str, np.ndarray]
 
-    def assign(self, layers: dict[str, Any]) -> None:
+    def assign(self, layers: dict[str, Any], fresh: bool = False) -> None:
         """Gives layers their weights; where the file has none they keep those they have, with a warning.
 
         Args:
-            layers: Layers of the head by name, as `head_layers()` of a task returns them.
+            layers: Layers of the head by name, see `head_layers`.
+            fresh: Whether they shall keep those they have in any case.
 
         Raises:
             ValueError: If they do not fit.
         """
-        rows = table_rows(layers, self.table)
-        if rows and not self.tensors:
+        rows = table_rows(layers, self.table) if self.tensors else []
+        if layers and (fresh or not rows):
             warnings.warn(
-                f"{self.source} has no weights for {', '.join(layers)}: this head starts untrained.", stacklevel=3
+                f"{self.source} has no weights for this head ({', '.join(layers)}): it starts untrained.", stacklevel=3
             )
             return
         files = TensorFiles({name: tensor.shape for name, tensor in self.tensors.items()}, self.tensors.__getitem__)
         check_rows(rows, files, ())
         for row in rows:
             row.read(files.get(row.name))
+
+
+def head_layers(task: Any) -> dict[str, Any]:
+    """Returns the layers of the head of a task that have weights, by name.
+
+    Args:
+        task: A task; its `head` holds the layers as attributes.
+    """
+    head = getattr(task, "head", None)
+    layers = {name: getattr(head, name, None) for name in ("dense", "norm", "projection")}
+    bias = getattr(head, "output_bias", None)
+    if bias is not None:
+        layers["output_bias"] = types.SimpleNamespace(bias=bias, weights=[bias])
+    return {name: layer for name, layer in layers.items() if layer is not None}
 
 
 def _load(
@@ -141,6 +157,7 @@ def _load(
         stored = {}
         if load_weights:
             rows = table_rows(named_layers(backbone), family.table_of(config))
+            _check_count(rows, backbone)
             stored = _head_tensors(family, head, tensors, rows)
             check_rows(rows, tensors, _other_tensors(family, tensors, rows))
             for row in rows:
@@ -166,8 +183,6 @@ def _read_config(
 ) -> tuple[TransformerConfig, ConfigReader]:
     reader = ConfigReader(values, tensors.shapes)
     config = family.read(reader)
-    for key in family.head_options:
-        reader.take(key, None)
     reader.finish()
     return config, reader
 
@@ -192,6 +207,14 @@ def _head(family: Family, task: str | None) -> Head:
     if task == "TextEmbedder":
         return Head(family.architecture)  # it has no weights of its own
     raise ValueError(f"A {family.model_type!r} model makes one of {sorted(family.heads)}, not a {task}.")
+
+
+def _check_count(rows: list[Row], backbone: Backbone) -> None:
+    """Checks that no weight of a backbone is without a name."""
+    counted = sum(int(np.prod(row.shape)) for row in rows)
+    adapted = sum(int(np.prod(weight.shape)) for weight in backbone.weights if "lora" in weight.path)
+    if counted != backbone.parameter_count() - adapted:
+        raise ValueError(f"{counted} weights have names, the backbone has {backbone.parameter_count() - adapted}.")
 
 
 def _head_tensors(family: Family, head: Head, tensors: TensorFiles, rows: list[Row]) -> dict[str, np.ndarray]:
@@ -233,7 +256,7 @@ def write_backbone(
         backbone: The backbone.
         directory: Where to; replaced if it holds such a model, an error if it holds something else.
         model_type: The family to write it as. Default: the first that can express the configuration.
-        task: Task whose head is written too; None for the base model.
+        task: Task whose head is written too; None for an encoder alone, or for a language model.
         extra: Called with the new directory, to write more to it.
 
     Returns:
@@ -248,7 +271,9 @@ def write_backbone(
     >>> write_backbone(backbone, "exported", model_type="bert")
     'bert'
     """
-    task_name = None if task is None else type(task).__name__
+    # decoders have their output projection in the backbone
+    generators = {"decoder": "CausalLM", "encoder_decoder": "Seq2SeqLM"}
+    task_name = generators.get(getattr(backbone.config, "architecture", None)) if task is None else type(task).__name__
     candidates = all_families() if model_type is None else [get_family(model_type)]
     problems = []
     for family in candidates:
@@ -273,23 +298,28 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
     if not isinstance(config, TransformerConfig):
         raise ValueError(f"it is a Transformer, this is a {type(backbone).__name__}")
     head = _head(family, task_name)
+    options = {} if task is None else task.options()
     values = {"model_type": family.model_type, "architectures": [head.architecture], **family.write(config)}
-    values |= head.write(task)
+    values |= head.write(options)
     with_head = head.architecture != family.architecture
     plain = table_rows(named_layers(backbone), family.table_of(config))
     reader = ConfigReader(values, {row.name for row in plain})
     differing = _differences(family.read(reader), config)
     if differing:
         raise ValueError(f"it cannot express {differing}")
+    _check_count(plain, backbone)
     reader.finish()
+    for key, value in head.options(reader).items():
+        if options.get(key) != value and not (options.get(key) is None and key == "head_dropout_before"):
+            raise ValueError(f"its {head.architecture} has {key}={value!r}, this task {key}={options.get(key)!r}")
     rows = [dataclasses.replace(row, name=family.stored_name(row.name)) if with_head else row for row in plain]
     if with_head and head.table:
-        rows += table_rows(task.head_layers(), head.table)
+        rows += table_rows(head_layers(task), head.table)
     return {**values, "dtype": "float32"}, rows
 
 
 def _differences(read: TransformerConfig, config: TransformerConfig) -> str:
-    """The choices in which two configurations differ and that change what a model computes."""
+    """The choices in which two configurations differ and that change what a trained model computes."""
     ours, theirs = _effective(config), _effective(read)
     return ", ".join(f"{key}={ours[key]!r}" for key in ours if ours[key] != theirs[key])
 
@@ -301,7 +331,8 @@ def _effective(config: TransformerConfig) -> dict[str, Any]:
     for part, choices in values.items():
         if isinstance(choices, dict):
             flat |= {f"{part}.{key}": value for key, value in choices.items()}
-    del flat["initializer_range"]
+    # these matter to training only
+    flat = {key: value for key, value in flat.items() if not key.endswith(("dropout", "initializer_range"))}
     if config.position.kind == "relative_bias":
         del flat["max_length"]  # not in their configuration
     bias = config.attention.use_bias
@@ -311,7 +342,6 @@ def _effective(config: TransformerConfig) -> dict[str, Any]:
     flat["attention.scale"] = round(config.attention.scale or config.head_dim**-0.5, 12)
     flat["position.layout"] = config.position.layout or "half_split"
     flat["position.local_base"] = config.position.local_base or config.position.base
-    flat["embedding.dropout"] = config.dropout if config.embedding.dropout is None else config.embedding.dropout
     if config.num_decoder_layers == config.num_layers:
         flat["num_decoder_layers"] = None
     return flat

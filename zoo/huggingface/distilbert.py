@@ -5,6 +5,7 @@ from typing import Any
 from zoo.config import AttentionConfig, FeedForwardConfig, NormConfig, PositionConfig, TransformerConfig
 from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
 from zoo.huggingface.family import Family, Head, register_family
+from zoo.huggingface.labels import label_names, labels_and_problem, write_labels
 
 TABLE = {
     "token_embedding": "embeddings.word_embeddings",
@@ -26,6 +27,8 @@ def read(reader: ConfigReader) -> TransformerConfig:
     """Returns the configuration of a DistilBERT."""
     reader.take("sinusoidal_pos_embds", False)  # how the position table was made; it is stored in any case
     reader.take("tie_weights_", True)
+    for head in ("qa", "seq_classif"):
+        reader.take(f"{head}_dropout", None)
     reader.take_only("tie_word_embeddings", True)
     return TransformerConfig(
         "encoder",
@@ -70,13 +73,37 @@ register_family(
             "MaskedLM": Head(
                 "DistilBertForMaskedLM",
                 {"dense": "vocab_transform", "norm": "vocab_layer_norm", "output_bias": "vocab_projector"},
+                lambda reader: {
+                    "head": "transform",
+                    "head_activation": reader.take_activation("activation", "gelu"),
+                    "head_bias": True,
+                },
             ),
             "TextClassifier": Head(
-                "DistilBertForSequenceClassification", {"hidden": "pre_classifier", "output": "classifier"}
+                "DistilBertForSequenceClassification",
+                {"dense": "pre_classifier", "projection": "classifier"},
+                lambda reader: {
+                    "pooling": "first",
+                    "hidden_activation": "relu",
+                    "inner_bias": True,
+                    "inner_norm": False,
+                    "head_dropout": reader.take("seq_classif_dropout", 0.2),
+                    "head_dropout_before": 0.0,
+                    **labels_and_problem(reader),
+                },
+                lambda options: {**write_labels(options), "seq_classif_dropout": options["head_dropout"]},
             ),
-            "TokenClassifier": Head("DistilBertForTokenClassification", {"output": "classifier"}),
+            "TokenClassifier": Head(
+                "DistilBertForTokenClassification",
+                {"projection": "classifier"},
+                lambda reader: {
+                    "hidden_activation": None,
+                    "head_dropout": reader.take("dropout", 0.1),
+                    "labels": label_names(reader),
+                },
+                write_labels,
+            ),
         },
         copies={"vocab_projector.weight": "embeddings.word_embeddings.weight"},
-        head_options=("qa_dropout", "seq_classif_dropout"),
     )
 )

@@ -18,15 +18,15 @@ class Head:
 
     Args:
         architecture: Name of the class with this head in the Transformers library.
-        table: Names of the weights, by what `head_layers()` of the task calls its layers.
+        table: Names of the weights, by the attributes of the task's `head`.
         options: Returns arguments for the constructor of the task, from the configuration.
-        write: Returns keys for the configuration, from the task.
+        write: Returns keys for the configuration, from the arguments that the task was made with.
     """
 
     architecture: str
     table: Table = dataclasses.field(default_factory=dict)
     options: Callable[[ConfigReader], dict[str, Any]] = lambda reader: {}
-    write: Callable[[Any], dict[str, Any]] = lambda task: {}
+    write: Callable[[dict[str, Any]], dict[str, Any]] = lambda options: {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,6 @@ class Family:
         ignored: Regular expressions for tensors without meaning: constants, what training alone needs.
         copies: Tensors that some files have twice, and what each is a copy of.
         zeros: Tensors that have to be zero.
-        head_options: Keys of the configuration that only heads read.
     """
 
     model_type: str
@@ -60,7 +59,6 @@ class Family:
     ignored: tuple[str, ...] = ()
     copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
     zeros: tuple[str, ...] = ()
-    head_options: tuple[str, ...] = ()
 
     def table_of(self, config: TransformerConfig) -> Table:
         """Returns the names of the weights of a base model with this configuration."""

@@ -38,6 +38,8 @@ def read(reader: ConfigReader) -> TransformerConfig:
     reader.take_only("add_cross_attention", False)
     reader.take("reorder_and_upcast_attn", False)  # scores are float32 here in any case
     reader.take("n_ctx", None)  # older name of n_positions
+    for name in ("activation", "first_dropout", "proj_to_labels", "type", "use_proj"):
+        reader.take(f"summary_{name}", None)  # of a head that is not supported
     width = reader.take("n_embd")
     return TransformerConfig(
         "decoder",
@@ -97,8 +99,5 @@ register_family(
         heads={"CausalLM": Head("GPT2LMHeadModel")},
         ignored=(r"h\.\d+\.attn\.(masked_)?bias",),  # the causal mask
         copies={"lm_head.weight": "wte.weight"},
-        head_options=tuple(
-            f"summary_{name}" for name in ("activation", "first_dropout", "proj_to_labels", "type", "use_proj")
-        ),
     )
 )

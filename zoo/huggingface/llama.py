@@ -168,7 +168,10 @@ def _read_qwen2(reader: ConfigReader) -> TransformerConfig:
 
 
 def _write_qwen2(config: TransformerConfig) -> dict[str, Any]:
-    return {**write(config), **_write_layers(config)}
+    values = {**write(config), **_write_layers(config)}
+    if config.head_dim * config.attention.num_heads == config.hidden_dim:
+        del values["head_dim"]  # usually not in its configuration
+    return values
 
 
 def _read_qwen3(reader: ConfigReader) -> TransformerConfig:

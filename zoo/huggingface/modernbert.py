@@ -7,6 +7,7 @@ from zoo.config import AttentionConfig, EmbeddingConfig, FeedForwardConfig, Norm
 from zoo.config.checks import require
 from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
 from zoo.huggingface.family import Family, Head, register_family, types_of_layers, window_of_layers
+from zoo.huggingface.labels import label_names, labels_and_problem, write_labels
 from zoo.huggingface.rotary import rotary_position
 
 TABLE = {
@@ -20,6 +21,11 @@ TABLE = {
     "encoder.{}.feed_forward.down": "layers.{}.mlp.Wo",
     "encoder.final_norm": "final_norm",
 }
+# what only heads read, and how their output is computed
+HEAD_KEYS = (
+    *("classifier_activation", "classifier_bias", "classifier_dropout", "classifier_pooling", "decoder_bias"),
+    *("deterministic_flash_attn", "repad_logits_with_grad", "sparse_pred_ignore_index", "sparse_prediction"),
+)
 
 
 def read(reader: ConfigReader) -> TransformerConfig:
@@ -48,6 +54,8 @@ def read(reader: ConfigReader) -> TransformerConfig:
     # beside the attention weights it is on the output of the attention, but not on that of the network
     reader.take_only("attention_dropout", 0.0)
     reader.take_only("tie_word_embeddings", True)
+    for key in HEAD_KEYS:
+        reader.take(key, None)
     window = window_of_layers(types, (side, side))
     if window:
         position = dataclasses.replace(position, local_base=local.base)
@@ -110,9 +118,54 @@ def write(config: TransformerConfig) -> dict[str, Any]:
     return values
 
 
-def _head_options(reader: ConfigReader) -> dict[str, Any]:
+def _head_bias(reader: ConfigReader) -> bool:
+    bias = reader.take("classifier_bias", False)
+    require(bias == reader.take("norm_bias", False), "classifier_bias", bias, "the same as norm_bias")
+    return bias
+
+
+def _masked_lm(reader: ConfigReader) -> dict[str, Any]:
+    reader.take_only("decoder_bias", True)
+    activation = reader.take_activation("classifier_activation", "gelu")
+    return {"head": "transform", "head_activation": activation, "head_bias": _head_bias(reader)}
+
+
+def _classifier(reader: ConfigReader) -> dict[str, Any]:
+    return {
+        "hidden_activation": reader.take_activation("classifier_activation", "gelu"),
+        "inner_bias": _head_bias(reader),
+        "inner_norm": True,
+        "head_dropout": reader.take("classifier_dropout", 0.0),
+        "head_dropout_before": 0.0,
+    }
+
+
+def _text_classifier(reader: ConfigReader) -> dict[str, Any]:
     pooling = reader.take_only("classifier_pooling", "cls", "mean")
-    return {"pooling": {"cls": "first", "mean": "mean"}[pooling]}
+    return {
+        "pooling": {"cls": "first", "mean": "mean"}[pooling],
+        **_classifier(reader),
+        **labels_and_problem(reader),
+    }
+
+
+def _token_classifier(reader: ConfigReader) -> dict[str, Any]:
+    return {**_classifier(reader), "labels": label_names(reader)}
+
+
+def _write_masked_lm(options: dict[str, Any]) -> dict[str, Any]:
+    activation = ACTIVATION_NAMES[options["head_activation"]]
+    return {"classifier_activation": activation, "classifier_bias": options["head_bias"]}
+
+
+def _write_classifier(options: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **write_labels(options),
+        "classifier_activation": ACTIVATION_NAMES.get(options["hidden_activation"], "gelu"),
+        "classifier_bias": options["inner_bias"],
+        "classifier_dropout": options["head_dropout"],
+        "classifier_pooling": "mean" if options.get("pooling") == "mean" else "cls",
+    }
 
 
 register_family(
@@ -125,22 +178,24 @@ register_family(
         prefix="model.",
         heads={
             "MaskedLM": Head(
-                "ModernBertForMaskedLM", {"dense": "head.dense", "norm": "head.norm", "output_bias": "decoder"}
+                "ModernBertForMaskedLM",
+                {"dense": "head.dense", "norm": "head.norm", "output_bias": "decoder"},
+                _masked_lm,
+                _write_masked_lm,
             ),
             "TextClassifier": Head(
                 "ModernBertForSequenceClassification",
-                {"hidden": "head.dense", "hidden_norm": "head.norm", "output": "classifier"},
-                _head_options,
+                {"dense": "head.dense", "norm": "head.norm", "projection": "classifier"},
+                _text_classifier,
+                _write_classifier,
             ),
             "TokenClassifier": Head(
                 "ModernBertForTokenClassification",
-                {"hidden": "head.dense", "hidden_norm": "head.norm", "output": "classifier"},
+                {"dense": "head.dense", "norm": "head.norm", "projection": "classifier"},
+                _token_classifier,
+                _write_classifier,
             ),
         },
         copies={"decoder.weight": "embeddings.tok_embeddings.weight"},
-        head_options=(
-            *("classifier_activation", "classifier_bias", "classifier_dropout", "classifier_pooling", "decoder_bias"),
-            *("deterministic_flash_attn", "repad_logits_with_grad", "sparse_pred_ignore_index", "sparse_prediction"),
-        ),
     )
 )

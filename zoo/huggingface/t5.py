@@ -64,6 +64,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
     reader.take_only("is_decoder", False)
     reader.take_only("is_encoder_decoder", True)
     reader.take("n_positions", None)  # of the training
+    reader.take("classifier_dropout", None)  # of a head that is not supported
     # version 1.1 has an output projection of its own; newer configurations say it by the scale, and by the file
     tied = reader.take("tie_word_embeddings", True)
     scaled = reader.take("scale_decoder_outputs", tied)
@@ -141,6 +142,5 @@ register_family(
             "decoder.embed_tokens.weight": "shared.weight",
             "lm_head.weight": "shared.weight",
         },
-        head_options=("classifier_dropout",),
     )
 )

@@ -1,0 +1,105 @@
+"""Backbones of tiny models of the Transformers library compute what they do there, and are written as they were."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from keras import ops
+from safetensors import safe_open
+
+from zoo.huggingface import load_backbone, read_config, write_backbone
+
+REFERENCE = Path(__file__).parents[2] / "reference" / "huggingface"
+CASES = sorted(path.name for path in REFERENCE.iterdir())
+# "dynamic" depends there on the text at hand and here on max_length, so that of the text is given
+OVERRIDES = {"llama_dynamic": {"max_length": 9}}
+# float32, other orders of summation, three to five layers deep
+TOLERANCE = {"atol": 2e-5, "rtol": 2e-5}
+
+
+def array(x):
+    return ops.convert_to_numpy(x)
+
+
+def stored(directory):
+    """All tensors of a directory by name."""
+    tensors = {}
+    for path in directory.glob("*.safetensors"):
+        with safe_open(path, "np") as file:
+            tensors |= {name: np.asarray(file.get_tensor(name), "float32") for name in file.keys()}
+    return tensors
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_outputs_are_those_of_the_library(case, golden):
+    backbone = load_backbone(REFERENCE / case, **OVERRIDES.get(case, {}))
+    inputs, expected = golden(case)
+    outputs = backbone(inputs)
+    hidden, mask = outputs, inputs.get("padding_mask", inputs.get("decoder_padding_mask"))
+    if isinstance(outputs, dict):
+        hidden, encoder_mask = outputs["decoder_sequence_output"], inputs["encoder_padding_mask"]
+        memory = array(outputs["encoder_sequence_output"])
+        expected_memory = expected["encoder_last_hidden_state"]
+        np.testing.assert_allclose(memory[encoder_mask], expected_memory[encoder_mask], **TOLERANCE)
+    np.testing.assert_allclose(array(hidden)[mask], expected["hidden"][mask], **TOLERANCE)
+    if backbone.config.architecture != "encoder":
+        np.testing.assert_allclose(array(backbone.logits(hidden))[mask], expected["logits"][mask], **TOLERANCE)
+    if "pooler_output" in expected:
+        np.testing.assert_allclose(array(backbone.pool(hidden)), expected["pooler_output"], **TOLERANCE)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if read_config(REFERENCE / case).architecture == "decoder"])
+def test_cached_decoding_gives_the_logits_of_the_library(case, golden):
+    backbone = load_backbone(REFERENCE / case, **OVERRIDES.get(case, {}))
+    inputs, expected = golden(case)
+    state, constants = backbone.start_decoding({"padding_mask": np.ones((2, 9), "bool")}, capacity=9)
+    for index in range(9):
+        logits, state = backbone.decode_step(inputs["token_ids"][:, index], index, state, constants)
+        real = inputs["padding_mask"][:, index]
+        np.testing.assert_allclose(array(logits)[real], expected["logits"][real, index], **TOLERANCE)
+
+
+@pytest.mark.parametrize("case", ["t5", "t5_gated", "bart"])
+def test_cached_decoding_of_encoder_decoders(case, golden):
+    backbone = load_backbone(REFERENCE / case)
+    inputs, expected = golden(case)
+    state, constants = backbone.start_decoding(inputs, capacity=7)
+    for index in range(7):
+        logits, state = backbone.decode_step(inputs["decoder_token_ids"][:, index], index, state, constants)
+        real = inputs["decoder_padding_mask"][:, index]
+        np.testing.assert_allclose(array(logits)[real], expected["logits"][real, index], **TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "case", ["bert_base", "roberta_masked_lm", "gpt2", "llama_biases", "mistral", "qwen2", "qwen3", "gemma2", "bart"]
+)
+def test_written_as_it_was(case, tmp_path):
+    backbone, family = load_backbone(REFERENCE / case), case.split("_")[0]
+    assert write_backbone(backbone, tmp_path / "model", model_type=family) == family
+    theirs, ours = stored(REFERENCE / case), stored(tmp_path / "model")
+    for name, tensor in theirs.items():
+        if name.removeprefix("roberta.") in ours:  # the base model without its head
+            np.testing.assert_array_equal(ours.pop(name.removeprefix("roberta.")), tensor)
+        else:
+            assert name.startswith(("lm_head.", "final_logits_bias"))
+    assert not ours
+    # only keys that the library itself writes, beside older names of the same and keys of generation
+    known = set(json.loads((REFERENCE / case / "config.json").read_text()))
+    written = set(json.loads((tmp_path / "model" / "config.json").read_text()))
+    assert written - known <= {"rope_theta", "rope_scaling"}
+    again = load_backbone(tmp_path / "model")
+    for first, second in zip(again.weights, backbone.weights, strict=True):
+        np.testing.assert_array_equal(array(first), array(second))
+    assert again.config.to_dict() == backbone.config.to_dict()
+
+
+@pytest.mark.parametrize("case", ["llama", "llama_dynamic", "t5", "t5_gated", "modernbert_masked_lm", "bert_base"])
+def test_family_is_found(case, tmp_path, golden):
+    backbone = load_backbone(REFERENCE / case, **OVERRIDES.get(case, {}))
+    assert write_backbone(backbone, tmp_path / "model") == case.split("_")[0]
+    again, (inputs, _) = load_backbone(tmp_path / "model"), golden(case)
+    outputs = [model(inputs) for model in (backbone, again)]
+    if isinstance(outputs[0], dict):
+        outputs = [output["decoder_sequence_output"] for output in outputs]
+    np.testing.assert_array_equal(array(outputs[0]), array(outputs[1]))

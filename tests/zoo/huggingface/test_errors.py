@@ -1,0 +1,252 @@
+"""What is not known, does not fit or could hold code is an error that names it."""
+
+import json
+import struct
+import sys
+import types
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from zoo import AttentionConfig, Backbone, FeedForwardConfig, NormConfig, PositionConfig, TransformerConfig
+from zoo.huggingface import fetch, is_huggingface, load_backbone, read_config, write_backbone
+
+
+def change_tensors(folder, change):
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("case", "changes", "message"),
+    [
+        ("bert_base", {"model_type": "albert"}, "model_type must be one of .*'bert'.* got 'albert'"),
+        ("bert_base", {"use_new_thing": 3}, "has keys that are not known here: use_new_thing=3"),
+        ("bert_base", {"vocab_size": None}, "lacks 'vocab_size'"),
+        ("bert_base", {"hidden_act": "mish"}, "hidden_act must be one of .*'gelu_new'.* got 'mish'"),
+        ("bert_base", {"is_decoder": True}, "is_decoder must be one of .False,..* got True"),
+        ("bert_base", {"position_embedding_type": "relative_key"}, "position_embedding_type must be one of"),
+        ("bert_base", {"pruned_heads": {"0": [1]}}, "pruned_heads must be empty"),
+        ("bert_base", {"num_attention_heads": 5}, "num_heads must be a divisor of hidden_dim=16"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx must be one of"),
+        ("llama", {"rope_parameters": {"rope_type": "spiral"}}, "rope_type must be one of .*'yarn'.* got 'spiral'"),
+        ("llama", {"rope_parameters": {"rope_type": "linear"}}, "'linear' misses the key 'factor'"),
+        (
+            "llama",
+            {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "phase": 1}},
+            "'linear' has an unknown key 'phase'",
+        ),
+        ("llama", {"rope_parameters": {"rope_type": "default", "factor": 2.0}}, "'default' have no .'factor'."),
+        ("qwen2", {"layer_types": ["chunked", "chunked"]}, "layer_types must be 'full_attention' or"),
+        ("modernbert_masked_lm", {"attention_dropout": 0.1}, "attention_dropout must be one of"),
+        ("t5", {"feed_forward_proj": "gated-relu-x"}, "feed_forward_proj must be"),
+        ("t5", {"is_gated_act": True}, "is_gated_act must be one of .False,"),
+        ("bart", {"decoder_ffn_dim": 32}, "decoder_ffn_dim must be that of the encoder, 24, got 32"),
+        ("bart", {"normalize_before": True}, "normalize_before must be one of"),
+    ],
+)
+def test_configurations(copy, case, changes, message):
+    with pytest.raises(ValueError, match=message):
+        load_backbone(copy(case, **changes))
+
+
+def test_weights_that_do_not_fit(copy):
+    with pytest.raises(ValueError, match=r"layer.2.attention.self.query.weight \(16, 16\) is not in the file"):
+        load_backbone(copy("bert_base", num_hidden_layers=3))
+    folder = copy("bert_classifier", num_hidden_layers=1)
+    with pytest.raises(ValueError, match="layer.1.output.dense.weight .* the model has no place for it"):
+        load_backbone(folder)
+    folder = copy("gpt2", n_positions=20)
+    with pytest.raises(ValueError, match=r"wpe.weight has shape \(24, 16\) in the file, the model needs \(20, 16\)"):
+        load_backbone(folder)
+
+
+def test_tied_weights_that_differ(copy):
+    folder = copy("gpt2")
+    change_tensors(folder, lambda tensors: tensors.update({"lm_head.weight": tensors["transformer.wte.weight"].copy()}))
+    load_backbone(folder)
+    change_tensors(folder, lambda tensors: tensors.update({"lm_head.weight": tensors["transformer.wte.weight"] + 1}))
+    with pytest.raises(ValueError, match="lm_head.weight must be the same as wte.weight"):
+        load_backbone(folder)
+
+
+def test_constants_of_old_files_are_passed_over(copy, golden):
+    folder, (inputs, expected) = copy("gpt2"), golden("gpt2")
+    masks = {f"transformer.h.{index}.attn.bias": np.ones((1, 1, 24, 24), "float32") for index in range(2)}
+    change_tensors(folder, lambda tensors: tensors.update(masks))
+    backbone = load_backbone(folder)
+    logits = np.asarray(backbone.logits(backbone(inputs)))
+    np.testing.assert_allclose(logits[0], expected["logits"][0], atol=2e-5)
+
+
+def test_bias_that_the_model_has_no_place_for(copy):
+    folder = copy("bart")
+    change_tensors(folder, lambda tensors: tensors["final_logits_bias"].__iadd__(1))
+    with pytest.raises(ValueError, match="final_logits_bias must be zero"):
+        load_backbone(folder)
+
+
+def test_names_of_old_files(copy, golden):
+    def rename(tensors):
+        for name in [name for name in tensors if "LayerNorm" in name]:
+            tensors[name.replace("weight", "gamma").replace("bias", "beta")] = tensors.pop(name)
+
+    folder = copy("bert_base")
+    change_tensors(folder, rename)
+    inputs, expected = golden("bert_base")
+    mask = inputs["padding_mask"]
+    np.testing.assert_allclose(np.asarray(load_backbone(folder)(inputs))[mask], expected["hidden"][mask], atol=2e-5)
+
+
+def test_base_model_without_prefix(copy, golden):
+    def rename(tensors):
+        for name in list(tensors):
+            tensors[name.removeprefix("transformer.")] = tensors.pop(name)
+
+    folder = copy("gpt2")
+    change_tensors(folder, rename)
+    inputs, expected = golden("gpt2")
+    mask = inputs["padding_mask"]
+    np.testing.assert_allclose(np.asarray(load_backbone(folder)(inputs))[mask], expected["hidden"][mask], atol=2e-5)
+
+
+def test_pickled_weights_are_not_read(copy):
+    folder = copy("bert_base")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="has no model.safetensors, only .'pytorch_model.bin'., which may hold code"):
+        load_backbone(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"text", struct.pack("<Q", 1 << 60), struct.pack("<Q", 2) + b"{}" + b"x"])
+def test_damaged_files(copy, content):
+    folder = copy("bert_base")
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(ValueError, match="is damaged or is no safetensors file"):
+        load_backbone(folder)
+
+
+def test_damaged_index(copy):
+    folder = copy("qwen2")
+    path = folder / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    name = sorted(index["weight_map"])[0]
+
+    def write(file):
+        path.write_text(json.dumps({**index, "weight_map": {**index["weight_map"], name: file}}))
+
+    for file in ("../outside.safetensors", "absent.safetensors", 3):
+        write(file)
+        with pytest.raises(ValueError, match="which is no file in this directory"):
+            load_backbone(folder)
+    other = next(file for file in set(index["weight_map"].values()) if file != index["weight_map"][name])
+    write(other)
+    with pytest.raises(ValueError, match=f"does not fit the files, for example at '{name}'"):
+        load_backbone(folder)
+    path.write_text("{}")
+    with pytest.raises(ValueError, match="has no weight_map"):
+        load_backbone(folder)
+
+
+def test_what_is_a_model_of_the_library(copy, tmp_path):
+    assert is_huggingface(copy("bert_base"))
+    assert not is_huggingface(tmp_path / "absent")
+    (tmp_path / "config.json").write_text('{"format_version": 1}')
+    assert not is_huggingface(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    assert not is_huggingface(tmp_path)
+    with pytest.raises(ValueError, match="config.json is not valid JSON"):
+        load_backbone(tmp_path)
+
+
+def test_replaced_choices(reference):
+    assert load_backbone(reference / "llama", max_length=48, dropout=0.1).config.max_length == 48
+    with pytest.raises(ValueError, match="only .'dropout'. can be replaced, got 'max_length'"):
+        load_backbone(reference / "gpt2", max_length=48)
+    with pytest.raises(ValueError, match="got 'max_lenght'. Did you mean 'max_length'"):
+        load_backbone(reference / "llama", max_lenght=48)
+
+
+def test_models_that_the_library_cannot_express(tmp_path):
+    def model(**options):
+        return Backbone.from_config(
+            TransformerConfig(
+                **{
+                    "architecture": "decoder",
+                    "vocabulary_size": 20,
+                    "hidden_dim": 8,
+                    "num_layers": 1,
+                    "max_length": 8,
+                    "attention": AttentionConfig(2, use_bias=False),
+                    "position": PositionConfig("rotary"),
+                    "norm": NormConfig("rms", "pre"),
+                    "feed_forward": FeedForwardConfig(8, "silu", gated=True, use_bias=False),
+                    "dropout": 0.0,
+                    **options,
+                }
+            )
+        )
+
+    assert write_backbone(model(dropout=0.1), tmp_path / "model") == "llama"  # what changes training only is left out
+    with pytest.raises(ValueError, match=r"llama: it cannot express position.kind='alibi'"):
+        write_backbone(model(position=PositionConfig("alibi")), tmp_path / "other")
+    with pytest.raises(ValueError, match="llama: it cannot express attention.sinks=True"):
+        write_backbone(model(attention=AttentionConfig(2, use_bias=False, sinks=True)), tmp_path / "other")
+    with pytest.raises(ValueError, match="A 'bert' model makes one of .*, not a CausalLM"):
+        write_backbone(model(), tmp_path / "other", model_type="bert")
+    experts = FeedForwardConfig(8, "silu", gated=True, use_bias=False, num_experts=2)
+    with pytest.raises(ValueError, match="llama: .*no place for the weights of decoder.0.feed_forward"):
+        write_backbone(model(feed_forward=experts), tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_never_overwrites_something_else(tmp_path, reference):
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(FileExistsError, match="is no model of the Transformers library: it will not be overwritten"):
+        write_backbone(load_backbone(reference / "bert_base"), tmp_path)
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+def test_quantized_models_are_not_written(tmp_path, reference):
+    backbone = load_backbone(reference / "gpt2")
+    backbone.decoder.blocks[0].feed_forward.up.quantize("int8")
+    with pytest.raises(ValueError, match="feed_forward.up is quantized .int8."):
+        write_backbone(backbone, tmp_path / "model", model_type="gpt2")
+
+
+def test_fetching_from_the_hub(monkeypatch, tmp_path):
+    calls = []
+
+    def snapshot_download(name, revision, allow_patterns):
+        calls.append((name, revision, allow_patterns))
+        return str(tmp_path)
+
+    hub = types.SimpleNamespace(snapshot_download=snapshot_download)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    assert fetch("hf://owner/name") == tmp_path and fetch("hf://gpt2@v1.0") == tmp_path
+    (first, none, patterns), (second, revision, _) = calls
+    assert (first, none, second, revision) == ("owner/name", None, "gpt2", "v1.0")
+    assert "*.safetensors" in patterns and not {"*.bin", "*.py", "*.h5", "*"} & set(patterns)
+    for address in ("owner/name", "hf://", "hf://a/b/c", "hf://a b/c"):
+        with pytest.raises(ValueError, match="must be hf://owner/name"):
+            fetch(address)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ImportError, match="pip install huggingface_hub"):
+        fetch("hf://owner/name")
+
+
+def test_older_and_newer_forms_of_rotary_positions(copy, reference):
+    newer = read_config(reference / "llama")
+    older = {
+        "rope_parameters": None,
+        "rope_theta": 100.0,
+        "rope_scaling": {
+            "type": "llama3",
+            "factor": 4.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16,
+        },
+    }
+    assert read_config(copy("llama", **older)) == newer

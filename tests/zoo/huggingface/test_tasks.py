@@ -1,0 +1,121 @@
+"""Heads of the Transformers library: the logits of whole tasks, in both directions."""
+
+import json
+
+import numpy as np
+import pytest
+from keras import ops
+from safetensors import safe_open
+
+from zoo import huggingface
+from zoo.tasks.causal_lm import CausalLM
+from zoo.tasks.masked_lm import MaskedLM
+from zoo.tasks.seq2seq_lm import Seq2SeqLM
+from zoo.tasks.text_classifier import TextClassifier
+
+# float32, other orders of summation, three to five layers deep
+TOLERANCE = {"atol": 2e-5, "rtol": 2e-5}
+TASKS = {
+    "bert_masked_lm": MaskedLM,
+    "roberta_masked_lm": MaskedLM,
+    "distilbert_masked_lm": MaskedLM,
+    "modernbert_masked_lm": MaskedLM,
+    "bert_classifier": TextClassifier,
+    "roberta_classifier": TextClassifier,
+    "distilbert_classifier": TextClassifier,
+    "modernbert_classifier": TextClassifier,
+    "gpt2": CausalLM,
+    "qwen2": CausalLM,
+    "gemma2": CausalLM,
+    "t5_gated": Seq2SeqLM,
+    "bart": Seq2SeqLM,
+}
+
+
+def tensors(directory):
+    found = {}
+    for path in directory.glob("*.safetensors"):
+        with safe_open(path, "np") as file:
+            found |= {name: file.get_tensor(name) for name in file.keys()}
+    return found
+
+
+def check_logits(task, inputs, expected):
+    logits = ops.convert_to_numpy(task(inputs))
+    if logits.ndim == 3:
+        mask = inputs.get("padding_mask", inputs.get("decoder_padding_mask"))
+        logits, expected = logits[mask], expected[mask]
+    np.testing.assert_allclose(logits, expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("case", TASKS)
+def test_logits_and_back(case, reference, golden, tmp_path):
+    inputs, expected = golden(case)
+    task = huggingface.load_task(TASKS[case], reference / case)
+    check_logits(task, inputs, expected["logits"])
+    assert huggingface.save_task(task, tmp_path / "model", model_type=case.split("_")[0]) == case.split("_")[0]
+    ours, theirs = tensors(tmp_path / "model"), tensors(reference / case)
+    theirs.pop("final_logits_bias", None)  # zeros
+    assert set(ours) == set(theirs)
+    for name, tensor in theirs.items():
+        np.testing.assert_array_equal(ours[name], tensor, err_msg=name)
+    configs = [json.loads((folder / "config.json").read_text()) for folder in (tmp_path / "model", reference / case)]
+    assert configs[0]["architectures"] == configs[1]["architectures"]
+    check_logits(huggingface.load_task(TASKS[case], tmp_path / "model"), inputs, expected["logits"])
+
+
+def test_without_weights(reference):
+    task = huggingface.load_task(MaskedLM, reference / "bert_masked_lm", load_weights=False)
+    assert task.head_activation == "gelu_tanh" and task.backbone.config.hidden_dim == 16
+
+
+def test_a_head_that_the_file_lacks_starts_untrained(reference):
+    with pytest.warns(UserWarning, match="bert_base has no weights for this head .projection.: it starts untrained"):
+        huggingface.load_task(TextClassifier, reference / "bert_base", labels=["no", "yes"])
+    with pytest.warns(UserWarning, match="starts untrained"):
+        task = huggingface.load_task(TextClassifier, reference / "bert_classifier", labels=["no", "yes", "so", "such"])
+    assert len(task.labels) == 4
+    with pytest.warns(UserWarning, match="starts untrained"):  # the head of another task
+        huggingface.load_task(MaskedLM, reference / "bert_classifier")
+
+
+def test_labels(copy):
+    changes = {"id2label": {"1": "good", "0": "bad", "2": "fair"}, "problem_type": "multi_label_classification"}
+    task = huggingface.load_task(TextClassifier, copy("bert_classifier", **changes, classifier_dropout=0.3))
+    options = task.options()
+    assert (options["labels"], options["problem"], options["head_dropout"]) == (
+        ["bad", "good", "fair"],
+        "multi_label",
+        0.3,
+    )
+    with pytest.raises(ValueError, match="id2label must number the labels from 0 on"):
+        huggingface.load_task(TextClassifier, copy("roberta_classifier", id2label={"1": "a", "2": "b"}))
+
+
+def test_a_head_of_another_kind_is_not_written(reference, tmp_path):
+    task = huggingface.load_task(TextClassifier, reference / "bert_classifier", pooling="mean")
+    with pytest.raises(ValueError, match="bert: its BertForSequenceClassification has pooling='pooler', this task"):
+        huggingface.save_task(task, tmp_path / "model")
+
+
+def test_a_task_that_a_family_does_not_have(reference):
+    with pytest.raises(ValueError, match="A 'gpt2' model makes one of .'CausalLM'., not a MaskedLM"):
+        huggingface.load_task(MaskedLM, reference / "gpt2")
+
+
+@pytest.mark.parametrize(("case", "start"), [("t5", "<pad>"), ("bart", "</s>")])
+def test_encoder_decoders_start_with_the_token_of_the_configuration(case, start, copy, tiny_tokenizer):
+    from zoo.tokenizers import load_huggingface
+
+    folder = copy(case)
+    (folder / "tokenizer.model").write_bytes(tiny_tokenizer.proto)
+    roles = {"pad_token": "<pad>", "eos_token": "</s>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(roles))
+    config = json.loads((folder / "config.json").read_text())
+    tokenizer = load_huggingface(folder)
+    start_id = tokenizer.token_to_id(start)
+    config["decoder_start_token_id"] = start_id
+    (folder / "config.json").write_text(json.dumps(config))
+    model = Seq2SeqLM.from_preset(folder)
+    assert model.tokenizer.start_id == start_id and model.tokenizer.end_id == tokenizer.end_id
+    assert len(model.generate(["alpha beta"])) == 1

@@ -1,0 +1,64 @@
+"""Labels of classifiers in configurations of the Transformers library."""
+
+from typing import Any
+
+from zoo.huggingface.config_reader import ConfigReader
+
+PROBLEMS = {
+    "single_label_classification": "single_label",
+    "multi_label_classification": "multi_label",
+    "regression": "regression",
+}
+
+
+def label_names(reader: ConfigReader) -> int | list[str]:
+    """Returns the names of the labels, or their number where they have none.
+
+    Args:
+        reader: The configuration: `id2label`.
+
+    Raises:
+        ValueError: If they are not numbered from 0 on.
+    """
+    names = reader.take("id2label", None) or {"0": "LABEL_0", "1": "LABEL_1"}
+    numbers = {int(number): name for number, name in names.items()}
+    if sorted(numbers) != list(range(len(numbers))):
+        raise ValueError(f"id2label must number the labels from 0 on, got {names!r}.")
+    ordered = [numbers[number] for number in range(len(numbers))]
+    is_unnamed = ordered == [f"LABEL_{number}" for number in range(len(ordered))]
+    return len(ordered) if is_unnamed else ordered
+
+
+def labels_and_problem(reader: ConfigReader) -> dict[str, Any]:
+    """Returns the arguments `labels` and `problem` of a `TextClassifier`.
+
+    Args:
+        reader: The configuration: `id2label`, `problem_type`.
+
+    Raises:
+        ValueError: If a value is not known.
+    """
+    names = label_names(reader)
+    count = names if isinstance(names, int) else len(names)
+    problem = PROBLEMS.get(reader.take_only("problem_type", None, *PROBLEMS))
+    if problem is None:
+        problem = "regression" if count == 1 else "single_label"
+    return {"labels": count if problem == "regression" else names, "problem": problem}
+
+
+def write_labels(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns `id2label`, `label2id` and `problem_type` for the options of a classifier.
+
+    Args:
+        options: What `options()` of the task returned.
+    """
+    names = options["labels"]
+    if isinstance(names, int):
+        names = [f"LABEL_{number}" for number in range(names)]
+    values = {
+        "id2label": {str(number): name for number, name in enumerate(names)},
+        "label2id": {name: number for number, name in enumerate(names)},
+    }
+    if "problem" in options:
+        values["problem_type"] = {our: their for their, our in PROBLEMS.items()}[options["problem"]]
+    return values
