@@ -6,6 +6,7 @@ import sys
 from recipes.common import command_line
 
 BENCHMARKS = {
+    "generation": "tokens per second of greedy generation beside KerasHub's generate",
     "recurrent_step": "a training step of recurrent models beside the same models made of keras.layers.GRU",
     "training_step": "a training step of transformer_tiny beside the same model made of KerasHub's layers",
     "tokenizers": "tokenizers beside the tokenizers library: lines that differ, and speed",

@@ -1,0 +1,160 @@
+"""SavedModels of language models in a process that knows nothing of this project: the texts that `generate` gives."""
+
+import json
+import random
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from zoo import (  # noqa: E402
+    AttentionConfig,
+    Backbone,
+    Beam,
+    CausalLM,
+    FeedForwardConfig,
+    NormConfig,
+    PositionConfig,
+    Sample,
+    TransformerConfig,
+)
+from zoo.generation import MinimumLength, NoRepeatNGram, RepetitionPenalty  # noqa: E402
+
+CLIENT = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+
+request = json.load(sys.stdin)
+results = []
+for directory in request["directories"]:
+    model = tf.saved_model.load(directory)
+    result = {}
+    for name in ("generate", "serve"):
+        texts = request["texts"] if name == "generate" else request["texts"][:3]
+        served = getattr(model, name)(tf.constant(texts, tf.string)).numpy()
+        result[name] = [text.decode("utf-8", "replace") for text in served]
+        signature = model.signatures[name](texts=tf.constant(texts[:3]))["texts"].numpy()
+        assert [text.decode("utf-8", "replace") for text in signature] == result[name][:3], "the signature is the same"
+    result["none"] = model.generate(tf.constant([], tf.string)).numpy().tolist()
+    prompts, texts = map(tf.constant, request["pairs"])
+    result["score"] = model.score(prompts, texts).numpy().tolist()
+    scores = model.signatures["score"](prompts=prompts, texts=texts)["log_likelihoods"]
+    assert scores.numpy().tolist() == result["score"]
+    forward = {name: tf.constant(value) for name, value in request["forward"].items()}
+    result["forward"] = model.forward(**forward).numpy().tolist()
+    result["signatures"] = sorted(model.signatures)
+    result["errors"] = []
+    for call in (lambda: model.generate(tf.constant([texts[0].numpy(), request["long"].encode()])),
+                 lambda: model.score(texts[:1], tf.constant([request["long"]]))):
+        try:
+            call()
+            result["errors"].append("none")
+        except tf.errors.InvalidArgumentError as error:
+            result["errors"].append(error.message)
+    results.append(result)
+assert not {"keras_hub", "sentencepiece", "zoo", "layers"} & set(sys.modules)
+print(json.dumps(results))
+"""
+
+COMMON = {"max_new_tokens": 10}
+RULES = [RepetitionPenalty(1.3), NoRepeatNGram(3), MinimumLength(2)]
+EXPORTS = {
+    "greedy": {"processors": RULES, "stop": ["eta", [9, 10]], "jit_compile": True},
+    "sample": {"sampler": Sample(1.2, top_k=12), "seed": 5, "jit_compile": False, "truncate": True},
+    "beam": {"sampler": Beam(2), "strip_prompt": True, "jit_compile": False},
+}
+
+
+@pytest.fixture(scope="module")
+def model(tiny_tokenizer):
+    keras.utils.set_random_seed(0)
+    config = TransformerConfig(
+        "decoder",
+        vocabulary_size=tiny_tokenizer.vocabulary_size,
+        hidden_dim=16,
+        num_layers=2,
+        max_length=32,
+        # caches of a window are there too
+        attention=AttentionConfig(num_heads=2, window=(5, 0), window_layers=(True, False)),
+        feed_forward=FeedForwardConfig(32),
+        norm=NormConfig(placement="pre"),
+        position=PositionConfig("rotary"),
+        dropout=0.0,
+        initializer_range=0.7,
+    )
+    return CausalLM(Backbone.from_config(config), tiny_tokenizer)
+
+
+@pytest.fixture(scope="module")
+def prompts():
+    """200 random prompts, some with words and characters that the tokenizer does not know."""
+    generator = random.Random(1)
+    words = "alpha beta gamma kappa iota lambda omega theta alp ka \u4f60 w\u00f6rd eta  xyz".split(" ")
+    return ["", " ", *(" ".join(generator.choices(words, k=generator.randint(1, 5))) for _ in range(198))]
+
+
+@pytest.fixture(scope="module")
+def forward_inputs():
+    generator = np.random.default_rng(0)
+    return {
+        "token_ids": generator.integers(0, 26, (3, 6)).astype("int32"),
+        "padding_mask": np.arange(6) < np.array([[6], [3], [5]]),
+    }
+
+
+@pytest.fixture(scope="module")
+def answers(model, prompts, forward_inputs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exports")
+    for name, options in EXPORTS.items():
+        model.export(folder / name, **COMMON, **options)
+    request = {
+        "texts": prompts,
+        "pairs": [prompts[:9], prompts[9:18]],
+        "forward": {name: value.tolist() for name, value in forward_inputs.items()},
+        "long": "theta " * 40,
+        "directories": [str(folder / name) for name in EXPORTS],
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", CLIENT], input=json.dumps(request), capture_output=True, text=True, cwd=folder
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return dict(zip(EXPORTS, json.loads(result.stdout), strict=True))
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_generates_what_python_generates(model, prompts, answers, name):
+    expected = model.generate(prompts, **COMMON, **{**EXPORTS[name], "jit_compile": False}, batch_size=256)
+    assert len(set(expected)) > 60
+    assert answers[name]["generate"] == expected
+    assert answers[name]["serve"] == expected[:3]
+    assert answers[name]["none"] == []
+
+
+def test_scores_and_logits(model, prompts, forward_inputs, answers):
+    expected = model.score(prompts[9:18], prompts=prompts[:9])
+    logits = model(forward_inputs)
+    for answer in answers.values():
+        # sums of up to ten log-probabilities of a size up to 20
+        np.testing.assert_allclose(answer["score"], expected, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(answer["forward"], logits, rtol=1e-4, atol=1e-4)
+        assert answer["signatures"] == ["forward", "generate", "score", "serve", "serving_default"]
+
+
+def test_prompt_longer_than_the_model(answers):
+    assert "A prompt must have at least 1 token and leave room for another below 32" in answers["greedy"]["errors"][0]
+    assert answers["sample"]["errors"][0] == "none", "cut"
+    for answer in answers.values():
+        assert "A text has more tokens than the model takes (32)" in answer["errors"][1]
+
+
+def test_wrong_arguments(model, tmp_path):
+    with pytest.raises(ValueError, match="max_length must be an integer from 2 to 32, got 33"):
+        model.export(tmp_path / "export", max_length=33)
+    (tmp_path / "precious.bin").write_text("data")
+    with pytest.raises(FileExistsError, match="will not be overwritten"):
+        model.export(tmp_path)

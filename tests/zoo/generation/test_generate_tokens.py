@@ -1,0 +1,84 @@
+"""The same tokens on every backend, without a tokenizer: run with KERAS_BACKEND=jax too."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from zoo import AttentionConfig, Backbone, CausalLM, FeedForwardConfig, NormConfig, PositionConfig, TransformerConfig
+from zoo.generation import Beam, Contrastive, MinimumLength, NoRepeatNGram, RepetitionPenalty, Sample
+
+PROMPTS = [[5, 6, 7], [8], [9, 2, 9, 2, 11, 3]]
+
+
+def make_model(seed, layers):
+    config = TransformerConfig(
+        "decoder",
+        vocabulary_size=19,
+        hidden_dim=16,
+        num_layers=layers,
+        max_length=48,
+        attention=AttentionConfig(4, num_key_value_heads=2),
+        feed_forward=FeedForwardConfig(24, "silu", gated=True),
+        norm=NormConfig(kind="rms", placement="pre"),
+        position=PositionConfig("rotary"),
+        dropout=0.0,
+    )
+    model = CausalLM(Backbone.from_config(config))
+    generator = np.random.default_rng(seed)
+    for weight in model.backbone.weights:
+        if len(weight.shape) > 1:
+            weight.assign(generator.normal(0, 0.6, weight.shape))
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return make_model(0, 2)
+
+
+SETTINGS = {
+    "greedy": {"processors": [RepetitionPenalty(1.5), NoRepeatNGram(2)], "stop_sequences": [[4], [2, 7]]},
+    "sample": {"sampler": Sample(1.1, top_k=9, top_p=0.9), "processors": [MinimumLength(3)], "seed": 3},
+    "beam": {"sampler": Beam(3)},
+    "contrastive": {"sampler": Contrastive(3, 0.5)},
+    "speculative": {"sampler": Sample(1.1, top_p=0.95), "seed": 3},
+}
+# Written once, with JAX; every backend must choose the same tokens.
+GOLDEN = {
+    "greedy": [[8, 9, 17, 4, 0, 0, 0, 0], [13, 13, 17, 6, 16, 13, 4, 0], [7, 13, 8, 8, 5, 15, 10, 16]],
+    "sample": [[5, 8, 7, 8, 6, 18, 11, 10], [13, 13, 4, 13, 4, 13, 4, 4], [7, 13, 7, 2, 2, 2, 5, 7]],
+    "beam": [[5, 11, 13, 13, 16, 5, 11, 18], [13, 13, 17, 13, 10, 13, 13, 13], [7, 13, 7, 2, 2, 2, 3, 7]],
+    "contrastive": [[11, 17, 15, 2, 10, 9, 5, 7], [13, 15, 4, 15, 3, 18, 18, 18], [15, 13, 7, 4, 13, 15, 4, 13]],
+    "speculative": [[5, 3, 12, 3, 13, 4, 13, 13], [1, 0, 0, 0, 0, 0, 0, 0], [3, 7, 13, 7, 0, 3, 11, 4]],
+}
+
+
+def generate(model, name, jit_compile):
+    draft = {"draft": make_model(1, 1), "lookahead": 3} if name == "speculative" else {}
+    return model.generate_tokens(
+        PROMPTS, max_new_tokens=8, end_ids=1, jit_compile=jit_compile, **SETTINGS[name], **draft
+    )
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_golden(model, name):
+    compile_it = name in ("greedy", "speculative")
+    assert generate(model, name, compile_it)["token_ids"].tolist() == GOLDEN[name]
+
+
+def test_greedy_is_the_most_probable(model):
+    """Without cache, batch and loop."""
+    result = model.generate_tokens(PROMPTS, max_new_tokens=4, end_ids=(), jit_compile=False)["token_ids"]
+    for row, prompt in enumerate(PROMPTS):
+        text = list(prompt)
+        for _ in range(4):
+            inputs = {"token_ids": np.array([text]), "padding_mask": np.ones((1, len(text)), "bool")}
+            text.append(int(np.argmax(ops.convert_to_numpy(model(inputs))[0, -1])))
+        assert result[row].tolist() == text[len(prompt) :]
+
+
+def test_refusals(model):
+    with pytest.raises(ValueError, match=r"prompts\[1\] has 48 tokens, which leaves no room below 48"):
+        model.generate_tokens([[1], [2] * 48])
+    with pytest.raises(ValueError, match="max_new_tokens must be an integer of at least 1, got 0"):
+        model.generate_tokens([[1]], max_new_tokens=0)
