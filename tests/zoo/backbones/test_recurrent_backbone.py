@@ -1,5 +1,6 @@
 """The recurrent encoder-decoder: padding, cached decoding, training on its own output, sizes."""
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -158,3 +159,38 @@ def test_configuration_survives():
     assert [weight.path.split("/", 1)[1] for weight in copy.weights] == [
         weight.path.split("/", 1)[1] for weight in backbone.weights
     ]
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "luong"])
+def test_one_program_for_all_lengths(name):
+    tf = pytest.importorskip("tensorflow")
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("JAX compiles for each shape.")
+    backbone, traces = make(name), []
+
+    @tf.function(
+        input_signature=[
+            {
+                f"{side}_{name}": tf.TensorSpec((None, None), dtype)
+                for side in ("encoder", "decoder")
+                for name, dtype in (("token_ids", tf.int32), ("padding_mask", tf.bool))
+            }
+        ]
+    )
+    def step(batch):
+        traces.append(1)
+        with tf.GradientTape() as tape:
+            hidden = backbone(batch, training=True)["decoder_sequence_output"]
+            loss = tf.reduce_sum(tf.square(backbone.logits(hidden)))
+        return tape.gradient(loss, [variable.value for variable in backbone.trainable_variables])
+
+    for length in (3, 6):
+        ids, mask = np.full((2, length), 5, "int32"), np.ones((2, length), "bool")
+        sides = {
+            f"{side}_{key}": x
+            for side in ("encoder", "decoder")
+            for key, x in (("token_ids", ids), ("padding_mask", mask))
+        }
+        gradients = step(sides)
+        assert all(gradient is not None for gradient in gradients)
+    assert len(traces) == 1

@@ -1,0 +1,120 @@
+"""BLEU by the length of the source, of one or several runs of the translate recipe.
+
+    python -m recipes.bleu_by_length --runs runs/multi30k_de_en_fixed_context runs/multi30k_de_en_rnnsearch
+
+Reads the translations of the test texts in each run folder (`samples/test.tsv`). A model that squeezes the source into
+one vector falls behind as sources get longer (Bahdanau et al. 2015, figure 2).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from recipes.common import command_line
+from recipes.common.config import setting
+from recipes.common.errors import ConfigError, DataError
+from recipes.common.text_metrics import bleu
+from zoo.files import write_text_atomically
+from zoo.inspect import plot_curves
+
+
+@dataclasses.dataclass(frozen=True)
+class BleuByLengthConfig:
+    """Compares runs of the translate recipe by the length of the source."""
+
+    runs: list[str] = setting(["runs/dates"], "Run folders of the translate recipe.")
+    names: list[str] = setting([], "What they are called in the report; empty for the names of the folders.")
+    bounds: list[int] = setting([8, 11, 14, 17], "Most words of a source in each row but the last.")
+    run_folder: str = setting("runs/bleu_by_length", "Folder of the report.")
+
+
+def main(config: BleuByLengthConfig) -> dict[str, Any]:
+    """Runs the recipe.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        BLEU of each run and row, as written to `bleu_by_length.json`.
+    """
+    names = config.names or [Path(run).name for run in config.runs]
+    if len(set(names)) != len(config.runs):
+        raise ConfigError(f"names must be {len(config.runs)} different ones, one per run, got {names}")
+    if not config.bounds or sorted(set(config.bounds)) != config.bounds:
+        raise ConfigError(f"bounds must be numbers that grow, got {config.bounds}")
+    scores = {name: by_length(read_outputs(run), config.bounds) for name, run in zip(names, config.runs, strict=True)}
+    folder = Path(config.run_folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text_atomically(folder / "bleu_by_length.json", json.dumps(scores, indent=2) + "\n")
+    rows = list(next(iter(scores.values())))
+    lines = [f"| words of the source | {' | '.join(rows)} |", "| --- " * (len(rows) + 1) + "|"]
+    for name, row in scores.items():
+        lines.append(f"| {name} | {' | '.join(_cell(row.get(key)) for key in rows)} |")
+    table = "\n".join(lines) + "\n"
+    write_text_atomically(folder / "bleu_by_length.md", table)
+    print(table)
+    places = [*config.bounds, config.bounds[-1] + 1]
+    plot_curves(
+        {
+            name: tuple(
+                zip(*[(x, row[key]["bleu"]) for x, key in zip(places, rows, strict=False) if key in row], strict=True)
+            )
+            for name, row in scores.items()
+        },
+        folder / "bleu_by_length.png",
+        x_label="words of the source, up to (the last: more)",
+        y_label="BLEU",
+        title="BLEU by length of the source",
+    )
+    return scores
+
+
+def read_outputs(run: str) -> list[tuple[str, str, str]]:
+    """Returns source, translation and reference of each test text of a run.
+
+    Args:
+        run: The run folder.
+
+    Raises:
+        DataError: If there are none.
+    """
+    path = Path(run) / "samples" / "test.tsv"
+    if not path.exists():
+        raise DataError(f"{path} does not exist: {run} is no finished run of the translate recipe")
+    rows = [tuple(line.split("\t")) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    for number, row in enumerate(rows, 1):
+        if len(row) != 3:
+            raise DataError(f"{path}:{number} has {len(row)} columns, expected source, translation and reference")
+    if not rows:
+        raise DataError(f"{path} is empty")
+    return rows
+
+
+def by_length(rows: list[tuple[str, str, str]], bounds: list[int]) -> dict[str, dict[str, Any]]:
+    """Returns BLEU and number of texts for each range of words of the source, and for all; empty ranges are left out.
+
+    Args:
+        rows: What `read_outputs` returned.
+        bounds: Most words of each range but the last.
+    """
+    edges = [0, *bounds, None]
+    results = {}
+    for low, high in [*zip(edges, edges[1:], strict=False), (0, None)]:
+        label = f"over {low}" if high is None else f"{low + 1}-{high}"
+        label = "all" if (low, high) == (0, None) else label
+        chosen = [row for row in rows if len(row[0].split()) > low and (high is None or len(row[0].split()) <= high)]
+        if chosen:
+            score = bleu([row[1] for row in chosen], [row[2] for row in chosen])
+            results[label] = {"bleu": round(score.value, 2), "texts": len(chosen), "signature": score.signature}
+    return results
+
+
+def _cell(value: dict[str, Any] | None) -> str:
+    return "" if value is None else f"{value['bleu']:.1f} ({value['texts']})"
+
+
+if __name__ == "__main__":
+    command_line.run(main, BleuByLengthConfig, "bleu_by_length")
