@@ -173,6 +173,10 @@ class RecurrentDecoder(keras.layers.Layer):
             memory_shape: `(..., memory_dim)`; half of it is each direction's where `bridge` is "backward".
         """
         embedding_dim, memory_dim = embedded_shape[-1], memory_shape[-1]
+        if self.bridge == "copy" and memory_dim != self.units:
+            raise ValueError(
+                f"`memory` must have the width of the states, {self.units}, with bridge='copy'; got {memory_dim}."
+            )
         context_dim = memory_dim if self.attention is not None else self.units if self.context_layer is not None else 0
         state_shape, sequence = (None, self.units), (None, None, memory_dim)
         if self.attention is not None:
@@ -220,13 +224,12 @@ class RecurrentDecoder(keras.layers.Layer):
             source = encoder_states[min(index, len(encoder_states) - 1)]
             if self.bridge == "backward":
                 source = source[-1:]
-            if self.bridge == "copy":
-                states.append([_joined(source, number) for number in range(layer.number_of_states)])
-            else:
-                joined = [_joined(source, number) for number in range(layer.number_of_states)]
-                if self.bridge == "context":
-                    joined = [context] * len(joined)
-                states.append([dense(x) for dense, x in zip(self.bridges[index], joined, strict=True)])
+            joined = [_joined(source, number) for number in range(layer.number_of_states)]
+            if self.bridge == "context":
+                joined = [context] * len(joined)
+            if self.bridge != "copy":
+                joined = [dense(x) for dense, x in zip(self.bridges[index], joined, strict=True)]
+            states.append(joined)
         return keras.tree.map_structure(lambda state: ops.cast(state, self.compute_dtype), states)
 
     def make_advance(self, constants: dict[str, Any], embedding_dim: int) -> tuple[Callable, Callable]:

@@ -222,6 +222,14 @@ def test_wrong_arguments(options, message):
         RecurrentDecoder(4, **options)
 
 
+def test_builds_itself_and_checks_widths():
+    encoder, decoder = RecurrentEncoder(16), RecurrentDecoder(16, attention="previous_state")
+    memory, states = encoder(ops.ones((2, 7, 8)))
+    assert decoder(ops.ones((2, 5, 8)), memory, ops.ones((2, 7), "bool"), states).shape == (2, 5, 16)
+    with pytest.raises(ValueError, match="`memory` must have the width of the states, 8, with bridge='copy'; got 16"):
+        RecurrentDecoder(8, bridge="copy").build((None, None, 8), memory.shape)
+
+
 def test_own_output_needs_a_choice(rng):
     encoder, decoder, sources, mask, targets = make("cho", rng)
     memory, states = encoder(sources, mask)
