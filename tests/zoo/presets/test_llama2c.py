@@ -1,0 +1,81 @@
+"""Checkpoints of llama2.c: a published one says what its author quotes, and damaged ones are errors."""
+
+import os
+import re
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zoo.presets.llama2c import load_llama2c
+
+SIZES = (8, 12, 2, 4, 2, 10, 6)
+
+
+def numbers_of(sizes):
+    width, inner, layers, heads, key_value_heads, vocabulary, length = sizes
+    head = width // heads
+    layer = 2 * width + 2 * width * width + 2 * width * head * key_value_heads + 3 * width * inner
+    return abs(vocabulary) * width * (1 if vocabulary > 0 else 2) + layers * layer + width + length * head
+
+
+def write(path, sizes, count):
+    values = np.random.default_rng(0).normal(size=count).astype("<f4")
+    path.write_bytes(struct.pack("<7i", *sizes) + values.tobytes())
+    return values
+
+
+def test_order_of_the_weights(tmp_path):
+    sizes = (*SIZES[:5], -SIZES[5], SIZES[6])
+    values = write(tmp_path / "model.bin", sizes, numbers_of(sizes))
+    backbone = load_llama2c(tmp_path / "model.bin")
+    assert not backbone.config.embedding.tie_output and backbone.config.max_length == 6
+    table = np.asarray(backbone.token_embedding.table.embeddings)
+    np.testing.assert_array_equal(table.reshape(-1), values[:80])
+    np.testing.assert_array_equal(backbone.decoder.blocks[1].norms["attention"].scale, values[88:96])
+    query = np.asarray(backbone.decoder.blocks[1].attention.query_projection.kernel)
+    np.testing.assert_array_equal(query.T.reshape(-1), values[96 + 64 : 96 + 128])
+    np.testing.assert_array_equal(np.asarray(backbone.output_projection.kernel).T.reshape(-1), values[-80:])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "change", "message"),
+    [
+        (SIZES, 1, "must hold 1092 weights, as its header says; it holds 1093"),
+        (SIZES, -1, "must hold 1092 weights, as its header says; it holds 1091"),
+        ((0x616B3432, *SIZES[1:]), 0, "of a later version of llama2.c: export it with --version 0"),
+        ((-8, *SIZES[1:]), 0, "This is no checkpoint of llama2.c"),
+    ],
+)
+def test_wrong_files(tmp_path, sizes, change, message):
+    write(tmp_path / "model.bin", sizes, numbers_of(SIZES) + change)
+    with pytest.raises(ValueError, match=message):
+        load_llama2c(tmp_path / "model.bin")
+
+
+def test_cut_files(tmp_path):
+    write(tmp_path / "model.bin", SIZES, numbers_of(SIZES))
+    content = (tmp_path / "model.bin").read_bytes()
+    for length, message in ((-3, "no whole number of float32"), (10, "begins with 28 bytes, got 10")):
+        (tmp_path / "cut.bin").write_bytes(content[:length])
+        with pytest.raises(ValueError, match=message):
+            load_llama2c(tmp_path / "cut.bin")
+
+
+@pytest.mark.skipif(not os.environ.get("ZOO_DATA"), reason="needs the data folder: set ZOO_DATA")
+def test_stories_are_the_ones_that_are_quoted():
+    pytest.importorskip("sentencepiece")
+    from zoo import CausalLM
+    from zoo.tokenizers import SentencePieceTokenizer
+
+    folder = Path(os.environ["ZOO_DATA"]) / "checkpoints" / "stories260K"
+    tokenizer = SentencePieceTokenizer(
+        (folder / "tok512.model").read_bytes(), start_token="<s>", end_token="</s>", unknown_token="<unk>"
+    )
+    model = CausalLM(load_llama2c(folder / "stories260K.bin"), tokenizer)
+    notes = (folder / "stories260K.md").read_text(encoding="utf-8")
+    quoted = re.search(r"-t 0\.0\n(.*?)\n```", notes, re.DOTALL)[1]
+    # run.c writes 256 tokens after the start token
+    text = model.generate("", max_new_tokens=256)
+    assert text.strip() == quoted.strip()

@@ -1,0 +1,109 @@
+"""Checkpoints of llama2.c, the Llama in one file of C: a header of seven integers, then all weights in float32."""
+
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from zoo.backbones.backbone import Backbone
+from zoo.config import (
+    AttentionConfig,
+    EmbeddingConfig,
+    FeedForwardConfig,
+    NormConfig,
+    PositionConfig,
+    TransformerConfig,
+)
+
+HEADER = struct.Struct("<7i")
+MAGIC = 0x616B3432  # of the versions after the first
+
+
+def read_llama2c_config(header: bytes) -> TransformerConfig:
+    """Returns the configuration in the header of a checkpoint.
+
+    Args:
+        header: The first 28 bytes: width, inner width, layers, heads, key-value heads, vocabulary (negative where the
+            output is not tied) and longest sequence.
+
+    Raises:
+        ValueError: If it is of another format or version.
+    """
+    if len(header) < HEADER.size:
+        raise ValueError(f"A checkpoint of llama2.c begins with {HEADER.size} bytes, got {len(header)}.")
+    width, inner, layers, heads, key_value_heads, vocabulary, length = HEADER.unpack(header[: HEADER.size])
+    if width == MAGIC:
+        raise ValueError("This checkpoint is of a later version of llama2.c: export it with --version 0.")
+    sizes = (width, inner, layers, heads, key_value_heads, abs(vocabulary), length)
+    if min(sizes) < 1 or max(sizes) > 2**24:
+        raise ValueError(f"This is no checkpoint of llama2.c: its sizes would be {sizes}.")
+    return TransformerConfig(
+        "decoder",
+        abs(vocabulary),
+        hidden_dim=width,
+        num_layers=layers,
+        max_length=length,
+        attention=AttentionConfig(heads, num_key_value_heads=key_value_heads, use_bias=False),
+        position=PositionConfig("rotary", layout="interleaved"),
+        norm=NormConfig("rms", "pre", epsilon=1e-5),
+        feed_forward=FeedForwardConfig(inner, "silu", gated=True, use_bias=False),
+        embedding=EmbeddingConfig(tie_output=vocabulary > 0),
+        dropout=0.0,
+    )
+
+
+def load_llama2c(path: str | os.PathLike) -> Backbone:
+    """Returns the backbone of a checkpoint of llama2.c.
+
+    Args:
+        path: The `.bin` file, of the first version of the format ("legacy").
+
+    Raises:
+        ValueError: If the file is of another format, or longer or shorter than its header says.
+
+    Example:
+
+    >>> backbone = load_llama2c("stories260K.bin")
+    >>> tokenizer = SentencePieceTokenizer(proto, start_token="<s>", end_token="</s>")
+    >>> CausalLM(backbone, tokenizer).generate("Once upon a time", max_new_tokens=20)
+
+    Reference:
+        Karpathy 2023, llama2.c, `export.py` (`legacy_export`) and `run.c`.
+    """
+    path = Path(path)
+    with open(path, "rb") as file:
+        config = read_llama2c_config(file.read(HEADER.size))
+        size = path.stat().st_size - HEADER.size
+        if size % 4:
+            raise ValueError(f"{path} is cut off: {size} bytes of weights are no whole number of float32.")
+        numbers = np.frombuffer(file.read(), "<f4")
+    backbone = Backbone.from_config(config)
+    decoder, attention = backbone.decoder, config.attention
+    blocks = decoder.blocks
+    # in the file all layers of a kind follow each other, each kernel (outputs, inputs)
+    parts = [[backbone.token_embedding.table.embeddings]]
+    parts.append([block.norms["attention"].scale for block in blocks])
+    for name in ("query", "key", "value", "output"):
+        parts.append([getattr(block.attention, f"{name}_projection").kernel for block in blocks])
+    parts.append([block.norms["feed_forward"].scale for block in blocks])
+    for name in ("gate", "down", "up"):
+        parts.append([getattr(block.feed_forward, name).kernel for block in blocks])
+    parts.append([decoder.final_norm.scale])
+    rotary = config.max_length * config.hidden_dim // attention.num_heads  # cosines and sines, which are computed here
+    output = [] if backbone.output_projection is None else [backbone.output_projection.kernel]
+    expected = sum(int(np.prod(variable.shape)) for part in (*parts, output) for variable in part) + rotary
+    if expected != len(numbers):
+        raise ValueError(f"{path} must hold {expected} weights, as its header says; it holds {len(numbers)}.")
+    start = 0
+    for variables in (*parts, None, output):
+        if variables is None:
+            start += rotary
+            continue
+        for variable in variables:
+            count = int(np.prod(variable.shape))
+            values = numbers[start : start + count]
+            is_table = variable is backbone.token_embedding.table.embeddings or len(variable.shape) == 1
+            variable.assign(values.reshape(variable.shape) if is_table else values.reshape(variable.shape[::-1]).T)
+            start += count
+    return backbone
