@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from zoo.tokenizers import SentencePieceTokenizer
+from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer, WordPieceTokenizer
 
 AWKWARD_TEXTS = [
     b"",
@@ -62,6 +62,35 @@ def trained(sentences):
             remove_extra_whitespaces=False,
         ),
     }
+
+
+# Characters on which implementations tend to differ.
+ODD_ALPHABET = (
+    "abcdeh ABstLV'  \t\n\r\u00fc\u00e9e\u0301.!?1234567\u00b2\u2028\u00a0\u3000\U0001f642\u4f60\u597d\uac00"
+    "\ufeff\x00\x1c\x85\u200d<>_\u2581/\u017f\u0130\u03a3\u0301\ud7a3#[]"
+)
+
+
+@pytest.fixture(scope="session")
+def odd_texts(sentences, awkward_texts):
+    """Valid text of all sorts: what is not UTF-8 in the awkward texts is U+FFFD here."""
+    generator = random.Random(2)
+    made_up = ["".join(generator.choices(ODD_ALPHABET, k=generator.randrange(40))) for _ in range(1500)]
+    awkward = [text.decode("utf-8", "replace") for text in awkward_texts if len(text) < 10_000]
+    return [*sentences[:100], *awkward, *made_up]
+
+
+@pytest.fixture(scope="session")
+def wordpiece(sentences):
+    pytest.importorskip("tokenizers")
+    accents = ["d\u00e9j\u00e0 vu #[]!?.,' \u4f60\u597d"] * 3
+    return WordPieceTokenizer.train([*sentences, *accents], 220, lowercase=True, special_tokens=["<end>"])
+
+
+@pytest.fixture(scope="session")
+def byte_level(sentences):
+    pytest.importorskip("tokenizers")
+    return ByteLevelBPETokenizer.train(sentences, 420, special_tokens=["<|im_start|>", "<|im_end|>"])
 
 
 @pytest.fixture(scope="session")
