@@ -57,6 +57,9 @@ def packed_batches(
     if shuffle:
         texts = texts.shuffle(shuffle)
     rows = texts.batch(256).map(pairs, num_parallel_calls=tf.data.AUTOTUNE).rebatch(length).map(row)
-    batches = tf.data.UNKNOWN_CARDINALITY if count is None else math.ceil(math.ceil(count / length) / batch_size)
-    # rebatch() guesses the number of its elements from the number of those before, wrongly
-    return rows.batch(batch_size).apply(tf.data.experimental.assert_cardinality(batches)).prefetch(2)
+    # rebatch() guesses the number of its elements from the number of those before, wrongly: it is told, or forgotten
+    batches = rows.filter(lambda *row: True).batch(batch_size)
+    if count is not None:
+        number = math.ceil(math.ceil(count / length) / batch_size)
+        batches = batches.apply(tf.data.experimental.assert_cardinality(number))
+    return batches.prefetch(2)

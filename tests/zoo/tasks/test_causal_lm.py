@@ -86,7 +86,7 @@ def test_preprocess(model):
 def test_learns_texts(fresh, texts):
     fresh.compile(keras.optimizers.Adam(0.02))
     losses = fresh.fit(texts[:8] * 8, epochs=6, batch_size=16, validation_data=texts[:8], verbose=0).history
-    assert losses["loss"][0] > 1.5 and losses["val_loss"][-1] < 0.8
+    assert losses["val_loss"][-1] < 0.5 * losses["loss"][0]
     np.testing.assert_allclose(fresh.evaluate(texts[:8], verbose=0), losses["val_loss"][-1], rtol=1e-4)
     beginning = " ".join(texts[0].split()[:2])
     assert fresh.generate(beginning, max_new_tokens=6, jit_compile=False).startswith(beginning)
