@@ -4,10 +4,14 @@ Each folder is one that the library saved (`config.json` and safetensors) with `
 Run it where `torch` and `transformers` are installed (made with torch 2.13.0, transformers 5.23.0):
 
     python tests/reference/huggingface.py
+
+With a folder behind it, nothing is written: the models that were written by this library into folders of the same names
+there are loaded and compared with the same outputs.
 """
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -269,5 +273,22 @@ def main() -> None:
         )
 
 
+def check(folder: Path) -> None:
+    for case in sorted(path.name for path in folder.iterdir()):
+        model_class = getattr(transformers, CASES[case][0])
+        model, report = model_class.from_pretrained(folder / case, output_loading_info=True)
+        golden = np.load(FOLDER / case / "golden.npz")
+        inputs = {name: torch.tensor(golden[name]) for name in golden if name.endswith(("_ids", "_mask"))}
+        with torch.no_grad():
+            outputs = model.eval()(**inputs)
+        name = "logits" if "logits" in outputs else "last_hidden_state"
+        actual, expected = outputs[name].numpy(), golden[name]
+        if actual.ndim == 3:
+            mask = golden["decoder_attention_mask" if "decoder_attention_mask" in golden else "attention_mask"] > 0
+            actual, expected = actual[mask], expected[mask]
+        problems = {key: value for key, value in report.items() if value}
+        print(f"{case:25s} {np.abs(actual - expected).max():.1e} {problems or ''}")
+
+
 if __name__ == "__main__":
-    main()
+    check(Path(sys.argv[1])) if len(sys.argv) > 1 else main()
