@@ -194,3 +194,14 @@ def test_one_program_for_all_lengths(name):
         gradients = step(sides)
         assert all(gradient is not None for gradient in gradients)
     assert len(traces) == 1
+
+
+def test_what_a_resumed_training_needs_is_among_the_variables():
+    options = {"schedule": "exponential", "schedule_constant": 0.9, "feeding_choice": "sample", "dropout": 0.1}
+    backbone = make("luong", feeding="scheduled_sampling", **options)
+    known = {id(variable) for variable in backbone.variables}
+    sampling = backbone.sampling
+    needed = [sampling.batches, *(part.seed_generator.state for part in (sampling, backbone.decoder, backbone))]
+    assert all(id(variable) in known for variable in needed)
+    # the count is a weight, which files of weights hold too
+    assert any(weight is sampling.batches for weight in backbone.weights)
