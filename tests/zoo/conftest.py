@@ -81,5 +81,5 @@ def odd_texts(texts):
         "\t",
         ".",
     ]
-    odd = [" ".join(generator.choices(pieces, k=generator.randint(0, 8))) for _ in range(97)]
+    odd = [" ".join(generator.choices(pieces, k=generator.randint(0, 5))) for _ in range(97)]
     return [*texts[:100], *odd, "", b"\xff\xfe alpha", "\x00 beta"]

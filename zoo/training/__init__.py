@@ -14,6 +14,7 @@ Gradient clipping and accumulation are arguments of the Keras optimizers. What t
 
 from zoo.training.callbacks import SampleOutputs, StopOnNonFiniteLoss, Throughput
 from zoo.training.checkpoint_averaging import CheckpointAveraging
+from zoo.training.embedding_losses import CosineRegression, InBatchNegatives
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import Perplexity, TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
 from zoo.training.schedules import InverseSquareRoot, PerUpdate, WarmupCosine, WarmupLinear, WarmupStableDecay
@@ -22,6 +23,8 @@ from zoo.training.weights import average_weights, load_weights, save_weights
 
 __all__ = [
     "CheckpointAveraging",
+    "CosineRegression",
+    "InBatchNegatives",
     "InverseSquareRoot",
     "PerUpdate",
     "Perplexity",
