@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -146,8 +147,8 @@ def measure(config: AttentionConfig, advance: Callable[[str], None]) -> list[dic
 
     Returns:
         A row for each layer, mask, direction and length: `layer`, `causal`, `backward`, `length`, `seconds`, `bytes`;
-        for the layers of other libraries also `speed_ratio`, the median over turns of their time divided by ours, and
-        `memory_ratio`, likewise.
+        for the layers of other libraries also `time_ratio`, the median over turns of their time divided by ours,
+        `processor_ratio`, the same for processor time, and `memory_ratio`.
     """
     check_equal_outputs(config)
     sizes = dataclasses.asdict(config)
@@ -163,6 +164,7 @@ def measure(config: AttentionConfig, advance: Callable[[str], None]) -> list[dic
                 steps = {name: make_step(**case) for name, case in cases.items()}
                 calls = calls_per_turn(steps[OURS])
                 times = time_in_turn(steps, rounds=config.rounds, calls=calls, warm_up=1)
+                work = time_in_turn(steps, rounds=config.rounds, calls=calls, warm_up=0, clock=time.process_time)
                 del steps
                 memory = {}
                 if length >= config.memory_from:
@@ -174,7 +176,8 @@ def measure(config: AttentionConfig, advance: Callable[[str], None]) -> list[dic
                     row = {"layer": name, "causal": causal, "backward": backward, "length": length}
                     row |= {"seconds": statistics.median(times[name]), "bytes": memory.get(name)}
                     if name in RIVALS:
-                        row["speed_ratio"] = median_ratio(times, name, RIVALS[name])
+                        row["time_ratio"] = median_ratio(times, name, RIVALS[name])
+                        row["processor_ratio"] = median_ratio(work, name, RIVALS[name])
                         row["memory_ratio"] = memory[name] / memory[RIVALS[name]] if memory else None
                     rows.append(row)
                 advance(f"{length}{', causal' if causal else ''}{', backward' if backward else ''}")
@@ -199,8 +202,8 @@ def table(rows: Sequence[dict[str, Any]], config: AttentionConfig) -> str:
             chosen = [row for row in rows if row["backward"] == backward and row["causal"] == causal]
             title = f"{'Training' if backward else 'Inference'}, {'causal' if causal else 'no mask'}"
             lines += [
-                f"{title}: milliseconds (MiB beyond weights and inputs) by length; for the other libraries also how "
-                "many times as long as ours, and how many times the memory, they take.",
+                f"{title}: milliseconds (MiB beyond weights and inputs) by length. For the other libraries also how "
+                "many times as much as ours they take: time, processor time in brackets, and memory.",
                 "",
                 "| layer |" + "".join(f" {length:,} |" for length in config.lengths),
                 "| --- |" + " --- |" * len(config.lengths),
@@ -216,10 +219,10 @@ def _cell(row: dict[str, Any]) -> str:
     cell = f"{1000 * row['seconds']:,.1f}"
     if row["bytes"] is not None:
         cell += f" ({row['bytes'] / 2**20:,.0f})"
-    if "speed_ratio" in row:
-        cell += f" ×{row['speed_ratio']:.2f}"
+    if "time_ratio" in row:
+        cell += f": ×{row['time_ratio']:.2f} (×{row['processor_ratio']:.2f})"
         if row["memory_ratio"] is not None:
-            cell += f" (×{row['memory_ratio']:.1f})"
+            cell += f", ×{row['memory_ratio']:.1f}"
     return cell
 
 
@@ -235,7 +238,9 @@ def plot(rows: Sequence[dict[str, Any]], path: Any) -> None:
     figure = Figure(figsize=(11, 8), layout="constrained")
     axes = figure.subplots(2, 2, sharex=True)
     for axis_row, (key, label) in zip(
-        axes, (("speed_ratio", "time divided by ours"), ("memory_ratio", "memory divided by ours")), strict=True
+        axes,
+        (("processor_ratio", "processor time divided by ours"), ("memory_ratio", "memory divided by ours")),
+        strict=True,
     ):
         for axis, backward in zip(axis_row, (False, True), strict=True):
             for color, name in enumerate(RIVALS):

@@ -47,17 +47,24 @@ def make_task(
     return task
 
 
-def load_task(directory: str) -> Task:
-    """Returns the task of a saved model, of whatever kind it is.
+TASKS = ("CausalLM", "MaskedLM", "Seq2SeqLM", "TextClassifier", "TextEmbedder", "TokenClassifier")
+
+
+def load_task(directory: str, kind: str | None = None) -> Task:
+    """Returns the task of a saved model.
 
     Args:
-        directory: What `save_to_preset` wrote.
+        directory: What `from_preset` takes.
+        kind: One of `TASKS`; None for the kind that was saved, which models of other libraries do not tell.
 
     Raises:
+        ConfigError: If there is no such kind.
         DataError: If there is no saved model.
     """
+    if kind not in (None, *TASKS):
+        raise ConfigError(f"task must be one of {', '.join(TASKS)}, got {kind!r}")
     try:
-        return getattr(zoo.tasks, read_description(directory)["task"]).from_preset(directory)
+        return getattr(zoo, kind or read_description(directory)["task"]).from_preset(directory)
     except (OSError, ValueError) as error:
         raise DataError(str(error)) from error
 
@@ -67,19 +74,17 @@ def start_from(kind: type[AnyTask], directory: str, **task_options: Any) -> AnyT
 
     Args:
         kind: The class.
-        directory: What `save_to_preset` wrote; of a model of the same kind or another, whose head is left.
+        directory: What `from_preset` takes; of a model of the same kind or another, whose head is left.
         **task_options: Arguments of the task.
 
     Raises:
-        ConfigError: If the backbone does not fit the task.
-        DataError: If there is no saved model.
+        ConfigError: If there is no such model, or its backbone does not fit the task.
     """
-    saved = load_task(directory)
     try:
-        task = kind(saved.backbone, saved.tokenizer, **task_options)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"model: {error}") from error
-    print(f"the {type(saved).__name__} in {directory}: {task.count_params():,} parameters")
+        task = kind.from_preset(directory, **task_options)
+    except (OSError, TypeError, ValueError) as error:
+        raise ConfigError(f"model.start_from: {error}") from error
+    print(f"{directory}: {task.count_params():,} parameters")
     return task
 
 

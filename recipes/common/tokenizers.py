@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from recipes.common.config import setting
@@ -27,7 +27,13 @@ class TokenizerConfig:
 
 
 def load_or_train_tokenizer(
-    config: TokenizerConfig, run: RunFolder, texts: Iterable[str], *, mask_token: str | None = None
+    config: TokenizerConfig,
+    run: RunFolder,
+    texts: Iterable[str],
+    *,
+    mask_token: str | None = None,
+    end_token: str = "<|endoftext|>",
+    special_tokens: Sequence[str] = (),
 ) -> Tokenizer:
     """Returns the run's tokenizer, trained on the texts if the run has none yet.
 
@@ -36,6 +42,8 @@ def load_or_train_tokenizer(
         run: The run folder, which keeps it.
         texts: Training texts, read at most once.
         mask_token: The token that hides others, for a masked language model.
+        end_token: The token that ends texts, of byte_level_bpe and bytes.
+        special_tokens: Further special tokens.
 
     Raises:
         ConfigError: If the texts do not allow the configuration.
@@ -44,7 +52,7 @@ def load_or_train_tokenizer(
         return Tokenizer.load(run.tokenizer)
     print(f"training a tokenizer: {config.kind}")
     try:
-        tokenizer = _train(config, texts, mask_token)
+        tokenizer = _train(config, texts, mask_token, end_token, special_tokens)
     except DataError:
         raise
     except ValueError as error:
@@ -53,8 +61,11 @@ def load_or_train_tokenizer(
     return tokenizer
 
 
-def _train(config: TokenizerConfig, texts: Iterable[str], mask_token: str | None) -> Tokenizer:
-    size, special_tokens = config.vocabulary_size, () if mask_token is None else (mask_token,)
+def _train(
+    config: TokenizerConfig, texts: Iterable[str], mask_token: str | None, end_token: str, special_tokens: Sequence[str]
+) -> Tokenizer:
+    size = config.vocabulary_size
+    special_tokens = [*special_tokens, *([] if mask_token is None else [mask_token])]
     if config.kind == "characters":
         return character_tokenizer(texts)
     if config.kind in ("bpe", "unigram"):
@@ -72,4 +83,5 @@ def _train(config: TokenizerConfig, texts: Iterable[str], mask_token: str | None
         return WordPieceTokenizer.train(texts, size, lowercase=config.lowercase)
     # the 256 bytes and the special tokens alone, without a merge
     size = size if config.kind == "byte_level_bpe" else 257 + len(special_tokens)
-    return ByteLevelBPETokenizer.train(texts, size, special_tokens=special_tokens, mask_token=mask_token)
+    options = {"end_token": end_token, "mask_token": mask_token}
+    return ByteLevelBPETokenizer.train(texts, size, special_tokens=special_tokens, **options)

@@ -85,7 +85,11 @@ def test_tiny_run(tmp_path, monkeypatch, capsys):
         assert list(row["seconds"]) == [8, 16] and row["exponent_of_seconds"] is not None
     assert len(results["attention"]) == 5 * 2 * 2  # layers, masks, directions
     assert all(row["bytes"] > 0 for row in results["attention"])
-    assert all(row["speed_ratio"] > 0 for row in results["attention"] if row["layer"] in attention_layers.RIVALS)
+    assert all(
+        row["time_ratio"] > 0 < row["processor_ratio"]
+        for row in results["attention"]
+        if row["layer"] in attention_layers.RIVALS
+    )
     text = (tmp_path / "results.md").read_text()
     assert "| recurrent | O(n d²) | O(n) | O(n) |" in text and "| keras.layers.GroupQueryAttention |" in text
     assert text in capsys.readouterr().out

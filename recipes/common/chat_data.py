@@ -1,0 +1,201 @@
+"""Conversations to fine-tune on: files and a generated data set, and their token-level batches."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from recipes.common import dates
+from recipes.common.errors import DataError
+from recipes.common.named_data import is_name, load_named
+from recipes.common.table import Table
+from recipes.common.text_lines import BadLines, OnError
+from zoo.tokenizers import to_dense
+from zoo.tokenizers.chat import ChatFormat, tokenize_chat
+
+ROLES = ("system", "user", "assistant")
+BAD_MESSAGES = "not a conversation"
+
+
+class Conversation(NamedTuple):
+    """Messages `{"role", "content"}`, the last by the assistant, and where they stand."""
+
+    messages: list[dict[str, str]]
+    origin: str
+
+
+def open_conversations(
+    files: Sequence[str], split: str, *, key: str = "messages", on_error: OnError = "raise"
+) -> tuple[list[Conversation] | None, BadLines]:
+    """Returns the conversations that a config key such as `data.train` names, and the lines left out.
+
+    Args:
+        files: JSON-lines files, or `date_questions`: generated questions about dates and their answers.
+        split: Part of a named data set: "train", "validation" or "test".
+        key: Key of the list of messages `{"role": ..., "content": ...}`.
+        on_error: "raise" or "skip".
+
+    Raises:
+        DataError: A missing or bad file, or a line that is no conversation that ends with the assistant.
+    """
+    bad = BadLines(on_error)
+    if is_name(files):
+        return getattr(load_named(files[0], {"date_questions": _date_questions}), split), bad
+    conversations = []
+    for file in files:
+        table = Table(file, [key], on_error=on_error)
+        for (messages,), origin in table:
+            problem = _problem(messages)
+            if problem is not None:
+                bad.add(BAD_MESSAGES, origin, problem)
+                continue
+            conversations.append(Conversation(messages, origin))
+        for cause, origins in table.bad_lines.origins.items():
+            for origin in origins:
+                bad.add(cause, origin)
+    return conversations, bad
+
+
+def _problem(messages: Any) -> str | None:
+    if not isinstance(messages, list) or not messages:
+        return "a list of messages is needed"
+    for number, message in enumerate(messages):
+        if not isinstance(message, dict) or not isinstance(message.get("content"), str):
+            return f"message {number} has no text: {json.dumps(message)[:80]}"
+        if message.get("role") not in ROLES:
+            return f"message {number} has the role {message.get('role')!r}; allowed: {', '.join(ROLES)}"
+    return None if messages[-1]["role"] == "assistant" else "the last message is not the assistant's"
+
+
+class _Splits(NamedTuple):
+    train: list[Conversation]
+    validation: list[Conversation]
+    test: list[Conversation]
+
+
+def _date_questions() -> _Splits:
+    generator = np.random.default_rng(0)
+    questions = (
+        ("Which year is {}?", lambda date: str(date.year)),
+        ("Which month is {}?", lambda date: date.strftime("%B")),
+        ("Which day of the month is {}?", lambda date: str(date.day)),
+        ("Write {} in ISO 8601.", lambda date: date.isoformat()),
+    )
+
+    def conversation(pair: Any) -> Conversation:
+        question, answer = questions[int(generator.integers(len(questions)))]
+        date = datetime.date.fromisoformat(pair.target)
+        messages = [
+            {"role": "user", "content": question.format(pair.source)},
+            {"role": "assistant", "content": answer(date)},
+        ]
+        return Conversation(messages, pair.origin)
+
+    splits = dates.generate(train=8000, validation=200, test=400)
+    return _Splits(*([conversation(pair) for pair in pairs] for pairs in splits))
+
+
+class _TokensOfMany:
+    """Stands in the place of a tokenizer: collects texts first, and then knows the tokens of each."""
+
+    def __init__(self, tokenizer: Any):
+        self._tokenizer = tokenizer
+        self.special_tokens, self.token_to_id = tokenizer.special_tokens, tokenizer.token_to_id
+        self._known: dict[str, list[int]] = {}
+
+    def tokenize(self, texts: list[str]) -> _Rows:
+        return _Rows([self._known.setdefault(text, []) for text in texts])
+
+    def look_up(self) -> None:
+        """Tokenizes the texts collected."""
+        texts = list(self._known)
+        for start in range(0, len(texts), 4096):
+            some = texts[start : start + 4096]
+            self._known.update(zip(some, self._tokenizer.tokenize(some).to_list(), strict=True))
+
+
+class _Rows(list):
+    def to_list(self) -> list[list[int]]:
+        return list(self)
+
+
+class ConversationRows:
+    """Stands in the place of a task in `ExampleBatches`: conversations as tokens, those of replies to be learned.
+
+    Args:
+        tokenizer: The tokenizer, with the control tokens of the format.
+        chat_format: How conversations are written.
+        max_length: Most tokens that the model takes; longer conversations are dropped.
+
+    Attributes:
+        dropped: The conversations left out, see `recipes.common.text_lines.BadLines`.
+    """
+
+    truncates = draws_random = False
+
+    def __init__(self, tokenizer: Any, chat_format: ChatFormat, max_length: int):
+        self.tokenizer, self.chat_format, self.max_length = tokenizer, chat_format, max_length
+        self.dropped = BadLines("skip")
+
+    def columns(self, conversations: Sequence[Conversation]) -> tuple[list[list[int]], list[list[bool]]]:
+        """Returns the token ids of each conversation, and which of them belong to a reply.
+
+        Args:
+            conversations: The conversations.
+
+        Raises:
+            DataError: If a conversation does not fit the format, with its place, or none is left.
+        """
+        rows, learned = [], []
+        # all texts at once, which is much faster: the first pass only finds out which there are
+        tokens = _TokensOfMany(self.tokenizer)
+        for messages, origin in conversations:
+            try:
+                self._ids_and_mask(messages, tokens)
+            except ValueError as error:
+                raise DataError(f"{origin}: {error}") from error
+        tokens.look_up()
+        for messages, origin in conversations:
+            ids, mask = self._ids_and_mask(messages, tokens)
+            if len(ids) > self.max_length + 1:
+                self.dropped.add(f"longer than {self.max_length} tokens", origin)
+                continue
+            rows.append(ids)
+            learned.append(mask)
+        if not rows:
+            raise DataError(f"no conversation is left: {self.dropped.report()}")
+        return rows, learned
+
+    def _ids_and_mask(self, messages: list[dict[str, str]], tokens: _TokensOfMany) -> tuple[list[int], list[bool]]:
+        ids = tokenize_chat(tokens, messages, self.chat_format, add_reply=False)
+        mask = [False] * len(ids)
+        for number, message in enumerate(messages):
+            if message["role"] != "assistant":
+                continue
+            # the reply is what the conversation up to it has beyond the one that asks for it
+            before = tokenize_chat(tokens, messages[:number], self.chat_format) if number else []
+            after = tokenize_chat(tokens, messages[: number + 1], self.chat_format, add_reply=False)
+            start = next((at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), None)
+            start = len(before) if start is None else start
+            mask[start : len(after)] = [True] * (len(after) - start)
+        return ids, mask
+
+    def check_inputs(self, x: Any, name: str) -> tf.RaggedTensor:
+        return tf.ragged.constant(x, tf.int32, ragged_rank=1)
+
+    def check_targets(self, y: Any, x: Any, name: str, x_name: str) -> tf.RaggedTensor:
+        return tf.ragged.constant(y, tf.bool, ragged_rank=1)
+
+    def row_lengths(self, x: tf.RaggedTensor, name: str, truncate: bool) -> np.ndarray:
+        return x.row_lengths().numpy() - 1
+
+    def preprocess(self, x: tf.RaggedTensor, y: tf.RaggedTensor) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]:
+        token_ids, mask = to_dense(x[:, :-1], 0)
+        labels, _ = to_dense(x[:, 1:], 0)
+        weights, _ = to_dense(tf.cast(y[:, 1:], tf.float32), 0)
+        return {"token_ids": token_ids, "padding_mask": mask}, labels, weights

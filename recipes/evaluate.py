@@ -1,0 +1,154 @@
+"""Evaluate: scores of a saved model on data, with the metrics of its kind.
+
+python -m recipes.evaluate --model runs/dates/model --data dates
+python -m recipes.evaluate --model runs/sst2/model --data sst2 --split validation
+python -m recipes.evaluate --model hf://owner/name --task CausalLM --data held_out.txt
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any, Literal
+
+import numpy as np
+
+import zoo
+from recipes.common import command_line
+from recipes.common.config import setting
+from recipes.common.errors import DataError
+from recipes.common.finish import TASKS, load_task
+from recipes.common.label_metrics import label_scores, tag_scores
+from recipes.common.labelled_text import columns_of, open_examples
+from recipes.common.parallel_datasets import open_pairs
+from recipes.common.plain_text import open_plain
+from recipes.common.tagged_words import open_tagged
+from recipes.common.text_metrics import bleu, chrf, exact_match
+from recipes.common.token_windows import TokenWindows
+from zoo.training import TokenNegativeLogLikelihood
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateConfig:
+    """Scores a saved model: BLEU and chrF, perplexity, accuracy and F1, or correlation, by its kind."""
+
+    model: str = setting(help="Directory of a saved model, or of one of the Transformers library, or hf://owner/name.")
+    data: list[str] = setting(help="Files as the recipe of that kind of model takes them, or the name of a data set.")
+    task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that was saved here.")
+    split: Literal["train", "validation", "test"] = setting("test", "Part of a named data set.")
+    text_columns: list[str] = setting(["1"], "Column of the text, or those of a pair (classifiers, embedders).")
+    label_column: str = setting("2", "Column of the label (classifiers, embedders).")
+    header: bool = setting(False, "Whether files begin with the names of their columns (classifiers, embedders).")
+    label_separator: str | None = setting(None, "What separates several labels (classifiers).")
+    word_column: int = setting(1, "Column of the word (taggers).")
+    tag_column: int = setting(2, "Column of the tag (taggers).")
+    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
+    options: dict[str, Any] = setting({}, "Arguments of generate(), for example {sampler: beam} (translation).")
+
+
+def main(config: EvaluateConfig) -> dict[str, Any]:
+    """Runs the recipe.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The scores.
+    """
+    task = load_task(config.model, config.task)
+    if isinstance(task, zoo.Seq2SeqLM):
+        results = evaluate_pairs(config, task)
+    elif isinstance(task, zoo.CausalLM):
+        results = evaluate_language_model(config, task)
+    elif isinstance(task, (zoo.TextClassifier, zoo.TextEmbedder)):
+        results = evaluate_labels(config, task)
+    elif isinstance(task, zoo.TokenClassifier):
+        results = evaluate_tags(config, task)
+    else:
+        texts, bad = open_plain(config.data, _plain_split(config.split), unit="line", on_error=config.on_error)
+        logs = task.evaluate(texts, return_dict=True, verbose=0)
+        results = {"texts": len(texts), "left_out": bad.total, **{name: float(value) for name, value in logs.items()}}
+    print(json.dumps(results, indent=2))
+    return results
+
+
+def evaluate_pairs(config: EvaluateConfig, task: zoo.Seq2SeqLM) -> dict[str, Any]:
+    """Returns BLEU, chrF and exact match of a Seq2SeqLM."""
+    pairs = open_pairs(config.data, config.split, on_error=config.on_error)
+    pairs = _present(pairs if pairs is None else list(pairs), config)
+    outputs = task.generate([pair.source for pair in pairs], truncate=True, **config.options)
+    references = [pair.target for pair in pairs]
+    scores = [bleu(outputs, references), chrf(outputs, references)]
+    return {
+        "pairs": len(pairs),
+        "exact_match": round(exact_match(outputs, references), 4),
+        **{score.name: {"value": round(score.value, 2), "signature": score.signature} for score in scores},
+    }
+
+
+def evaluate_language_model(config: EvaluateConfig, task: zoo.CausalLM) -> dict[str, Any]:
+    """Returns the perplexity of a CausalLM on windows that follow each other."""
+    documents, bad = open_plain(config.data, _plain_split(config.split), unit="file", on_error=config.on_error)
+    ids = task.tokenizer.tokenize(documents).values.numpy()
+    windows = TokenWindows(ids, length=task.backbone.config.max_length, batch_size=16)
+    task.compile(loss=task.default_loss(), weighted_metrics=[TokenNegativeLogLikelihood(name="nll")])
+    nll = float(task.evaluate(windows.dataset, return_dict=True, verbose=0)["nll"])
+    return {
+        "tokens": len(ids),
+        "left_out": bad.total,
+        "nll_per_token": round(nll, 4),
+        "perplexity": round(math.exp(nll), 3),
+        "bits_per_character": round(nll / math.log(2) * len(ids) / sum(map(len, documents)), 4),
+    }
+
+
+def evaluate_labels(config: EvaluateConfig, task: Any) -> dict[str, Any]:
+    """Returns the scores of a TextClassifier, or the correlations of a TextEmbedder."""
+    is_embedder = isinstance(task, zoo.TextEmbedder)
+    examples, bad = open_examples(
+        config.data,
+        config.split,
+        text_columns=config.text_columns,
+        label_column=config.label_column,
+        header=config.header,
+        label_separator=config.label_separator,
+        numeric=is_embedder or task.problem == "regression",
+        on_error=config.on_error,
+    )
+    texts, truth = columns_of(_present(examples, config))
+    if is_embedder:
+        if not isinstance(texts, tuple):
+            raise DataError("an embedder is evaluated on pairs of texts: text_columns must name two columns")
+        similarity = np.sum(task.embed(texts[0]) * task.embed(texts[1]), axis=1)
+        scores = label_scores(truth, similarity, "regression")
+        scores = {name: scores[name] for name in ("pearson", "spearman")}  # similarities have a scale of their own
+    else:
+        scores = label_scores(truth, task.classify(texts), task.problem)
+    return {"examples": len(truth), "left_out": bad.total, **scores}
+
+
+def evaluate_tags(config: EvaluateConfig, task: zoo.TokenClassifier) -> dict[str, Any]:
+    """Returns the scores of a TokenClassifier."""
+    columns = {"word_column": config.word_column, "tag_column": config.tag_column}
+    sentences, bad = open_tagged(config.data, config.split, on_error=config.on_error, **columns)
+    sentences = _present(sentences, config)
+    predicted = task.tag([list(sentence.words) for sentence in sentences])
+    scores = tag_scores([sentence.tags for sentence in sentences], predicted)
+    return {"sentences": len(sentences), "left_out": bad.total, **scores}
+
+
+def _plain_split(split: str) -> str:
+    if split == "test":
+        return "validation"  # running text has no other held-out part
+    return split
+
+
+def _present(part: Any, config: EvaluateConfig) -> Any:
+    if part is None:
+        raise DataError(f"{config.data[0]} has no {config.split} part: choose another with --split")
+    return part
+
+
+if __name__ == "__main__":
+    command_line.run(main, EvaluateConfig, "evaluate")

@@ -1,0 +1,51 @@
+"""Export: from a saved model to a SavedModel that takes strings and returns strings.
+
+python -m recipes.export --model runs/dates/model --output export
+python -m recipes.export --model hf://owner/name --task CausalLM --output export --options '{"sampler": "greedy"}'
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from recipes.common import command_line
+from recipes.common.config import setting
+from recipes.common.errors import ConfigError
+from recipes.common.finish import TASKS, load_task
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportConfig:
+    """Writes a saved model as a SavedModel with string endpoints."""
+
+    model: str = setting(help="Directory of a saved model, or of one of the Transformers library, or hf://owner/name.")
+    output: str = setting(help="Folder to write.")
+    task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that was saved here.")
+    options: dict[str, Any] = setting({}, "Arguments of the task's export(), for example {sampler: beam}.")
+
+
+def main(config: ExportConfig) -> Path:
+    """Runs the recipe.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The folder written.
+    """
+    import tensorflow as tf
+
+    task = load_task(config.model, config.task)
+    try:
+        task.export(config.output, **config.options)
+    except (OSError, TypeError, ValueError) as error:
+        raise ConfigError(str(error)) from error
+    signatures = tf.saved_model.load(config.output).signatures
+    print(f"{config.output}: a {type(task).__name__} with the endpoints {', '.join(sorted(signatures))}")
+    return Path(config.output)
+
+
+if __name__ == "__main__":
+    command_line.run(main, ExportConfig, "export")

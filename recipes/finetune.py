@@ -1,0 +1,192 @@
+"""Finetune: from conversations to a model that replies; only the replies are learned.
+
+    python -m recipes.finetune                                    # learns to answer questions about dates, in minutes
+    python -m recipes.finetune --model.start_from hf://owner/name --data.train chats.jsonl --data.validation held.jsonl
+    python -m recipes.finetune --model.start_from runs/x/model --model.lora_rank 8 ...
+
+Files hold one conversation per line: `{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", ...}]}`.
+The same command resumes an interrupted run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import zoo
+from recipes.common import command_line
+from recipes.common.chat_data import Conversation, ConversationRows, open_conversations
+from recipes.common.config import setting
+from recipes.common.errors import ConfigError
+from recipes.common.example_batches import ExampleBatches
+from recipes.common.finish import decoded, finish, make_task, start_from
+from recipes.common.named_data import open_parts
+from recipes.common.run_folder import RunFolder
+from recipes.common.text_metrics import exact_match
+from recipes.common.tokenizers import TokenizerConfig, load_or_train_tokenizer
+from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
+from zoo.tokenizers.chat import CHAT_FORMATS, tokenize_chat
+from zoo.training import TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Where the conversations come from."""
+
+    train: list[str] = setting(["date_questions"], "JSON-lines files (or .gz), or the name of a data set.")
+    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
+    test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
+    key: str = setting("messages", "Key of the list of messages.")
+    chat_format: str = setting("chatml", f"How conversations are written: {', '.join(CHAT_FORMATS)}.")
+    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed line: stop, or skip and count it.")
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatTokenizerConfig(TokenizerConfig):
+    """The tokenizer, trained on the conversations where the model does not bring one."""
+
+    kind: Literal["byte_level_bpe"] = setting("byte_level_bpe", "Kind of tokenizer.")
+    vocabulary_size: int = setting(512, "Number of tokens, special ones included.")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """The architecture."""
+
+    preset: str = setting("llama_shakespeare", "A name of zoo.list_presets(), for a model from scratch.")
+    options: dict[str, Any] = setting({"max_length": 96}, "Choices that differ from the preset.")
+    start_from: str | None = setting(None, "Saved CausalLM, or one of the Transformers library, to start from instead.")
+    lora_rank: int | None = setting(None, "Rank of low-rank updates, which alone are trained; null trains everything.")
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuneTrainingConfig(TrainingConfig):
+    """How the model is trained."""
+
+    epochs: int = setting(5, "Passes over the training data.")
+    batch_size: int = setting(32, "Conversations of a batch.")
+    learning_rate: float = setting(0.002, "Peak of the learning rate.")
+    warmup_steps: float = setting(0.05, "Updates up to the peak; below 1 their share of all updates.")
+    weight_decay: float = setting(0.01, "Decoupled weight decay of matrices.")
+    weights: Literal["average", "best"] = setting(
+        "best", "Which weights are kept: the average of the last epochs', or those of the best epoch."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuneConfig:
+    """Trains a language model to reply, and exports it as a SavedModel that continues strings."""
+
+    run_folder: str = setting("runs/finetune", "Folder of the run; the same command resumes what it holds.")
+    data: DataConfig = DataConfig()
+    tokenizer: ChatTokenizerConfig = ChatTokenizerConfig()
+    model: ModelConfig = ModelConfig()
+    training: FinetuneTrainingConfig = FinetuneTrainingConfig()
+    new_tokens: int = setting(32, "Most tokens of a reply.", harmless=True)
+    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+
+
+def main(config: FinetuneConfig) -> dict[str, Any]:
+    """Runs the recipe.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The results, as written to `results.json` in the run folder.
+    """
+    started = time.monotonic()
+    prepare(config.training)
+    data = config.data
+    if data.chat_format not in CHAT_FORMATS:
+        raise ConfigError(f"data.chat_format must be one of {', '.join(CHAT_FORMATS)}, got {data.chat_format!r}")
+    with RunFolder(config.run_folder, config) as run:
+        training, validation, test = open_parts(
+            data, lambda files, split: open_conversations(files, split, key=data.key, on_error=data.on_error)
+        )
+        task = make_model(config, run, training)
+        rows = ConversationRows(task.tokenizer, CHAT_FORMATS[data.chat_format], task.backbone.config.max_length)
+        options = {"batch_size": config.training.batch_size, "seed": config.training.seed}
+        batches = ExampleBatches(rows, *rows.columns(training), **options)
+        held_out = ExampleBatches(rows, *rows.columns(validation), shuffle=False, **options)
+        print(f"training: {batches.number_of_rows}, validation: {held_out.number_of_rows}; {rows.dropped.report()}")
+        task.compile(
+            optimizer=make_optimizer(config.training, batches.number_of_batches, task),
+            weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenAccuracy(), TokenCount()],
+            jit_compile=config.training.jit_compile,
+        )
+
+        def samples() -> list[str]:
+            shown = test[: config.training.samples]
+            pairs = zip(shown, replies(task, config, shown), strict=True)
+            return [f"{conversation.messages[-2]['content']}\n  -> {reply}" for conversation, reply in pairs]
+
+        seconds = train(
+            task,
+            run,
+            config.training,
+            batches,
+            held_out.dataset,
+            curves={"training": "nll", "validation": "val_nll"},
+            monitor="val_nll",
+            samples=samples,
+        )
+        logs = task.evaluate(held_out.dataset, return_dict=True, verbose=0)
+        outputs, expected = replies(task, config, test), [talk.messages[-1]["content"].strip() for talk in test]
+        results = {
+            "parameters": task.count_params(),
+            "trained_parameters": sum(math.prod(weight.shape) for weight in task.trainable_weights),
+            "validation_nll_per_reply_token": round(float(logs["nll"]), 4),
+            "test_conversations": len(test),
+            "exact_match": round(exact_match(outputs, expected), 4),
+            "training_seconds": round(seconds, 1),
+        }
+        export = {"sampler": "greedy", "max_new_tokens": config.new_tokens}
+
+        def trial(served: Any) -> Iterable[tuple[str, str, str]]:
+            texts = [talk.messages[-2]["content"] for talk in test[:3]]
+            return zip(texts, decoded(served.serve(texts)), task.generate(texts, **export), strict=True)
+
+        return finish(run, "finetune", task, results, started, export=export if config.export else None, trial=trial)
+
+
+def make_model(config: FinetuneConfig, run: RunFolder, conversations: list[Conversation]) -> zoo.CausalLM:
+    """Returns the model to fine-tune, or a new one."""
+    model = config.model
+    if model.start_from is not None:
+        task = start_from(zoo.CausalLM, model.start_from)
+    else:
+        chat_format = CHAT_FORMATS[config.data.chat_format]
+        ends = [token for token in chat_format.special_tokens if chat_format.after["assistant"].startswith(token)]
+        if not ends:
+            raise ConfigError(f"data.chat_format: replies of {config.data.chat_format!r} do not end with a token")
+        tokenizer = load_or_train_tokenizer(
+            config.tokenizer,
+            run,
+            (message["content"] for conversation in conversations for message in conversation.messages),
+            end_token=ends[0],
+            special_tokens=[token for token in chat_format.special_tokens if token != ends[0]],
+        )
+        task = make_task(zoo.CausalLM, model.preset, tokenizer, model.options)
+    if model.lora_rank is not None:
+        print(task.enable_lora(model.lora_rank))
+    return task
+
+
+def replies(task: zoo.CausalLM, config: FinetuneConfig, conversations: list[Conversation]) -> list[str]:
+    """Returns what the model answers in the place of the last message of each conversation."""
+    results = []
+    for start in range(0, len(conversations), 32):
+        some = conversations[start : start + 32]
+        prompts = [tokenize_chat(task.tokenizer, talk.messages[:-1], config.data.chat_format) for talk in some]
+        outputs = task.generate_tokens(prompts, max_new_tokens=config.new_tokens)
+        texts = task.tokenizer.detokenize(outputs["token_ids"]).numpy()
+        results += [text.decode("utf-8", "replace").strip() for text in texts]
+    return results
+
+
+if __name__ == "__main__":
+    command_line.run(main, FinetuneConfig, "finetune")

@@ -1,0 +1,87 @@
+"""Generate: what a saved model makes of texts: continuations, translations, labels, tags, vectors, filled gaps.
+
+python -m recipes.generate --model runs/dates/model --texts "4 May 1999" "am 3. Juni 2001"
+python -m recipes.generate --model hf://owner/name --task CausalLM --file prompts.txt --output answers.jsonl
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+
+import zoo
+from recipes.common import command_line
+from recipes.common.config import setting
+from recipes.common.errors import ConfigError
+from recipes.common.finish import TASKS, load_task
+from recipes.common.plain_text import open_plain
+from zoo.files import write_text_atomically
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerateConfig:
+    """Applies a saved model to texts and prints, or writes, one JSON object per text."""
+
+    model: str = setting(help="Directory of a saved model, or of one of the Transformers library, or hf://owner/name.")
+    task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that was saved here.")
+    texts: list[str] = setting([], "The texts.")
+    file: str | None = setting(None, "File with one text per line, after these.")
+    output: str | None = setting(None, "JSON-lines file to write; null prints.")
+    options: dict[str, Any] = setting(
+        {}, "Arguments of the task's method, for example {sampler: beam, max_length: 64}."
+    )
+    batch_size: int = setting(32, "Texts per batch.")
+
+
+def main(config: GenerateConfig) -> list[dict[str, Any]]:
+    """Runs the recipe.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        One dictionary per text: `text` and `output`.
+    """
+    texts = list(config.texts)
+    if config.file is not None:
+        texts += open_plain([config.file], "train", unit="line", on_error="raise")[0]
+    if not texts:
+        raise ConfigError("texts or file must be given")
+    task = load_task(config.model, config.task)
+    try:
+        outputs = apply(task, texts, {"batch_size": config.batch_size, **config.options})
+    except (TypeError, ValueError) as error:
+        raise ConfigError(str(error)) from error
+    rows = [{"text": text, "output": output} for text, output in zip(texts, outputs, strict=True)]
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    if config.output is None:
+        print(lines, end="")
+    else:
+        write_text_atomically(config.output, lines)
+    return rows
+
+
+def apply(task: zoo.Task, texts: list[str], options: dict[str, Any]) -> list[Any]:
+    """Returns what a task makes of texts, as JSON values.
+
+    Args:
+        task: The task.
+        texts: The texts.
+        options: Arguments of its method.
+    """
+    if isinstance(task, (zoo.CausalLM, zoo.Seq2SeqLM)):
+        return task.generate(texts, **options)
+    if isinstance(task, zoo.TextClassifier):
+        return task.classify(texts, **options)
+    if isinstance(task, zoo.TokenClassifier):
+        return task.tag([text.split() for text in texts], **options)
+    if isinstance(task, zoo.TextEmbedder):
+        return np.asarray(task.embed(texts, **options)).tolist()
+    return task.fill_mask(texts, **options)
+
+
+if __name__ == "__main__":
+    command_line.run(main, GenerateConfig, "generate")
