@@ -13,10 +13,10 @@ from zoo.huggingface.directory import (
     is_huggingface,
     load_backbone,
     read_config,
-    write_backbone,
 )
 from zoo.huggingface.hub import fetch
 from zoo.huggingface.tasks import load_task, save_task
+from zoo.huggingface.writing import write_backbone
 
 __all__ = [
     "fetch",

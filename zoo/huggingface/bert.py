@@ -175,6 +175,7 @@ register_family(
                 lambda reader: {
                     "pooling": "first",
                     "hidden_activation": "tanh",
+                    "pair_separators": 2,
                     "inner_bias": True,
                     "inner_norm": False,
                     "head_dropout": head_dropout(reader),

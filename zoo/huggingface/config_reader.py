@@ -19,8 +19,8 @@ NEUTRAL = frozenset(
     num_return_sequences output_attentions output_hidden_states output_past output_scores pad_token_id
     prefix pretraining_tp problem_type reference_compile remove_invalid_values repetition_penalty
     return_dict return_dict_in_generate sep_token_id suppress_tokens task_specific_params temperature
-    tokenizer_class top_k top_p torch_dtype torchscript transformers_version typical_p use_bfloat16
-    use_cache
+    tokenizer_class top_k top_p torch_dtype torchscript transformers.js_config transformers_version typical_p
+    use_bfloat16 use_cache
     """.split()
 )
 

@@ -1,8 +1,7 @@
-"""Directories of the Transformers library: read into a backbone or a task, and written from one."""
+"""Reading directories of the Transformers library."""
 
 import dataclasses
 import difflib
-import json
 import os
 import types
 import warnings
@@ -13,12 +12,10 @@ import numpy as np
 
 from zoo.backbones.backbone import Backbone
 from zoo.config import TransformerConfig
-from zoo.files import written_whole
 from zoo.huggingface.config_reader import ConfigReader
-from zoo.huggingface.family import Family, Head, all_families, get_family
-from zoo.huggingface.files import CONFIG_FILE, WEIGHTS_FILE, TensorFiles, open_directory, read_json
+from zoo.huggingface.family import Family, Head, get_family
+from zoo.huggingface.files import CONFIG_FILE, TensorFiles, open_directory, read_json
 from zoo.huggingface.weights import Row, check_rows, named_layers, table_rows
-from zoo.training.tensor_files import write_tensors
 
 
 def is_huggingface(directory: str | os.PathLike) -> bool:
@@ -151,13 +148,13 @@ def _load(
     with open_directory(directory) as files:
         tensors = _plain_names(family, files)
         config, reader = _read_config(family, values, tensors)
-        head = _head(family, task)
+        head = head_of(family, task)
         options = head.options(reader)
         backbone = Backbone.from_config(_override(config, overrides))
         stored = {}
         if load_weights:
             rows = table_rows(named_layers(backbone), family.table_of(config))
-            _check_count(rows, backbone)
+            check_count(rows, backbone)
             stored = _head_tensors(family, head, tensors, rows)
             check_rows(rows, tensors, _other_tensors(family, tensors, rows))
             for row in rows:
@@ -199,7 +196,16 @@ def _override(config: TransformerConfig, overrides: dict[str, Any]) -> Transform
     return dataclasses.replace(config, **overrides)
 
 
-def _head(family: Family, task: str | None) -> Head:
+def head_of(family: Family, task: str | None) -> Head:
+    """Returns the head of a task; that of the base model without a task.
+
+    Args:
+        family: The family.
+        task: Name of our task.
+
+    Raises:
+        ValueError: If the family has no such task.
+    """
     if task is None:
         return Head(family.architecture)
     if task in family.heads:
@@ -209,8 +215,12 @@ def _head(family: Family, task: str | None) -> Head:
     raise ValueError(f"A {family.model_type!r} model makes one of {sorted(family.heads)}, not a {task}.")
 
 
-def _check_count(rows: list[Row], backbone: Backbone) -> None:
-    """Checks that no weight of a backbone is without a name."""
+def check_count(rows: list[Row], backbone: Backbone) -> None:
+    """Checks that no weight of a backbone is without a name.
+
+    Raises:
+        ValueError: If one is.
+    """
     counted = sum(int(np.prod(row.shape)) for row in rows)
     adapted = sum(int(np.prod(weight.shape)) for weight in backbone.weights if "lora" in weight.path)
     if counted != backbone.parameter_count() - adapted:
@@ -240,108 +250,3 @@ def _other_tensors(family: Family, tensors: TensorFiles, rows: list[Row]) -> set
             continue
         others.add(name)
     return others
-
-
-def write_backbone(
-    backbone: Backbone,
-    directory: str | os.PathLike,
-    *,
-    model_type: str | None = None,
-    task: Any = None,
-    extra: Any = None,
-) -> str:
-    """Writes a directory that the Transformers library reads.
-
-    Args:
-        backbone: The backbone.
-        directory: Where to; replaced if it holds such a model, an error if it holds something else.
-        model_type: The family to write it as. Default: the first that can express the configuration.
-        task: Task whose head is written too; None for an encoder alone, or for a language model.
-        extra: Called with the new directory, to write more to it.
-
-    Returns:
-        The model type.
-
-    Raises:
-        ValueError: If no family, or not the given one, can express the configuration.
-        FileExistsError: If the directory exists and holds something else.
-
-    Example:
-
-    >>> write_backbone(backbone, "exported", model_type="bert")
-    'bert'
-    """
-    # decoders have their output projection in the backbone
-    generators = {"decoder": "CausalLM", "encoder_decoder": "Seq2SeqLM"}
-    task_name = generators.get(getattr(backbone.config, "architecture", None)) if task is None else type(task).__name__
-    candidates = all_families() if model_type is None else [get_family(model_type)]
-    problems = []
-    for family in candidates:
-        try:
-            values, rows = _describe(family, backbone, task, task_name)
-        except (ValueError, KeyError, TypeError) as error:
-            problems.append(f"{family.model_type}: {error}")
-            continue
-        with written_whole(directory, is_huggingface, "model of the Transformers library") as folder:
-            (folder / CONFIG_FILE).write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-            tensors = {row.name: row.write() for row in rows}
-            write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
-            if extra is not None:
-                extra(folder)
-        return family.model_type
-    raise ValueError("The Transformers library has no family here for this model:\n  " + "\n  ".join(problems))
-
-
-def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | None) -> tuple[dict[str, Any], list[Row]]:
-    """Configuration and tensors of a family, if they mean the same model."""
-    config = backbone.config
-    if not isinstance(config, TransformerConfig):
-        raise ValueError(f"it is a Transformer, this is a {type(backbone).__name__}")
-    head = _head(family, task_name)
-    options = {} if task is None else task.options()
-    values = {"model_type": family.model_type, "architectures": [head.architecture], **family.write(config)}
-    values |= head.write(options)
-    with_head = head.architecture != family.architecture
-    plain = table_rows(named_layers(backbone), family.table_of(config))
-    reader = ConfigReader(values, {row.name for row in plain})
-    differing = _differences(family.read(reader), config)
-    if differing:
-        raise ValueError(f"it cannot express {differing}")
-    _check_count(plain, backbone)
-    reader.finish()
-    for key, value in head.options(reader).items():
-        if options.get(key) != value and not (options.get(key) is None and key == "head_dropout_before"):
-            raise ValueError(f"its {head.architecture} has {key}={value!r}, this task {key}={options.get(key)!r}")
-    rows = [dataclasses.replace(row, name=family.stored_name(row.name)) if with_head else row for row in plain]
-    if with_head and head.table:
-        rows += table_rows(head_layers(task), head.table)
-    return {**values, "dtype": "float32"}, rows
-
-
-def _differences(read: TransformerConfig, config: TransformerConfig) -> str:
-    """The choices in which two configurations differ and that change what a trained model computes."""
-    ours, theirs = _effective(config), _effective(read)
-    return ", ".join(f"{key}={ours[key]!r}" for key in ours if ours[key] != theirs[key])
-
-
-def _effective(config: TransformerConfig) -> dict[str, Any]:
-    """All choices, with what a missing one means."""
-    values = config.to_dict()
-    flat = {key: value for key, value in values.items() if not isinstance(value, dict)}
-    for part, choices in values.items():
-        if isinstance(choices, dict):
-            flat |= {f"{part}.{key}": value for key, value in choices.items()}
-    # these matter to training only
-    flat = {key: value for key, value in flat.items() if not key.endswith(("dropout", "initializer_range"))}
-    if config.position.kind == "relative_bias":
-        del flat["max_length"]  # not in their configuration
-    bias = config.attention.use_bias
-    flat["attention.use_bias"] = sorted(bias) if isinstance(bias, tuple) else bias
-    flat["attention.num_key_value_heads"] = config.attention.num_key_value_heads or config.attention.num_heads
-    flat["attention.head_dim"] = config.head_dim
-    flat["attention.scale"] = round(config.attention.scale or config.head_dim**-0.5, 12)
-    flat["position.layout"] = config.position.layout or "half_split"
-    flat["position.local_base"] = config.position.local_base or config.position.base
-    if config.num_decoder_layers == config.num_layers:
-        flat["num_decoder_layers"] = None
-    return flat

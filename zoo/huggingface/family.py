@@ -84,7 +84,8 @@ class Family:
 
     def _head_names(self) -> set[str]:
         tables = [head.table for head in self.heads.values()]
-        return {getattr(name, "name", name).split(".")[0] + "." for table in tables for name in table.values()}
+        names = {getattr(name, "name", name).split(".")[0] + "." for table in tables for name in table.values()}
+        return names | {"qa_outputs.", "classification_head."}
 
 
 _TORCH_NAMES = {"gamma": "weight", "beta": "bias"}

@@ -21,7 +21,8 @@ def read(reader: ConfigReader) -> TransformerConfig:
     heads, layers = reader.take("num_attention_heads"), reader.take("num_hidden_layers")
     head_dim, max_length = reader.take("head_dim", 256), reader.take("max_position_embeddings", 8192)
     activation = reader.take_activation("hidden_activation", "gelu_pytorch_tanh")
-    reader.take("hidden_act", None)  # an older key that the library does not read
+    for key in ("hidden_act", "sliding_window_size"):
+        reader.take(key, None)  # older keys that the library does not read
     reader.take_only("use_bidirectional_attention", None, False)
     size = reader.take("sliding_window", 4096)
     types = reader.take("layer_types", None) or [

@@ -38,6 +38,9 @@ def read(reader: ConfigReader, attention: Choices, head_dim: int | None = None) 
     heads, width = reader.take("num_attention_heads"), reader.take("hidden_size")
     head_dim = reader.take_number("head_dim", head_dim or width // heads)
     max_length = reader.take("max_position_embeddings", 2048)
+    reader.take_only("rope_interleaved", False)
+    reader.take_only("use_mrope", False)
+    reader.take("is_llama_config", True)
     return TransformerConfig(
         "decoder",
         reader.take("vocab_size"),

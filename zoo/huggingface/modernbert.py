@@ -54,7 +54,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
     # beside the attention weights it is on the output of the attention, but not on that of the network
     reader.take_only("attention_dropout", 0.0)
     reader.take_only("tie_word_embeddings", True)
-    for key in HEAD_KEYS:
+    for key in (*HEAD_KEYS, "layer_norm_eps", "position_embedding_type"):  # the last two are in files and never read
         reader.take(key, None)
     window = window_of_layers(types, (side, side))
     if window:
@@ -136,7 +136,6 @@ def _classifier(reader: ConfigReader) -> dict[str, Any]:
         "inner_bias": _head_bias(reader),
         "inner_norm": True,
         "head_dropout": reader.take("classifier_dropout", 0.0),
-        "head_dropout_before": 0.0,
     }
 
 
@@ -144,6 +143,7 @@ def _text_classifier(reader: ConfigReader) -> dict[str, Any]:
     pooling = reader.take_only("classifier_pooling", "cls", "mean")
     return {
         "pooling": {"cls": "first", "mean": "mean"}[pooling],
+        "head_dropout_before": 0.0,
         **_classifier(reader),
         **labels_and_problem(reader),
     }

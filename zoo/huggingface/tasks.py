@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config import TransformerConfig
-from zoo.huggingface.directory import head_layers, load_task_parts, write_backbone
+from zoo.huggingface.directory import head_layers, load_task_parts
 from zoo.huggingface.files import CONFIG_FILE, read_json
+from zoo.huggingface.sentence import read_sentence_options, write_sentence_options
+from zoo.huggingface.writing import write_backbone
 
 
 def load_task(
@@ -36,6 +38,8 @@ def load_task(
     overrides = {key: value for key, value in choices.items() if key in fields}
     given = {key: value for key, value in choices.items() if key not in fields}
     backbone, options, head = load_task_parts(directory, task_class.__name__, load_weights, **overrides)
+    if task_class.__name__ == "TextEmbedder":
+        options = {**options, **read_sentence_options(Path(directory))}
     if tokenizer is not None and backbone.config.architecture == "encoder_decoder":
         tokenizer = _with_start_token(tokenizer, Path(directory))
     task = task_class(backbone, tokenizer, **{**options, **given})
@@ -63,6 +67,9 @@ def _with_start_token(tokenizer: Any, directory: Path) -> Any:
 def save_task(task: Any, directory: str | os.PathLike, *, model_type: str | None = None) -> str:
     """Writes a task as a model of the Transformers library.
 
+    The tokenizer is written to `tokenizer/`, in the form of this library. A `TextEmbedder` becomes a model of the
+    Sentence Transformers library.
+
     Args:
         task: The task.
         directory: Where to; replaced if it holds such a model, an error if it holds something else.
@@ -81,13 +88,16 @@ def save_task(task: Any, directory: str | os.PathLike, *, model_type: str | None
     'bert'
     """
 
-    def write_tokenizer(folder: Path) -> None:
-        task.tokenizer.save(folder / "tokenizer")
+    def write_more(folder: Path) -> None:
+        if task.tokenizer is not None:
+            task.tokenizer.save(folder / "tokenizer")
+        if type(task).__name__ == "TextEmbedder":
+            write_sentence_options(folder, task.options(), task.backbone.config.hidden_dim)
 
     return write_backbone(
         task.backbone,
         directory,
         model_type=model_type,
         task=task,
-        extra=None if task.tokenizer is None else write_tokenizer,
+        extra=write_more,
     )

@@ -12,6 +12,8 @@ from zoo.tasks.causal_lm import CausalLM
 from zoo.tasks.masked_lm import MaskedLM
 from zoo.tasks.seq2seq_lm import Seq2SeqLM
 from zoo.tasks.text_classifier import TextClassifier
+from zoo.tasks.text_embedder import TextEmbedder
+from zoo.tasks.token_classifier import TokenClassifier
 
 # float32, other orders of summation, three to five layers deep
 TOLERANCE = {"atol": 2e-5, "rtol": 2e-5}
@@ -24,6 +26,7 @@ TASKS = {
     "roberta_classifier": TextClassifier,
     "distilbert_classifier": TextClassifier,
     "modernbert_classifier": TextClassifier,
+    "bert_token_classifier": TokenClassifier,
     "gpt2": CausalLM,
     "qwen2": CausalLM,
     "gemma2": CausalLM,
@@ -119,3 +122,32 @@ def test_encoder_decoders_start_with_the_token_of_the_configuration(case, start,
     model = Seq2SeqLM.from_preset(folder)
     assert model.tokenizer.start_id == start_id and model.tokenizer.end_id == tokenizer.end_id
     assert len(model.generate(["alpha beta"])) == 1
+
+
+def test_sentence_models(copy, golden, tmp_path):
+    folder = copy("bert_base")
+    (folder / "1_Pooling").mkdir()
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    pooling = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "word_embedding_dimension": 16}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 20}))
+    task, (inputs, expected) = huggingface.load_task(TextEmbedder, folder), golden("bert_base")
+    options = {"pooling": "mean", "normalize": True, "sequence_length": 20, "truncate": True}
+    assert options.items() <= task.options().items()
+    mask = inputs["padding_mask"][..., None]
+    vectors = (expected["hidden"] * mask).sum(1) / mask.sum(1)
+    vectors = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+    np.testing.assert_allclose(ops.convert_to_numpy(task(inputs)), vectors, **TOLERANCE)
+    huggingface.save_task(task, tmp_path / "saved", model_type="bert")
+    assert huggingface.load_task(TextEmbedder, tmp_path / "saved").options() == task.options()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({**pooling, "pooling_mode_cls_token": True}))
+    with pytest.raises(
+        ValueError, match="must have one pooling of .* got .'pooling_mode_cls_token', 'pooling_mode_mean"
+    ):
+        huggingface.load_task(TextEmbedder, folder)
+    modules.insert(2, {"path": "2_Dense", "type": "sentence_transformers.models.Dense"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ValueError, match="must name Transformer, Pooling and perhaps Normalize, it names .*'Dense'"):
+        huggingface.load_task(TextEmbedder, folder)

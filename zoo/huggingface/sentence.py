@@ -1,0 +1,88 @@
+"""What the Sentence Transformers library stores beside a model: how hidden states become the vector of a text."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from zoo.huggingface.files import read_json
+
+MODULES_FILE = "modules.json"
+LENGTH_FILE = "sentence_bert_config.json"
+POOLING_FOLDER = "1_Pooling"
+# our pooling and their flag
+FLAGS = {
+    "first": "pooling_mode_cls_token",
+    "mean": "pooling_mode_mean_tokens",
+    "max": "pooling_mode_max_tokens",
+    "last": "pooling_mode_lasttoken",
+}
+
+
+def read_sentence_options(directory: Path) -> dict[str, Any]:
+    """Returns the arguments of a `TextEmbedder` that a directory names; none where it is no sentence model.
+
+    Args:
+        directory: The directory, with `modules.json` beside the model.
+
+    Raises:
+        ValueError: If a module or a way of pooling is not supported.
+    """
+    path = directory / MODULES_FILE
+    if not path.is_file():
+        return {}
+    modules = json.loads(path.read_text(encoding="utf-8"))
+    kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise ValueError(f"{path} must name Transformer, Pooling and perhaps Normalize, it names {kinds}.")
+    if modules[0].get("path"):
+        raise ValueError(f"{path} must have its model in the same directory, got {modules[0]['path']!r}.")
+    options: dict[str, Any] = {"pooling": _read_pooling(directory, modules[1]), "normalize": len(kinds) == 3}
+    if (directory / LENGTH_FILE).is_file():
+        length = read_json(directory / LENGTH_FILE).get("max_seq_length")
+        # the library cuts longer texts
+        options |= {} if length is None else {"sequence_length": length, "truncate": True}
+    return options
+
+
+def _read_pooling(directory: Path, module: dict[str, Any]) -> str:
+    folder = str(module.get("path"))
+    if Path(folder).name != folder:
+        raise ValueError(f"{directory / MODULES_FILE} must name a folder in this directory, got {folder!r}.")
+    values = read_json(directory / folder / "config.json")
+    chosen = sorted(key for key, value in values.items() if key.startswith("pooling_mode_") and value)
+    names = [name for name, flag in FLAGS.items() if [flag] == chosen]
+    if not names:
+        raise ValueError(f"{directory / folder} must have one pooling of {sorted(FLAGS.values())}, got {chosen}.")
+    return names[0]
+
+
+def write_sentence_options(directory: Path, options: dict[str, Any], width: int) -> None:
+    """Writes what makes a directory a sentence model.
+
+    Args:
+        directory: The directory of the model.
+        options: What `options()` of a `TextEmbedder` returned.
+        width: Width of the vectors.
+
+    Raises:
+        ValueError: If the library has no such pooling.
+    """
+    pooling = options["pooling"]
+    if pooling not in FLAGS:
+        raise ValueError(f"The pooling of a sentence model must be one of {sorted(FLAGS)}, got {pooling!r}.")
+    kinds = ["Transformer", "Pooling"] + ["Normalize"] * options["normalize"]
+    paths = ["", POOLING_FOLDER, "2_Normalize"]
+    modules = [
+        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for index, (kind, path) in enumerate(zip(kinds, paths, strict=False))
+    ]
+    _write(directory / MODULES_FILE, modules)
+    flags = {flag: name == pooling for name, flag in FLAGS.items()}
+    _write(directory / POOLING_FOLDER / "config.json", {"word_embedding_dimension": width, **flags})
+    if options["sequence_length"] is not None:
+        _write(directory / LENGTH_FILE, {"max_seq_length": options["sequence_length"], "do_lower_case": False})
+
+
+def _write(path: Path, values: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,130 @@
+"""Writing directories of the Transformers library."""
+
+import dataclasses
+import json
+import os
+from typing import Any
+
+from zoo.backbones.backbone import Backbone
+from zoo.config import TransformerConfig
+from zoo.files import written_whole
+from zoo.huggingface.config_reader import ConfigReader
+from zoo.huggingface.directory import check_count, head_layers, head_of, is_huggingface
+from zoo.huggingface.family import Family, all_families, get_family, types_of_layers
+from zoo.huggingface.files import CONFIG_FILE, WEIGHTS_FILE
+from zoo.huggingface.weights import Row, named_layers, table_rows
+from zoo.training.tensor_files import write_tensors
+
+
+def write_backbone(
+    backbone: Backbone,
+    directory: str | os.PathLike,
+    *,
+    model_type: str | None = None,
+    task: Any = None,
+    extra: Any = None,
+) -> str:
+    """Writes a directory that the Transformers library reads.
+
+    Args:
+        backbone: The backbone.
+        directory: Where to; replaced if it holds such a model, an error if it holds something else.
+        model_type: The family to write it as. Default: the first that can express the configuration.
+        task: Task whose head is written too; None for an encoder alone, or for a language model.
+        extra: Called with the new directory, to write more to it.
+
+    Returns:
+        The model type.
+
+    Raises:
+        ValueError: If no family, or not the given one, can express the configuration.
+        FileExistsError: If the directory exists and holds something else.
+
+    Example:
+
+    >>> write_backbone(backbone, "exported", model_type="bert")
+    'bert'
+    """
+    # decoders have their output projection in the backbone
+    generators = {"decoder": "CausalLM", "encoder_decoder": "Seq2SeqLM"}
+    task_name = generators.get(getattr(backbone.config, "architecture", None)) if task is None else type(task).__name__
+    candidates = all_families() if model_type is None else [get_family(model_type)]
+    problems = []
+    for family in candidates:
+        try:
+            values, rows = _describe(family, backbone, task, task_name)
+        except (ValueError, KeyError, TypeError) as error:
+            problems.append(f"{family.model_type}: {error}")
+            continue
+        with written_whole(directory, is_huggingface, "model of the Transformers library") as folder:
+            (folder / CONFIG_FILE).write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+            tensors = {row.name: row.write() for row in rows}
+            write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
+            if extra is not None:
+                extra(folder)
+        return family.model_type
+    raise ValueError("The Transformers library has no family here for this model:\n  " + "\n  ".join(problems))
+
+
+def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | None) -> tuple[dict[str, Any], list[Row]]:
+    """Configuration and tensors of a family, if they mean the same model."""
+    config = backbone.config
+    if not isinstance(config, TransformerConfig):
+        raise ValueError(f"it is a Transformer, this is a {type(backbone).__name__}")
+    head = head_of(family, task_name)
+    options = {} if task is None else task.options()
+    values = {"model_type": family.model_type, "architectures": [head.architecture], **family.write(config)}
+    values |= head.write(options)
+    with_head = head.architecture != family.architecture
+    plain = table_rows(named_layers(backbone), family.table_of(config))
+    reader = ConfigReader(values, {row.name for row in plain})
+    differing = _differences(family.read(reader), config)
+    if differing:
+        raise ValueError(f"it cannot express {differing}")
+    check_count(plain, backbone)
+    reader.finish()
+    for key, value in head.options(reader).items():
+        if options.get(key) != value and "dropout" not in key:
+            raise ValueError(f"its {head.architecture} has {key}={value!r}, this task {key}={options.get(key)!r}")
+    rows = [dataclasses.replace(row, name=family.stored_name(row.name)) if with_head else row for row in plain]
+    if with_head and head.table:
+        rows += table_rows(head_layers(task), head.table)
+    return {**values, "dtype": "float32"}, rows
+
+
+def _differences(read: TransformerConfig, config: TransformerConfig) -> str:
+    """The choices in which two configurations differ and that change what a trained model computes."""
+    ours, theirs = effective(config), effective(read)
+    return ", ".join(f"{key}={ours[key]!r}" for key in ours if ours[key] != theirs[key])
+
+
+def effective(config: TransformerConfig) -> dict[str, Any]:
+    """Returns all choices that a trained model is bound to, with what a missing one means.
+
+    Args:
+        config: A configuration.
+    """
+    values = config.to_dict()
+    flat = {key: value for key, value in values.items() if not isinstance(value, dict)}
+    for part, choices in values.items():
+        if isinstance(choices, dict):
+            flat |= {f"{part}.{key}": value for key, value in choices.items()}
+    # these matter to training only
+    flat = {key: value for key, value in flat.items() if not key.endswith(("dropout", "initializer_range"))}
+    if config.position.kind == "relative_bias":
+        del flat["max_length"]  # not in their configuration
+    bias = config.attention.use_bias
+    flat["attention.use_bias"] = sorted(bias) if isinstance(bias, tuple) else bias
+    flat["attention.num_key_value_heads"] = config.attention.num_key_value_heads or config.attention.num_heads
+    flat["attention.head_dim"] = config.head_dim
+    flat["attention.scale"] = round(config.attention.scale or config.head_dim**-0.5, 12)
+    types = types_of_layers(config)
+    flat["attention.window_layers"] = types
+    if "sliding_attention" not in types:
+        flat["attention.window"] = None
+    flat["norm.final"] = config.norm.placement != "post" if config.norm.final is None else config.norm.final
+    flat["position.layout"] = config.position.layout or "half_split"
+    flat["position.local_base"] = config.position.local_base or config.position.base
+    if config.num_decoder_layers == config.num_layers:
+        flat["num_decoder_layers"] = None
+    return flat
