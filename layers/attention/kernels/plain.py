@@ -8,10 +8,10 @@ from layers.attention.kernels.bias import evaluate_bias
 # What scores become where they are hidden. Leaves room below for biases; its exponential is exactly zero in float32.
 HIDDEN = -1e38
 
-# Long sequences are computed run by run of queries. Under a causal mask each run has the keys up to its end, which
-# saves up to half of the work; runs of _STEP queries are long enough. Else the gain is in memory: what is needed
-# beside the weights is as small as a run.
-_STEP, _PART_SIZE, _MOST_PARTS = 128, 2**23, 8
+# Long sequences are computed run by run of queries, of at least _STEP queries, so that products stay quick. Under a
+# causal mask each run has the keys up to its end, which saves up to half of the work. Else the gain is in memory, where
+# there are more than _PART_SIZE scores: what is needed beside the weights is as small as a run.
+_STEP, _PART_SIZE, _MOST_PARTS = 128, 2**21, 8
 
 
 def plain_attention(
@@ -67,11 +67,10 @@ def run_ends(query, key, mask) -> list:
     key_length = key.shape[2]
     if not (isinstance(query_length, int) and isinstance(key_length, int)):
         return [query_length]
-    if is_staircase(mask, query_length, key_length):
-        parts = query_length // _STEP
-    else:
+    parts = query_length
+    if not is_staircase(mask, query_length, key_length):
         parts = (batch if isinstance(batch, int) else 1) * heads * query_length * key_length // _PART_SIZE
-    parts = max(1, min(parts, _MOST_PARTS, query_length))
+    parts = max(1, min(parts, _MOST_PARTS, query_length // _STEP))
     return [query_length * (part + 1) // parts for part in range(parts)]
 
 

@@ -578,6 +578,21 @@ def test_inputs_of_wrong_rank():
         made(4, 6)(normal(5, 12))
 
 
+def test_inputs_of_wrong_width():
+    layer = made(4, 6, memory=9)
+    with pytest.raises(ValueError, match="query.*expected axis -1 of input shape to have value 12.*11"):
+        layer(normal(2, 5, 11), normal(2, 4, 9))
+    with pytest.raises(ValueError, match="key.*expected axis -1 of input shape to have value 9.*8"):
+        layer(normal(2, 5, 12), normal(2, 4, 8))
+    with pytest.raises(ValueError, match="heads of `query` must be a multiple of the heads of `key`.*4 and 3"):
+        layer(normal(2, 5, 12), projected_memory={"key": normal(2, 3, 4, 6), "value": normal(2, 3, 4, 6)})
+
+
+def test_vectors_for_values_need_a_path_that_holds_the_weights():
+    with pytest.raises(ValueError, match="path must be 'auto' or 'plain' with position=.*got 'blocked'"):
+        MultiHeadAttention(2, 6, position=ShawRelativePositions(6, 2), path="blocked")
+
+
 def test_unknown_path():
     with pytest.raises(ValueError, match="path.*'quantum'"):
         made(4, 6, path="quantum")(normal(2, 5, 12))
