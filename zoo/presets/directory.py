@@ -34,7 +34,7 @@ def save_task_parts(task: Any, directory: str | os.PathLike) -> None:
             "task": type(task).__name__,
             "backbone": task.backbone.config.to_dict(),
             "options": task.saved_options(),
-            "parameter_count": task.backbone.parameter_count(),
+            "parameter_count": task.backbone_parameters,
         }
         (folder / CONFIG_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
         task.save_weights(folder / WEIGHTS_FILE)

@@ -10,7 +10,7 @@ from keras import ops
 
 from zoo.backbones.backbone import Backbone
 from zoo.tasks.encoder_task import EncoderTask, take_positions
-from zoo.tasks.encoding import dense, pack
+from zoo.tasks.encoding import added_count, dense, pack
 from zoo.tasks.heads import MaskedLMHead
 from zoo.tasks.masking import chosen_positions, mask_tokens
 from zoo.tasks.raw_data import as_text, as_texts, require_count
@@ -279,7 +279,10 @@ class MaskedLM(EncoderTask):
         require_count(top_k, "top_k", 1, self.backbone.config.vocabulary_size)
         column = self.string_tensor(as_texts(texts, "texts"))
         results: list[Any] = [None] * len(column)
-        lengths = self.row_lengths(column, "texts", self.truncate)
+        added = added_count(1, **self.special_tokens())
+        lengths = self.row_lengths(
+            column, "texts", self.truncate, lambda some: self.prompt_ids(some).row_lengths() + added
+        )
         order = np.argsort(lengths, kind="stable")
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]

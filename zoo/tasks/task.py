@@ -1,6 +1,7 @@
 """What all tasks share: a backbone with a tokenizer, made from a preset, saved and exported."""
 
 import os
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,8 +27,12 @@ class Task(TextModel):
 
     def __init__(self, backbone: Backbone, tokenizer: Any = None, **kwargs: Any):
         super().__init__(**kwargs)
+        # Keras wraps this method of each layer in one that returns nothing
+        self.quantize = types.MethodType(Task.quantize, self)
         self.backbone = backbone
         self.tokenizer = tokenizer
+        # of the architecture: adapted and quantized layers have other weights
+        self.backbone_parameters = backbone.parameter_count()
         self._quantization: str | None = None
         if tokenizer is not None and tokenizer.vocabulary_size > backbone.config.vocabulary_size:
             raise ValueError(

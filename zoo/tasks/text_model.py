@@ -1,6 +1,6 @@
 """A Keras model that takes raw texts in `fit`, `evaluate` and `predict`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -230,13 +230,16 @@ class TextModel(keras.Model):
 
         return tf.constant(texts, dtype=tf.string, shape=(len(texts),))
 
-    def row_lengths(self, x: Any, name: str, truncate: bool = False) -> np.ndarray:
+    def row_lengths(
+        self, x: Any, name: str, truncate: bool = False, token_lengths: Callable[[Any], Any] | None = None
+    ) -> np.ndarray:
         """Returns the number of tokens of each row, at most the longest that the model takes.
 
         Args:
             x: Checked inputs.
             name: Name of the argument.
             truncate: Whether longer rows will be cut, instead of being an error.
+            token_lengths: What counts the tokens of each row. Default `token_lengths()`.
 
         Raises:
             ValueError: If a row is longer than the model and is not cut, naming the row.
@@ -244,8 +247,9 @@ class TextModel(keras.Model):
         import tensorflow as tf
 
         count, longest = row_count(x), self.longest
+        token_lengths = token_lengths or self.token_lengths
         parts = [
-            np.asarray(self.token_lengths(_rows(x, tf.range(start, min(start + CHECKED_AT_ONCE, count)))))
+            np.asarray(token_lengths(_rows(x, tf.range(start, min(start + CHECKED_AT_ONCE, count)))))
             for start in range(0, count, CHECKED_AT_ONCE)
         ]
         lengths = np.concatenate(parts) if parts else np.zeros((0,), "int64")

@@ -1,0 +1,149 @@
+"""Low-rank updates and 8-bit weights: what trains, what is reported, what is saved."""
+
+import keras
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from zoo import Seq2SeqLM  # noqa: E402
+from zoo.tasks import MaskedLM, TextClassifier  # noqa: E402
+
+
+def values(task):
+    return {weight.path: np.array(weight) for weight in task.weights}
+
+
+def test_lora_trains_updates_and_head_alone(make_task, texts, tmp_path):
+    model = make_task(TextClassifier, labels=2)
+    before, expected = values(model), model.predict(texts[:4])
+    report = model.enable_lora(2, targets=("query", "up"))
+    # 16 x 2 and 2 x 16 for the query, 16 x 2 and 2 x 32 for the feed-forward, head of 16 x 2 and its bias
+    assert report.trainable_parameters == 64 + 96 + 34
+    assert report.total_parameters == sum(part.size for part in before.values()) + 64 + 96
+    assert [path.split("/")[-1] for path in report.layers] == ["query", "up"] and "block_0" in report.layers[0]
+    assert str(report).startswith("LoRA of rank 2 on 2 layers: 194 of ")
+    # nothing has changed yet
+    np.testing.assert_allclose(model.predict(texts[:4]), expected, rtol=1e-5)
+    model.compile(keras.optimizers.Adam(0.05), run_eagerly=True)
+    y = [int("alpha" in text) for text in texts[:16]]
+    # in the first step only one of the two factors changes, the other one is zero
+    model.fit(texts[:16], y, batch_size=8, verbose=0)
+    after = values(model)
+    changed = {path for path in before if not np.array_equal(before[path], after[path])}
+    assert changed and all("/head/" in path or path.startswith("head/") for path in changed)
+    assert all(np.abs(after[path]).max() > 0 for path in after if "lora" in path)
+    adapted = model.predict(texts[:4])
+    assert np.abs(adapted - expected).max() > 1e-3
+    # saved models hold the updates in their weights
+    model.save_to_preset(tmp_path / "preset")
+    model.save(tmp_path / "model.keras")
+    for loaded in (
+        TextClassifier.from_preset(tmp_path / "preset"),
+        keras.models.load_model(tmp_path / "model.keras"),
+    ):
+        assert not any("lora" in weight.path for weight in loaded.weights)
+        np.testing.assert_allclose(loaded.predict(texts[:4]), adapted, rtol=1e-3, atol=1e-5)
+
+
+def test_alpha_scales_the_updates(make_task, texts):
+    outputs = []
+    for alpha in (None, 4.0):
+        model = make_task(MaskedLM)
+        model.enable_lora(2, alpha=alpha, targets=["value"])
+        layer = model.backbone.encoder.blocks[0].attention.value_projection
+        layer.lora_kernel_a.assign(np.full((16, 2), 0.1))
+        layer.lora_kernel_b.assign(np.full((2, 16), 0.1) * (2 if alpha is None else 1))
+        outputs.append(model.fill_mask("alpha <mask>")[0][0][1])
+    # alpha of twice the rank does what updates twice as large do
+    np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-4)
+
+
+def test_lora_of_a_sequence_to_sequence_model(untrained, copied):
+    untrained.compile(keras.optimizers.Adam(0.05), "auto", run_eagerly=True)
+    untrained.fit(copied[:4], copied[:4], verbose=0)
+    report = untrained.enable_lora(2)
+    # query and value of the encoder's attention, and of the decoder's two
+    assert len(report.layers) == 6
+    assert all("lora" in weight.path for weight in untrained.trainable_variables)
+    # a task that was compiled goes on with a fresh optimizer
+    assert untrained.compiled and int(untrained.optimizer.iterations) == 0
+    before = values(untrained)
+    untrained.fit(copied[:4], copied[:4], verbose=0)
+    after = values(untrained)
+    assert {path.split("/")[-1] for path in after if not np.array_equal(before[path], after[path])} == {"lora_kernel_b"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rank": 2, "targets": ["querry"]}, "no layer is called 'querry'. Did you mean 'query'.* There are: down, "),
+        ({"rank": 2, "targets": ["query", "gate"]}, "no layer is called 'gate'"),
+        ({"rank": 2, "targets": "query"}, "targets must be a list of names of layers, got 'query'"),
+        ({"rank": 0}, "rank must be an integer of at least 1, got 0"),
+        ({"rank": 2, "alpha": 0}, "alpha must be above 0, got 0"),
+    ],
+)
+def test_wrong_arguments_of_lora(make_task, options, message):
+    model = make_task(TextClassifier, labels=2)
+    count = len(model.trainable_variables)
+    with pytest.raises(ValueError, match=message):
+        model.enable_lora(**options)
+    assert len(model.trainable_variables) == count
+
+
+def test_lora_once(make_task):
+    model = make_task(TextClassifier, labels=2)
+    model.enable_lora(2)
+    with pytest.raises(ValueError, match="has low-rank updates already: .* once"):
+        model.enable_lora(2)
+
+
+def test_int8(make_task, texts, tmp_path):
+    model = make_task(TextClassifier, labels=2)
+    expected = model.predict(texts[:16])
+    weights = model.weights
+    before = sum(4 * weight.numpy().size for weight in weights)
+    report = model.quantize("int8")
+    assert report.mode == "int8" and report.bytes_before == before
+    # dense layers of the block (6), pooler, head, token and segment embedding
+    assert len(report.layers) == 10, report.layers
+    sizes = {"int8": 1, "float32": 4, "uint32": 4}
+    assert report.bytes_after == sum(sizes[weight.dtype] * int(np.prod(weight.shape)) for weight in model.weights)
+    assert report.bytes_after < 0.45 * before and "int8 weights in 10 layers" in str(report)
+    quantized = model.predict(texts[:16])
+    # 8 bits of weights and activations: some hundredths, not zero
+    assert 0 < np.abs(quantized - expected).max() < 0.1
+    model.save_to_preset(tmp_path / "preset")
+    model.save(tmp_path / "model.keras")
+    for loaded in (
+        TextClassifier.from_preset(tmp_path / "preset"),
+        keras.models.load_model(tmp_path / "model.keras"),
+    ):
+        assert sum(weight.dtype == "int8" for weight in loaded.weights) == 10
+        np.testing.assert_allclose(loaded.predict(texts[:16]), quantized, rtol=1e-4, atol=1e-6)
+    with pytest.raises(ValueError, match="is quantized already: .* once"):
+        model.quantize("int8")
+
+
+def test_int8_of_a_tied_projection(make_task):
+    model = make_task(MaskedLM)
+    expected = dict(model.fill_mask("alpha <mask> beta", top_k=27)[0])
+    model.quantize("int8")
+    quantized = dict(model.fill_mask("alpha <mask> beta", top_k=27)[0])
+    assert quantized.keys() == expected.keys()
+    assert 0 < max(abs(quantized[token] - expected[token]) for token in expected) < 0.1
+
+
+def test_int8_generation(trained, copied):
+    model = Seq2SeqLM.from_config(trained.get_config())
+    model.set_weights(trained.get_weights())
+    report = model.quantize()
+    assert len(report.layers) > 10
+    generated = model.generate(copied, jit_compile=False)
+    assert np.mean([one == other for one, other in zip(generated, copied, strict=True)]) > 0.8
+
+
+def test_wrong_mode(make_task):
+    with pytest.raises(ValueError, match=r"mode must be one of \('int8', 'int4', 'float8'\), got 'int7'"):
+        make_task(TextClassifier, labels=2).quantize("int7")

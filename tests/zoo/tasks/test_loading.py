@@ -1,0 +1,131 @@
+"""Tasks from saved models, from named architectures and from models of other tasks."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from zoo import Seq2SeqLM  # noqa: E402
+from zoo.tasks import MaskedLM, TextClassifier, TextEmbedder, TokenClassifier  # noqa: E402
+
+# Every option of each task, none of them at its default.
+TEXT = {"sequence_length": 20, "truncate": True}
+OPTIONS = {
+    TextClassifier: {
+        **TEXT,
+        "labels": ["a", "b"],
+        "problem": "multi_label",
+        "pairs": True,
+        "pooling": "mean",
+        "hidden_activation": "gelu",
+        "inner_bias": False,
+        "inner_norm": True,
+        "head_dropout": 0.2,
+        "head_dropout_before": 0.0,
+        "pair_separators": 2,
+    },
+    TokenClassifier: {
+        **TEXT,
+        "labels": ["O", "B-X"],
+        "hidden_activation": "relu",
+        "inner_bias": False,
+        "inner_norm": True,
+        "head_dropout": 0.0,
+    },
+    TextEmbedder: {**TEXT, "pooling": "max", "normalize": False, "objective": "cosine_regression"},
+    MaskedLM: {
+        **TEXT,
+        "mask_rate": 0.3,
+        "mask_share": 0.5,
+        "random_share": 0.5,
+        "whole_words": True,
+        "head": "transform",
+        "head_activation": "relu",
+        "head_bias": False,
+    },
+}
+
+
+def outputs(task, texts):
+    inputs = {name: value.numpy() for name, value in task.encode(task.string_tensor([b"alpha beta", b"omega"])).items()}
+    return np.array(task(inputs)) if not isinstance(task, TokenClassifier) else task.predict(texts)[0]
+
+
+@pytest.mark.parametrize("task_class", OPTIONS, ids=lambda kind: kind.__name__)
+def test_saved_and_loaded(make_task, task_class, texts, tmp_path):
+    task = make_task(task_class, **OPTIONS[task_class])
+    if task_class is TokenClassifier:
+        expected = task.predict(texts[:1])[0]
+    else:
+        expected = outputs(task, texts)
+    assert task.options() == OPTIONS[task_class]
+    task.save_to_preset(tmp_path / "preset")
+    task.save(tmp_path / "task.keras")
+    for loaded in (task_class.from_preset(tmp_path / "preset"), keras.models.load_model(tmp_path / "task.keras")):
+        assert loaded.options() == task.options()
+        assert loaded.tokenizer.get_vocabulary() == task.tokenizer.get_vocabulary()
+        again = loaded.predict(texts[:1])[0] if task_class is TokenClassifier else outputs(loaded, texts)
+        np.testing.assert_allclose(again, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_backbone_of_another_task(make_task, texts, tmp_path):
+    model = make_task(MaskedLM, sequence_length=20, truncate=True)
+    model.save_to_preset(tmp_path / "model")
+    with pytest.warns(UserWarning, match="has no weights for the head of this task: it starts untrained"):
+        classifier = TextClassifier.from_preset(tmp_path / "model", labels=["no", "yes"], truncate=False)
+    assert (classifier.longest, classifier.truncate, classifier.pooling) == (20, False, "pooler")
+    # the pooler, idle in the masked language model, trains here
+    assert any("pooler" in weight.path for weight in classifier.trainable_variables)
+    assert not any("pooler" in weight.path for weight in model.trainable_variables)
+    for ours, theirs in zip(classifier.backbone.weights, model.backbone.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    classifier.save_to_preset(tmp_path / "classifier")
+    with pytest.warns(UserWarning, match="starts untrained"):
+        other = TextClassifier.from_preset(tmp_path / "classifier", labels=5)
+    assert len(other.labels) == 5 and other.longest == 20
+    same = TextClassifier.from_preset(tmp_path / "classifier", sequence_length=10)
+    assert same.longest == 10 and same.labels.names == ["no", "yes"]
+    np.testing.assert_array_equal(same.head.projection.kernel, classifier.head.projection.kernel)
+
+
+def test_what_does_not_fit(make_task, untrained, tmp_path):
+    untrained.save_to_preset(tmp_path / "seq2seq")
+    with pytest.raises(ValueError, match="holds a Seq2SeqLM, not a TextEmbedder"):
+        TextEmbedder.from_preset(tmp_path / "seq2seq")
+    make_task(MaskedLM).save_to_preset(tmp_path / "model")
+    with pytest.raises(ValueError, match="holds a MaskedLM, not a Seq2SeqLM"):
+        Seq2SeqLM.from_preset(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"brings its own configuration and tokenizer; got \['hidden_dim'\] too"):
+        MaskedLM.from_preset(tmp_path / "model", hidden_dim=8)
+    quantized = make_task(MaskedLM)
+    quantized.quantize("int8")
+    quantized.save_to_preset(tmp_path / "quantized")
+    with pytest.raises(ValueError, match="holds int8 weights, which do not train further as a TextEmbedder"):
+        TextEmbedder.from_preset(tmp_path / "quantized")
+
+
+def test_named_architecture_with_options_of_the_task(mask_tokenizer):
+    model = TextClassifier.from_preset(
+        "bert_tiny_uncased",
+        load_weights=False,
+        tokenizer=mask_tokenizer,
+        vocabulary_size=27,
+        num_layers=1,
+        labels=3,
+        sequence_length=16,
+    )
+    assert model.backbone.config.num_layers == 1 and len(model.labels) == 3 and model.longest == 16
+    assert model.pooling == "pooler" and model.head.dense is None
+    with pytest.raises(ValueError, match="has no 'sequence_lenght' to override"):
+        TextClassifier.from_preset("bert_tiny_uncased", load_weights=False, labels=3, sequence_lenght=16)
+
+
+def test_factorised_embeddings_and_untied_projections(make_task, texts, encoder_config):
+    for embedding in ({"factor_dim": 6}, {"tie_output": False, "output_bias": True}):
+        embedding = dataclasses.replace(encoder_config.embedding, **embedding)
+        model = make_task(MaskedLM, config={"embedding": embedding})
+        (best,) = model.fill_mask("alpha <mask>", top_k=27)
+        np.testing.assert_allclose(sum(probability for _, probability in best), 1, rtol=1e-5)
