@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,7 +41,9 @@ class GrowthConfig:
     window: int = setting(64, "Positions to each side that restricted self-attention sees.")
     kernel_size: int = setting(3, "Positions that a convolution sees.")
     fit_from: int = setting(2048, "Least length that the fit of the exponents uses.")
-    longest_call: float = setting(20.0, "Seconds: lengths at which a call might take longer are left out.")
+    longest_call: float = setting(
+        20.0, "Seconds of processor time: lengths at which a call might take longer are left out."
+    )
     rounds: int = setting(3, "Turns of each layer and length.")
 
 
@@ -100,6 +103,9 @@ def exponent(values: dict[int, float], fit_from: int) -> float | None:
 def measure(config: GrowthConfig, advance: Callable[[str], None]) -> list[dict[str, Any]]:
     """Times all kinds at all lengths, forward and with backward, and measures their memory.
 
+    The time is that of all processors together: it is the work that the table of the paper counts, and other processes
+    on the machine do not change it.
+
     Args:
         config: What to measure.
         advance: Called with the name of each case that is done.
@@ -117,8 +123,10 @@ def measure(config: GrowthConfig, advance: Callable[[str], None]) -> list[dict[s
             kinds = [kind for kind in config.kinds if not _too_slow(seconds[kind], length, config.longest_call)]
             steps = {kind: make_step(kind, length, backward, **sizes) for kind in kinds}
             for kind, step in steps.items():  # alone, because a fast layer takes many turns while a slow one takes one
-                turns = time_in_turn({kind: step}, rounds=config.rounds, calls=calls_per_turn(step), warm_up=0)[kind]
-                seconds[kind][length] = statistics.median(turns)
+                options = {"calls": calls_per_turn(step), "warm_up": 0, "clock": time.process_time}
+                seconds[kind][length] = statistics.median(
+                    time_in_turn({kind: step}, rounds=config.rounds, **options)[kind]
+                )
             for kind in kinds:
                 arguments = {"kind": kind, "length": length, "backward": backward, **sizes}
                 memory[kind][length] = peak_memory("recipes.benchmark.layer_growth:make_step", **arguments)
@@ -163,7 +171,7 @@ def table(rows: Sequence[dict[str, Any]], config: GrowthConfig) -> str:
         title = "Forward and backward" if backward else "Forward"
         lengths = "".join(f" {length:,} |" for length in config.lengths)
         lines += [
-            f"{title}: milliseconds (MiB beyond weights and inputs) by length; exponents fitted from "
+            f"{title}: milliseconds of processor time (MiB beyond weights and inputs) by length; exponents fitted from "
             f"{config.fit_from:,} positions on.",
             "",
             f"| layer | operations | sequential | longest path |{lengths} time grows as | memory grows as |",
@@ -210,7 +218,7 @@ def plot(rows: Sequence[dict[str, Any]], path: Any) -> None:
             label = row["kind"] if power is None else f"{row['kind']}: n^{power:.2f}"
             axis.loglog(list(values), list(values.values()), marker="o", markersize=3, label=label)
     for column, title in enumerate(("forward", "forward and backward")):
-        axes[0, column].set(title=title, ylabel="milliseconds")
+        axes[0, column].set(title=title, ylabel="milliseconds of processor time")
         axes[1, column].set(xlabel="length", ylabel="MiB beyond weights and inputs")
     for axis in axes.flat:
         axis.grid(alpha=0.3)
