@@ -73,7 +73,7 @@ def test_learns(make_task, head):
     cycle = "alpha beta gamma omega theta iota".split()
     texts = [" ".join((cycle * 2)[start : start + 5]) for start in range(6)]
     model.compile(keras.optimizers.Adam(0.02))
-    losses = model.fit(texts * 40, epochs=3, verbose=0).history["loss"]
+    losses = model.fit(texts * 80, epochs=5, verbose=0).history["loss"]
     assert losses[-1] < 0.5 * losses[0]
     (guess,) = model.fill_mask("alpha beta <mask> omega theta", top_k=3)
     assert guess[0][0] == "\u2581gamma" and guess[0][1] > 0.5
@@ -99,7 +99,7 @@ def test_fill_mask(model, mask_tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("texts", "top_k", "message"),
+    ("given", "top_k", "message"),
     [
         (["<mask>", "alpha"], 5, r"texts\[1\] must have a '<mask>' to fill, got 'alpha'"),
         (["<mask>" + " alpha" * 40], 5, r"texts\[0\] has \d+ tokens with its special tokens"),
@@ -107,9 +107,9 @@ def test_fill_mask(model, mask_tokenizer):
         (["<mask>", 7], 5, r"texts\[1\] must be a string"),
     ],
 )
-def test_what_is_wrong_is_named(model, texts, top_k, message):
+def test_what_is_wrong_is_named(model, given, top_k, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        model.fill_mask(texts, top_k)
+        model.fill_mask(given, top_k)
 
 
 def test_wrong_choices(make_task, encoder_config, tiny_tokenizer):

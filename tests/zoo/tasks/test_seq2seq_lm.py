@@ -170,7 +170,7 @@ def test_score_of_one_pair_and_of_none(untrained):
 
 
 @pytest.mark.parametrize(
-    ("texts", "options", "message"),
+    ("given", "options", "message"),
     [
         (["alpha"], {"max_length": 2.5}, "max_length must be an integer from 1 to 32, got 2.5"),
         (["alpha"], {"max_length": True}, "max_length must be an integer from 1 to 32, got True"),
@@ -180,9 +180,9 @@ def test_score_of_one_pair_and_of_none(untrained):
         (["alpha", "\ud800"], {}, r"texts\[1\] is not a text that UTF-8 can hold"),
     ],
 )
-def test_wrong_arguments_of_generate(untrained, texts, options, message):
+def test_wrong_arguments_of_generate(untrained, given, options, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        untrained.generate(texts, **options)
+        untrained.generate(given, **options)
 
 
 def test_predict_is_generate(trained, copied):
