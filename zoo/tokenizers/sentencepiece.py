@@ -28,7 +28,8 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
     Ids equal those of the `sentencepiece` package, whose behaviour holds for awkward text too: a text that is empty, or
     white space that the model's normalization removes, has no tokens; each byte that is not valid UTF-8 is read as
     U+FFFD, the replacement character; control tokens such as `<eos>` are never made from text that spells them, but
-    user-defined special tokens are.
+    user-defined special tokens are. (Where a unigram model can split a text in several ways of exactly the same
+    probability, as a run of one character, versions of SentencePiece choose differently; this is TensorFlow Text's.)
 
     `detokenize` undoes the splitting, not the normalization. Unknown tokens come out as the model's text for them,
     " ⁇ " by default. A special token of the user comes out as it is spelled.

@@ -85,7 +85,9 @@ def load(library, directory, config=None):
 
 
 def assert_same(ours, library, texts):
-    assert ours.tokenize(texts).to_list() == [encoding.ids for encoding in library.encode_batch(texts, False)]
+    assert ours.tokenize(texts).to_list() == [
+        encoding.ids for encoding in library.encode_batch(texts, add_special_tokens=False)
+    ]
 
 
 def test_wordpiece(wordpiece, odd_texts, tmp_path):
@@ -120,7 +122,7 @@ def test_bpe_with_bytes(trained, odd_texts, tmp_path, prepend):
     assert_same(ours, library, odd_texts)
     ids, starts, ends = ours.tokenize_with_offsets(odd_texts)
     positions = [list(zip(*row, strict=True)) for row in zip(starts.to_list(), ends.to_list(), strict=True)]
-    assert positions == [encoding.offsets for encoding in library.encode_batch(odd_texts, False)]
+    assert positions == [encoding.offsets for encoding in library.encode_batch(odd_texts, add_special_tokens=False)]
     decoded = [text.decode("utf-8") for text in ours.detokenize(ids).numpy()]
     assert decoded == library.decode_batch(ids.to_list())
     assert [ours.start_id, ours.end_id, ours.unknown_id] == [1, 2, 3]
@@ -193,7 +195,7 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "
         ({"model": {"unheard": True}}, "unheard is True"),
         ({"model": {"type": "WordLevel"}}, "model.type='WordLevel' must be one of"),
         (
-            {"added_tokens": [{"id": 420, "content": "<x>", "special": True, "single_word": True}]},
+            {"added_tokens": [{"content": "<x>", "special": True, "single_word": True}]},
             "single_word of '<x>'",
         ),
         ({"added_tokens": [{"id": 5, "content": "<x>", "special": True}]}, "must be 0, 1, 2"),
@@ -204,6 +206,8 @@ def test_what_can_not_be_honoured(byte_level, tmp_path, change, message):
     path = tmp_path / "tokenizer.json"
     byte_level_library(byte_level).save(str(path))
     content = json.loads(path.read_text("utf-8"))
+    for entry in change.get("added_tokens", []):
+        entry.setdefault("id", byte_level.vocabulary_size)
     content.update({**change, "model": {**content["model"], **change.get("model", {})}})
     path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=message) as error:

@@ -69,7 +69,7 @@ def test_added_tokens_and_white_space_equal_the_library(byte_level, odd_texts):
     theirs.add_special_tokens([added(END), added("<mask>", lstrip=True)])
     theirs.add_tokens([added("  ", normalized=False), added("    ", normalized=False)])
     theirs.add_tokens([added("<b>", normalized=False, rstrip=True), added("<bb>", normalized=False)])
-    texts = ["a \t <mask> b<mask>", "<b>  a<bb>   b <b>", "def f():\n     return  1", f"<mask>{END}", *odd_texts[:300]]
+    texts = ["a \t <mask> b<mask>", "<b>\t a<bb>   b <b>", "def f():\n     return  1", f"<mask>{END}", *odd_texts[:300]]
     expected = theirs.encode_batch(texts)
     ids, starts, ends = ours.tokenize_with_offsets(texts, special_tokens=[END, "<mask>"])
     assert ids.to_list() == [encoding.ids for encoding in expected]

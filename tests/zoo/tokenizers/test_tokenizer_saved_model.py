@@ -1,6 +1,7 @@
 """A SavedModel with a tokenizer, loaded by a process that imports only tensorflow and tensorflow_text."""
 
 import base64
+import functools
 import json
 import subprocess
 import sys
@@ -75,7 +76,7 @@ def test_words_offsets_and_special_tokens_in_a_saved_model(tmp_path, byte_level,
     words = tf.ragged.constant([["the", "dog"], [], ["\u00e9"]])
     for name, tokenizer in (("byte_level", byte_level), ("wordpiece", wordpiece)):
         calls = {
-            "offsets": (lambda t, tokenizer=tokenizer: tokenizer.tokenize_with_offsets(t, "bytes", True), texts),
+            "offsets": (functools.partial(tokenizer.tokenize_with_offsets, unit="bytes", special_tokens=True), texts),
             "words": (tokenizer.tokenize_words, words),
         }
         module = tf.Module()
