@@ -31,12 +31,14 @@ def packed_batches(
     """
     import tensorflow as tf
 
+    @tf.autograph.experimental.do_not_convert
     def pairs(batch: Any) -> Any:
         ids = encode(batch)
         inputs = ids[:, :-1]
         positions = tf.ragged.range(inputs.row_lengths()).values
         return inputs.values, ids[:, 1:].values, tf.cast(positions, tf.int32)
 
+    @tf.autograph.experimental.do_not_convert
     def row(inputs: Any, labels: Any, positions: Any) -> Any:
         missing = [[0, length - tf.shape(inputs)[0]]]
         real = tf.pad(tf.ones_like(inputs, tf.bool), missing)
