@@ -19,7 +19,8 @@ def is_raw(data: Any) -> bool:
         # a few, so that one wrong row at the beginning does not hide the others
         return not data or any(is_raw(value) for value in data[:8])
     if is_dataset(data):
-        return any("string" in str(spec.dtype) for spec in keras.tree.flatten(data.element_spec))
+        # a component may be None, which has no dtype
+        return any("string" in str(getattr(spec, "dtype", "")) for spec in keras.tree.flatten(data.element_spec))
     dtype = getattr(data, "dtype", None)
     if dtype is None or isinstance(data, keras.KerasTensor):
         return False
