@@ -73,7 +73,7 @@ def write(config: TransformerConfig) -> dict[str, Any]:
         "rms_norm_eps": config.norm.epsilon,
         "attention_bias": bool(attention.use_bias),
         "attention_dropout": attention.dropout,
-        "query_pre_attn_scalar": config.head_dim if attention.scale is None else attention.scale**-2,
+        "query_pre_attn_scalar": config.head_dim if attention.scale is None else round(attention.scale**-2),
         "attn_logit_softcapping": attention.logit_soft_cap,
         "final_logit_softcapping": config.embedding.logit_soft_cap,
         "sliding_window": 4096 if attention.window is None else attention.window[0] + 1,
