@@ -14,6 +14,7 @@ from zoo.generation.processors import (
 )
 from zoo.generation.samplers import Beam, Contrastive, Greedy, Sample, Sampler, get_sampler
 from zoo.generation.score import score
+from zoo.generation.session import GenerationCache, GenerationOptions, Generator
 from zoo.generation.speculative import SpeculativeDecoding
 
 __all__ = [
@@ -22,6 +23,9 @@ __all__ = [
     "Context",
     "Contrastive",
     "ForcedTokens",
+    "GenerationCache",
+    "GenerationOptions",
+    "Generator",
     "Greedy",
     "LogitProcessor",
     "MinimumLength",
