@@ -77,7 +77,8 @@ def main(config: CopyConfig) -> dict[str, Any]:
             shares[task][name] = {n: exact_share(model, *batch) for n, batch in zip(lengths, tests, strict=True)}
             if options.get("attention"):
                 draw_alignment(model, tests[-1][0], tests[-1][1], folder / f"{task}_attention.png", task)
-    write_text_atomically(folder / "copy_and_reverse.json", json.dumps(shares, indent=2) + "\n")
+            # after each model, as each takes minutes
+            write_text_atomically(folder / "copy_and_reverse.json", json.dumps(shares, indent=2) + "\n")
     plot_curves(
         {
             f"{task}, {name}": (lengths, list(row.values()))
