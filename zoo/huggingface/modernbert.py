@@ -106,6 +106,8 @@ def write(config: TransformerConfig) -> dict[str, Any]:
         "mlp_dropout": config.feed_forward.dropout,
         "embedding_dropout": config.embedding.dropout or 0.0,
         "attention_dropout": 0.0,
+        "cls_token_id": None,
+        "sep_token_id": None,
         "layer_types": types,
         "global_rope_theta": config.position.base,
         "local_rope_theta": config.position.local_base or config.position.base,

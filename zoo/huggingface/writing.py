@@ -73,8 +73,15 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
         raise ValueError(f"it is a Transformer, this is a {type(backbone).__name__}")
     head = head_of(family, task_name)
     options = {} if task is None else task.options()
-    values = {"model_type": family.model_type, "architectures": [head.architecture], **family.write(config)}
-    values |= head.write(options)
+    values = {
+        "model_type": family.model_type,
+        "architectures": [head.architecture],
+        # the library's own defaults are those of the first model of a family
+        **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")),
+        **family.write(config),
+        **_special_ids(config, getattr(task, "tokenizer", None)),
+        **head.write(options),
+    }
     with_head = head.architecture != family.architecture
     plain = table_rows(named_layers(backbone), family.table_of(config))
     reader = ConfigReader(values, {row.name for row in plain})
@@ -90,6 +97,16 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
     if with_head and head.table:
         rows += table_rows(head_layers(task), head.table)
     return {**values, "dtype": "float32"}, rows
+
+
+def _special_ids(config: TransformerConfig, tokenizer: Any) -> dict[str, int]:
+    """Ids of the special tokens that a tokenizer has, by the names of the library."""
+    if tokenizer is None:
+        return {}
+    ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.start_id, "eos_token_id": tokenizer.end_id}
+    if config.architecture == "encoder_decoder":
+        ids["decoder_start_token_id"] = tokenizer.start_id
+    return {key: value for key, value in ids.items() if value is not None}
 
 
 def _differences(read: TransformerConfig, config: TransformerConfig) -> str:

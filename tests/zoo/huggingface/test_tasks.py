@@ -64,6 +64,7 @@ def test_logits_and_back(case, reference, golden, tmp_path):
         np.testing.assert_array_equal(ours[name], tensor, err_msg=name)
     configs = [json.loads((folder / "config.json").read_text()) for folder in (tmp_path / "model", reference / case)]
     assert configs[0]["architectures"] == configs[1]["architectures"]
+    assert (configs[0]["pad_token_id"] or 0) < 48  # not that of another vocabulary
     check_logits(huggingface.load_task(TASKS[case], tmp_path / "model"), inputs, expected["logits"])
 
 
