@@ -53,8 +53,7 @@ for name, directory in request["directories"].items():
     names = ("first_texts", "second_texts") if len(columns) == 2 else ("texts",)
     signed = model.signatures["serving_default"](**dict(zip(names, arguments)))
     if not isinstance(served, dict):
-        (served, signed), = [(served, value) for value in signed.values()],
-        served, signed = {"output": served}, {"output": signed}
+        served, signed = {"output": served}, {"output": next(iter(signed.values()))}
     assert served.keys() == signed.keys()
     for key in served:
         assert plain(served[key]) == plain(signed[key])
