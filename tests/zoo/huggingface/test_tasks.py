@@ -107,21 +107,16 @@ def test_a_task_that_a_family_does_not_have(reference):
         huggingface.load_task(MaskedLM, reference / "gpt2")
 
 
-@pytest.mark.parametrize(("case", "start"), [("t5", "<pad>"), ("bart", "</s>")])
-def test_encoder_decoders_start_with_the_token_of_the_configuration(case, start, copy, tiny_tokenizer):
-    from zoo.tokenizers import load_huggingface
-
-    folder = copy(case)
+@pytest.mark.parametrize(("case", "role"), [("t5", "pad_id"), ("bart", "end_id")])
+def test_encoder_decoders_start_with_the_token_of_the_configuration(case, role, copy, tiny_tokenizer):
+    start_id = getattr(tiny_tokenizer, role)
+    folder = copy(case, decoder_start_token_id=start_id)
     (folder / "tokenizer.model").write_bytes(tiny_tokenizer.proto)
-    roles = {"pad_token": "<pad>", "eos_token": "</s>"}
+    names = {"pad_token": tiny_tokenizer.pad_id, "eos_token": tiny_tokenizer.end_id}
+    roles = {name: tiny_tokenizer.id_to_token(index) for name, index in names.items()}
     (folder / "tokenizer_config.json").write_text(json.dumps(roles))
-    config = json.loads((folder / "config.json").read_text())
-    tokenizer = load_huggingface(folder)
-    start_id = tokenizer.token_to_id(start)
-    config["decoder_start_token_id"] = start_id
-    (folder / "config.json").write_text(json.dumps(config))
     model = Seq2SeqLM.from_preset(folder)
-    assert model.tokenizer.start_id == start_id and model.tokenizer.end_id == tokenizer.end_id
+    assert (model.tokenizer.start_id, model.tokenizer.end_id) == (start_id, tiny_tokenizer.end_id)
     assert len(model.generate(["alpha beta"])) == 1
 
 
