@@ -9,16 +9,27 @@ if not hasattr(_layers, "ShawRelativePositions"):
         "keras-transformer-zoo: rename that module or start Python elsewhere."
     )
 
-from zoo.backbones import Backbone, Transformer
+from zoo.backbones import Backbone, RecurrentSeq2Seq, Transformer
 from zoo.config import (
     AttentionConfig,
     EmbeddingConfig,
     FeedForwardConfig,
     NormConfig,
     PositionConfig,
+    RecurrentConfig,
     TransformerConfig,
 )
-from zoo.generation import Beam, Greedy, Sample
+from zoo.generation import (
+    BannedTokens,
+    Beam,
+    Contrastive,
+    ForcedTokens,
+    Greedy,
+    MinimumLength,
+    NoRepeatNGram,
+    RepetitionPenalty,
+    Sample,
+)
 from zoo.presets import list_presets, preset_config, register_preset
 from zoo.tasks import CausalLM, MaskedLM, Seq2SeqLM, Task, TextClassifier, TextEmbedder, TokenClassifier
 
@@ -27,14 +38,22 @@ __version__ = "0.1.0"
 __all__ = [
     "AttentionConfig",
     "Backbone",
+    "BannedTokens",
     "Beam",
     "CausalLM",
+    "Contrastive",
     "EmbeddingConfig",
     "FeedForwardConfig",
+    "ForcedTokens",
     "Greedy",
     "MaskedLM",
+    "MinimumLength",
+    "NoRepeatNGram",
     "NormConfig",
     "PositionConfig",
+    "RecurrentConfig",
+    "RecurrentSeq2Seq",
+    "RepetitionPenalty",
     "Sample",
     "Seq2SeqLM",
     "Task",
