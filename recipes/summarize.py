@@ -59,9 +59,7 @@ class ModelConfig:
 
     preset: str = setting("transformer_tiny", "A name of zoo.list_presets().")
     options: dict[str, Any] = setting({"num_layers": 2, "dropout": 0.1}, "Choices that differ from the preset.")
-    start_from: str | None = setting(
-        None, "Saved Seq2SeqLM, or one of the Transformers library, to start from."
-    )
+    start_from: str | None = setting(None, "Saved Seq2SeqLM, or one of the Transformers library, to start from.")
 
 
 @dataclasses.dataclass(frozen=True)
