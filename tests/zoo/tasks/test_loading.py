@@ -103,7 +103,7 @@ def test_what_does_not_fit(make_task, untrained, tmp_path):
     quantized = make_task(MaskedLM)
     quantized.quantize("int8")
     quantized.save_to_preset(tmp_path / "quantized")
-    with pytest.raises(ValueError, match="holds int8 weights, which do not train further as a TextEmbedder"):
+    with pytest.raises(ValueError, match="holds int8 weights, which .* as a TextEmbedder"):
         TextEmbedder.from_preset(tmp_path / "quantized")
 
 
