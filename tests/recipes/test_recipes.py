@@ -189,6 +189,7 @@ def test_several_labels_and_values(tmp_path):
         )
     files = ["--data.train", str(tmp_path / "train.jsonl"), "--data.validation", str(tmp_path / "validation.jsonl")]
     common = [*files, "--data.text_columns", "text", "--training.epochs", "1", "--export", "false"]
+    common += ["--tokenizer.vocabulary_size", "25"]
     results = run(
         "classify",
         tmp_path,
