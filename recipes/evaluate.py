@@ -21,6 +21,7 @@ from recipes.common.errors import DataError
 from recipes.common.finish import TASKS, load_task
 from recipes.common.label_metrics import label_scores, tag_scores
 from recipes.common.labelled_text import columns_of, open_examples
+from recipes.common.named_data import is_name
 from recipes.common.parallel_datasets import open_pairs
 from recipes.common.plain_text import open_plain
 from recipes.common.tagged_words import open_tagged
@@ -66,7 +67,7 @@ def main(config: EvaluateConfig) -> dict[str, Any]:
     elif isinstance(task, zoo.TokenClassifier):
         results = evaluate_tags(config, task)
     else:
-        texts, bad = open_plain(config.data, _plain_split(config.split), unit="line", on_error=config.on_error)
+        texts, bad = _open_plain(config, "line")
         logs = task.evaluate(texts, return_dict=True, verbose=0)
         results = {"texts": len(texts), "left_out": bad.total, **{name: float(value) for name, value in logs.items()}}
     print(json.dumps(results, indent=2))
@@ -89,7 +90,7 @@ def evaluate_pairs(config: EvaluateConfig, task: zoo.Seq2SeqLM) -> dict[str, Any
 
 def evaluate_language_model(config: EvaluateConfig, task: zoo.CausalLM) -> dict[str, Any]:
     """Returns the perplexity of a CausalLM on windows that follow each other."""
-    documents, bad = open_plain(config.data, _plain_split(config.split), unit="file", on_error=config.on_error)
+    documents, bad = _open_plain(config, "file")
     ids = task.tokenizer.tokenize(documents).values.numpy()
     windows = TokenWindows(ids, length=task.backbone.config.max_length, batch_size=16)
     task.compile(loss=task.default_loss(), weighted_metrics=[TokenNegativeLogLikelihood(name="nll")])
@@ -138,10 +139,13 @@ def evaluate_tags(config: EvaluateConfig, task: zoo.TokenClassifier) -> dict[str
     return {"sentences": len(sentences), "left_out": bad.total, **scores}
 
 
-def _plain_split(split: str) -> str:
+def _open_plain(config: EvaluateConfig, unit: str) -> tuple[list[str], Any]:
+    split = config.split
     if split == "test":
-        return "validation"  # running text has no other held-out part
-    return split
+        split = "validation"
+        if is_name(config.data):
+            print(f"{config.data[0]} has no test part; this is its validation part")
+    return open_plain(config.data, split, unit=unit, on_error=config.on_error)
 
 
 def _present(part: Any, config: EvaluateConfig) -> Any:

@@ -8,19 +8,16 @@ number, the same loss and optimizer, and are timed in turn in one process.
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
-from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
 import zoo
+from recipes.benchmark.step_data import make_batch, symbolic_inputs, write_results
 from recipes.benchmark.timing import median_ratio, time_in_turn
 from recipes.common.config import setting
 from zoo.config import RecurrentConfig
-from zoo.files import write_text_atomically
 from zoo.training import TokenCrossEntropy
 
 
@@ -47,7 +44,7 @@ def main(config: Config) -> dict[str, Any]:
     Returns:
         Milliseconds of each model, and how many times as fast ours is.
     """
-    batch = make_batch(config)
+    batch = make_batch(config.batch_size, config.length, config.vocabulary_size)
     rows, ratios = {}, {}
     for dtype in config.dtypes:
         keras.config.set_dtype_policy(dtype)
@@ -71,25 +68,8 @@ def main(config: Config) -> dict[str, Any]:
     for name, ratio in ratios.items():
         print(f"{name}: {ratio:.2f} times as fast as keras.layers.GRU (median of rounds)")
     result = {"config": dataclasses.asdict(config), "milliseconds": rows, "speed_ratio": ratios}
-    output = Path(config.output)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(output, json.dumps(result, indent=2) + "\n")
+    write_results(config.output, result)
     return result
-
-
-def make_batch(config: Config) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """Returns a batch of random tokens, padded as a bucket of a real corpus is: by no or a few positions."""
-    generator = np.random.default_rng(0)
-    shape = (config.batch_size, config.length)
-    ids = generator.integers(4, config.vocabulary_size, shape).astype("int32")
-    mask = np.arange(config.length) < generator.integers(config.length - 3, config.length + 1, (config.batch_size, 1))
-    inputs = {
-        "encoder_token_ids": ids,
-        "encoder_padding_mask": mask,
-        "decoder_token_ids": ids,
-        "decoder_padding_mask": mask,
-    }
-    return inputs, ids, mask.astype("float32")
 
 
 def make_zoo_model(config: Config, kind: str) -> keras.Model:
@@ -105,15 +85,7 @@ def make_zoo_model(config: Config, kind: str) -> keras.Model:
 
 def make_keras_model(config: Config, kind: str) -> keras.Model:
     """Returns the same model as the documentation of Keras composes it."""
-    inputs = {
-        name: keras.Input((None,), dtype=dtype, name=name)
-        for name, dtype in (
-            ("encoder_token_ids", "int32"),
-            ("encoder_padding_mask", "bool"),
-            ("decoder_token_ids", "int32"),
-            ("decoder_padding_mask", "bool"),
-        )
-    }
+    inputs = symbolic_inputs()
     width, mask = config.width, inputs["encoder_padding_mask"]
     source = keras.layers.Embedding(config.vocabulary_size, width)(inputs["encoder_token_ids"])
     target = keras.layers.Embedding(config.vocabulary_size, width)(inputs["decoder_token_ids"])

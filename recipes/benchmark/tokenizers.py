@@ -8,7 +8,6 @@ same vocabulary. (It knows SentencePiece models only as its own conversions; so 
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import statistics
 import tempfile
@@ -18,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from recipes.benchmark.step_data import write_results
 from recipes.benchmark.text_corpus import distinct_lines
 from recipes.benchmark.timing import time_in_turn
 from recipes.common.config import setting
 from recipes.common.errors import DataError
-from zoo.files import write_text_atomically
 from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 from zoo.tokenizers.split_patterns import PATTERNS
 
@@ -84,9 +83,7 @@ def main(config: Config) -> dict[str, Any]:
     for kind, row in speeds.items():
         print(f"| {kind} | {row['zoo']} | {row['tokenizers']} | {row['relative_speed']} |")
     result = {"config": dataclasses.asdict(config), "lines": len(lines), "differ": rows, "milliseconds": speeds}
-    output = Path(config.output)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(output, json.dumps(result, indent=2) + "\n")
+    write_results(config.output, result)
     return result
 
 

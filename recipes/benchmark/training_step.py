@@ -8,18 +8,15 @@ mixed_bfloat16) of both is timed in turn in one process.
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
-from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
 import zoo
+from recipes.benchmark.step_data import make_batch, symbolic_inputs, write_results
 from recipes.benchmark.timing import time_in_turn
 from recipes.common.config import setting
-from zoo.files import write_text_atomically
 from zoo.training import TokenCrossEntropy
 
 
@@ -47,7 +44,7 @@ def main(config: Config) -> dict[str, Any]:
     Returns:
         Milliseconds and tokens per second of each model and mode.
     """
-    batch = make_batch(config)
+    batch = make_batch(config.batch_size, config.length, config.vocabulary_size)
     builders = {"zoo": make_zoo_model, "KerasHub": make_keras_hub_model}
     steps = {}
     for dtype in config.dtypes:
@@ -80,25 +77,8 @@ def main(config: Config) -> dict[str, Any]:
     )
     print(f"best against best: {best['zoo']} is {ratio:.2f} times as fast as {best['KerasHub']} (median of rounds)")
     result = {"config": dataclasses.asdict(config), "rows": rows, "best": best, "speed_ratio": round(ratio, 3)}
-    output = Path(config.output)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(output, json.dumps(result, indent=2) + "\n")
+    write_results(config.output, result)
     return result
-
-
-def make_batch(config: Config) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """Returns a batch of random tokens, padded as a bucket of a real corpus is: by no or a few positions."""
-    generator = np.random.default_rng(0)
-    shape = (config.batch_size, config.length)
-    ids = generator.integers(4, config.vocabulary_size, shape).astype("int32")
-    mask = np.arange(config.length) < generator.integers(config.length - 3, config.length + 1, (config.batch_size, 1))
-    inputs = {
-        "encoder_token_ids": ids,
-        "encoder_padding_mask": mask,
-        "decoder_token_ids": ids,
-        "decoder_padding_mask": mask,
-    }
-    return inputs, ids, mask.astype("float32")
 
 
 def make_zoo_model(config: Config) -> keras.Model:
@@ -115,15 +95,7 @@ def make_keras_hub_model(config: Config) -> keras.Model:
     architecture = zoo.preset_config("transformer_tiny")
     width, heads = architecture.hidden_dim, architecture.attention.num_heads
     feed_forward = architecture.feed_forward.intermediate_dim
-    inputs = {
-        name: keras.Input((None,), dtype=dtype, name=name)
-        for name, dtype in (
-            ("encoder_token_ids", "int32"),
-            ("encoder_padding_mask", "bool"),
-            ("decoder_token_ids", "int32"),
-            ("decoder_padding_mask", "bool"),
-        )
-    }
+    inputs = symbolic_inputs()
     embedding = keras_nlp.layers.ReversibleEmbedding(config.vocabulary_size, width)
 
     def embed(ids: Any) -> Any:

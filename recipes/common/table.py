@@ -87,7 +87,8 @@ class Table:
         else:
             rows = self._rows(itertools.chain([first], lines), self._numbers())
         count = 0
-        for count, row in enumerate(rows, 1):  # noqa: B007
+        for row in rows:
+            count += 1
             yield row
         if not count:
             raise DataError(f"no row of {self.file} could be read: {self.bad_lines.report()}")

@@ -8,17 +8,43 @@ from typing import Any
 
 
 def require(holds: bool, argument: str, value: Any, allowed: str) -> None:
+    """Raises a ValueError that names an argument, its value and what is allowed, unless a condition holds.
+
+    Args:
+        holds: The condition.
+        argument: Name of the argument.
+        value: Its value.
+        allowed: What is allowed, in words.
+
+    Example:
+
+    >>> require(-1 > 0, "hidden_dim", -1, "above 0")
+    ValueError: hidden_dim must be above 0, got -1.
+    """
     if not holds:
         raise ValueError(f"{argument} must be {allowed}, got {value!r}.")
 
 
 def require_positive(config: Any, prefix: str, *names: str) -> None:
+    """Raises a ValueError where a field is neither None nor above 0.
+
+    Args:
+        config: A configuration.
+        prefix: What stands before the names in the error, for example "attention.".
+        *names: Names of the fields.
+    """
     for name in names:
         value = getattr(config, name)
         require(value is None or value > 0, prefix + name, value, "above 0")
 
 
 def require_types(config: Any, prefix: str = "") -> None:
+    """Raises a ValueError where a field has another type than its annotation says.
+
+    Args:
+        config: A configuration, a dataclass.
+        prefix: What stands before the names in the error.
+    """
     for name, hint in typing.get_type_hints(type(config)).items():
         value = getattr(config, name)
         kind = hint.__name__ if isinstance(hint, type) else hint
@@ -26,6 +52,17 @@ def require_types(config: Any, prefix: str = "") -> None:
 
 
 def is_of_type(value: Any, hint: Any) -> bool:
+    """Whether a value has the type of an annotation; integers pass for floats, booleans for neither.
+
+    Args:
+        value: The value.
+        hint: A class, a union, or a tuple of these.
+
+    Example:
+
+    >>> is_of_type((3, None), tuple[int | None, int | None])
+    True
+    """
     if isinstance(hint, types.UnionType):
         return any(is_of_type(value, option) for option in typing.get_args(hint))
     if typing.get_origin(hint) is tuple:
@@ -41,6 +78,16 @@ def is_of_type(value: Any, hint: Any) -> bool:
 
 
 def configuration_from_dict(cls: type, values: dict[str, Any], path: str) -> Any:
+    """Returns a configuration of nested dictionaries, lists becoming tuples where the annotation says so.
+
+    Args:
+        cls: Class of the configuration.
+        values: Values of its fields.
+        path: What stands before the names in errors; empty for the outermost.
+
+    Raises:
+        ValueError: If a key is unknown (naming the nearest), missing, or its value is not allowed.
+    """
     fields = {field.name: field for field in dataclasses.fields(cls)}
     hints = typing.get_type_hints(cls)
     arguments = {}

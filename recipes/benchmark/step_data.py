@@ -1,0 +1,62 @@
+"""What benchmarks of training steps share: a batch of sentence pairs, inputs of Keras models, the file of results."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from zoo.files import write_text_atomically
+
+
+def make_batch(
+    batch_size: int, length: int, vocabulary_size: int
+) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """Returns a batch of random tokens, padded as a bucket of a real corpus is: by no or a few positions.
+
+    Args:
+        batch_size: Sentence pairs.
+        length: Tokens of the source, and of the target.
+        vocabulary_size: Number of tokens.
+
+    Returns:
+        `(inputs, labels, weights)`, each `(batch_size, length)`; `inputs` has the keys of `zoo.Seq2SeqLM`.
+
+    Example:
+
+    >>> inputs, labels, weights = make_batch(128, 20, 10_000)
+    """
+    generator = np.random.default_rng(0)
+    ids = generator.integers(4, vocabulary_size, (batch_size, length)).astype("int32")
+    mask = np.arange(length) < generator.integers(length - 3, length + 1, (batch_size, 1))
+    inputs = {
+        "encoder_token_ids": ids,
+        "encoder_padding_mask": mask,
+        "decoder_token_ids": ids,
+        "decoder_padding_mask": mask,
+    }
+    return inputs, ids, mask.astype("float32")
+
+
+def symbolic_inputs() -> dict[str, keras.KerasTensor]:
+    """Returns the inputs of a functional model that takes such batches, each `(batch, length)` of any size."""
+    return {
+        f"{side}_{name}": keras.Input((None,), dtype=dtype, name=f"{side}_{name}")
+        for side in ("encoder", "decoder")
+        for name, dtype in (("token_ids", "int32"), ("padding_mask", "bool"))
+    }
+
+
+def write_results(path: str | os.PathLike, results: dict[str, Any]) -> None:
+    """Writes results as JSON, atomically; the folder is made if it does not exist.
+
+    Args:
+        path: The file.
+        results: Plain values.
+    """
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    write_text_atomically(path, json.dumps(results, indent=2) + "\n")
