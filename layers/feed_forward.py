@@ -24,6 +24,7 @@ class FeedForward(keras.layers.Layer):
         dropout: rate of dropout between the activation and the second layer. (Dropout of the output belongs to the
             residual connection around this layer.)
         kernel_initializer: of the projections.
+        output_initializer: of the last projection, where it differs.
         output_dim: width of the output, default the width of the input.
 
     Call arguments:
@@ -53,6 +54,7 @@ class FeedForward(keras.layers.Layer):
         use_bias: bool = True,
         dropout: float = 0.0,
         kernel_initializer="glorot_uniform",
+        output_initializer=None,
         output_dim: int | None = None,
         **kwargs,
     ):
@@ -69,6 +71,7 @@ class FeedForward(keras.layers.Layer):
         self.use_bias = use_bias
         self.dropout = dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.output_initializer = keras.initializers.get(output_initializer)
         self.output_dim = output_dim
         self.supports_masking = True
         self._activation_function = get_activation(activation)
@@ -78,8 +81,8 @@ class FeedForward(keras.layers.Layer):
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def _dense(self, units: int, name: str) -> keras.layers.Dense:
-        # A copy each: an initializer with a seed gives equal kernels to those that share it.
-        initializer = keras.initializers.get(keras.initializers.serialize(self.kernel_initializer))
+        initializer = (name == "down" and self.output_initializer) or self.kernel_initializer
+        initializer = initializer.clone()  # its own draw for each projection
         return keras.layers.Dense(
             units, use_bias=self.use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name
         )
@@ -110,5 +113,6 @@ class FeedForward(keras.layers.Layer):
             "use_bias": self.use_bias,
             "dropout": self.dropout,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "output_initializer": keras.initializers.serialize(self.output_initializer),
             "output_dim": self.output_dim,
         }

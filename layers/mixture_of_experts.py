@@ -47,6 +47,7 @@ class MixtureOfExperts(keras.layers.Layer):
         load_balance_weight: factor of the load-balancing loss; 0 adds none.
         dropout: rate of dropout between the activation and the second layer.
         kernel_initializer: of the experts' kernels, for each expert as for a single one.
+        output_initializer: of the experts' last kernels, where it differs.
 
     Call arguments:
         inputs: `(batch, length, dim)`.
@@ -82,6 +83,7 @@ class MixtureOfExperts(keras.layers.Layer):
         load_balance_weight: float = 0.01,
         dropout: float = 0.0,
         kernel_initializer="glorot_uniform",
+        output_initializer=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -109,6 +111,7 @@ class MixtureOfExperts(keras.layers.Layer):
         self.load_balance_weight = load_balance_weight
         self.dropout = dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.output_initializer = keras.initializers.get(output_initializer)
         self.supports_masking = True
         self._activation_function = get_activation(activation)
         # Probabilities that differ little decide who computes what: half precision is not enough for them.
@@ -130,22 +133,12 @@ class MixtureOfExperts(keras.layers.Layer):
 
     def _add_projection(self, name, input_dim, output_dim):
         shape = (self.num_experts, input_dim, output_dim)
-        kernel = self.add_weight(name=f"{name}_kernel", shape=shape, initializer=self._stacked_initializer)
+        initializer = (name == "down" and self.output_initializer) or self.kernel_initializer
+        kernel = self.add_weight(name=f"{name}_kernel", shape=shape, initializer=_stacked(initializer))
         if not self.use_bias:
             return kernel, None
         shape = (self.num_experts, 1, output_dim)
         return kernel, self.add_weight(name=f"{name}_bias", shape=shape, initializer="zeros")
-
-    def _stacked_initializer(self, shape, dtype=None):
-        """One kernel after the other: initializers would take the first of three axes for a convolution's window."""
-        initializer = self.kernel_initializer
-        seed = getattr(initializer, "seed", None)
-        kernels = []
-        for index in range(shape[0]):
-            if isinstance(seed, int):  # it gives the same numbers at each call
-                initializer = type(initializer).from_config({**initializer.get_config(), "seed": seed + index})
-            kernels.append(initializer(shape[1:], dtype=dtype))
-        return ops.stack(kernels)
 
     def call(self, inputs, mask=None, training=None):
         tokens = ops.reshape(inputs, (-1, inputs.shape[-1]))
@@ -261,7 +254,24 @@ class MixtureOfExperts(keras.layers.Layer):
             "load_balance_weight": self.load_balance_weight,
             "dropout": self.dropout,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "output_initializer": keras.initializers.serialize(self.output_initializer),
         }
+
+
+def _stacked(initializer):
+    """One kernel after the other: initializers would take the first of three axes for a convolution's window."""
+
+    def initialize(shape, dtype=None):
+        seed = getattr(initializer, "seed", None)
+        kernels = []
+        for index in range(shape[0]):
+            one = initializer
+            if isinstance(seed, int):  # it gives the same numbers at each call
+                one = type(initializer).from_config({**initializer.get_config(), "seed": seed + index})
+            kernels.append(one(shape[1:], dtype=dtype))
+        return ops.stack(kernels)
+
+    return initialize
 
 
 def _order_within_experts(assignments):

@@ -32,8 +32,9 @@ class AttentionHeads(keras.layers.Layer):
             self.key_norm = make_norm(self.query_key_norm, name="key_norm", **options)
 
     def _dense(self, name: str, units: int) -> keras.layers.Dense:
+        initializer = {"value": self.value_initializer, "output": self.output_initializer}.get(name)
         # each projection draws its own initial weights, hence a fresh initializer
-        initializer = self.kernel_initializer.clone()
+        initializer = (initializer or self.kernel_initializer).clone()
         return keras.layers.Dense(
             units, use_bias=name in self.use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name
         )

@@ -17,6 +17,7 @@ _KEPT_AS_GIVEN = """
     num_heads head_dim num_key_value_heads value_head_dim output_dim causal window block_size scale logit_soft_cap
     query_key_norm norm_epsilon
 """.split()
+_INITIALIZERS = ("kernel_initializer", "value_initializer", "output_initializer")
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -48,6 +49,8 @@ class MultiHeadAttention(AttentionHeads):
         output_gate: Whether heads are multiplied by `sigmoid(inputs W_gate)` before the output projection.
         dropout: Rate of the dropout on the attention weights.
         kernel_initializer: Initializer of the projections.
+        value_initializer, output_initializer: Those of the value and the output projection, where they differ (schemes
+            that begin with smaller residual branches).
         path: How the attention is computed: "auto", "plain", "blocked", "banded" or "fused", see
             `layers.attention.attend`.
         norm_epsilon: Epsilon of `query_key_norm`.
@@ -111,6 +114,8 @@ class MultiHeadAttention(AttentionHeads):
         output_gate: bool = False,
         dropout: float = 0.0,
         kernel_initializer: Any = "glorot_uniform",
+        value_initializer: Any = None,
+        output_initializer: Any = None,
         path: str = "auto",
         norm_epsilon: float = 1e-6,
         **kwargs: Any,
@@ -135,6 +140,8 @@ class MultiHeadAttention(AttentionHeads):
         self.has_output_gate = output_gate
         self.dropout_rate = dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.value_initializer = keras.initializers.get(value_initializer)
+        self.output_initializer = keras.initializers.get(output_initializer)
         self.attention_path = path
         self.norm_epsilon = norm_epsilon
         check_configuration(self)
@@ -257,7 +264,7 @@ class MultiHeadAttention(AttentionHeads):
             sinks=self.has_sinks,
             output_gate=self.has_output_gate,
             dropout=self.dropout_rate,
-            kernel_initializer=keras.initializers.serialize(self.kernel_initializer),
+            **{name: keras.initializers.serialize(getattr(self, name)) for name in _INITIALIZERS},
             path=self.attention_path,
         )
         return config

@@ -70,7 +70,9 @@ def test_head_dim():
 def test_deep_norm():
     def scales(architecture, *layers):
         config = TransformerConfig(architecture, 7, 512, *layers, residual_scale="deep_norm")
-        return np.array([config.deep_norm(stack) for stack in ("encoder", "decoder")])
+        return np.array(
+            [(config.residual_factor(stack), config.initial_gains(stack).output) for stack in ("encoder", "decoder")]
+        )
 
     # Wang et al. 2022, figure 2: alpha and beta of N encoder and M decoder layers
     np.testing.assert_allclose(scales("encoder", 8)[0], [16**0.25, 64**-0.25])
@@ -78,7 +80,19 @@ def test_deep_norm():
     root = (8.0**4 * 27) ** (1 / 16)
     expected = [[0.81 * root, 0.87 / root], [81**0.25, 324**-0.25]]
     np.testing.assert_allclose(scales("encoder_decoder", 8, 27), expected)
-    assert TransformerConfig("encoder", 7, residual_scale=2.5).deep_norm("encoder") == (2.5, 1.0)
+    assert TransformerConfig("encoder", 7, residual_scale=2.5).residual_factor("encoder") == 2.5
+
+
+def test_initial_gains():
+    # GPT-2: one over the square root of the number of residual branches, on the projections that end them
+    decoder = TransformerConfig("decoder", 7, num_layers=8, scale_residual_initializer=True)
+    assert decoder.initial_gains("decoder") == (1.0, 1.0, 0.25)
+    both = TransformerConfig("encoder_decoder", 7, num_layers=2, num_decoder_layers=3, scale_residual_initializer=True)
+    assert both.initial_gains("encoder") == (1.0, 1.0, 0.5)
+    assert both.initial_gains("decoder").output == pytest.approx(1 / 3)
+    assert TransformerConfig("encoder", 7).initial_gains("encoder") == (1.0, 1.0, 1.0)
+    with pytest.raises(ValueError, match="scale_residual_initializer must be False with residual_scale='deep_norm'"):
+        TransformerConfig("encoder", 7, residual_scale="deep_norm", scale_residual_initializer=True)
 
 
 def test_configs_do_not_change():

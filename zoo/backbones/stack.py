@@ -20,6 +20,7 @@ from layers.positions import (
     SinusoidalPositionEncoding,
 )
 from zoo.config import TransformerConfig
+from zoo.config.transformer import InitialGains
 
 
 class TransformerStack(keras.layers.Layer):
@@ -144,10 +145,11 @@ class TransformerStack(keras.layers.Layer):
         config, attention = self.config, self.config.attention
         pattern = attention.window_layers
         has_window = attention.window is not None and (pattern is None or pattern[index % len(pattern)])
-        residual_scale, gain = config.deep_norm("decoder" if self.causal else "encoder")
+        stack = "decoder" if self.causal else "encoder"
+        gains = config.initial_gains(stack)
 
         def make_attention(name: str, **options: Any) -> MultiHeadAttention:
-            layer = MultiHeadAttention(
+            return MultiHeadAttention(
                 attention.num_heads,
                 config.head_dim,
                 num_key_value_heads=attention.num_key_value_heads,
@@ -160,16 +162,12 @@ class TransformerStack(keras.layers.Layer):
                 output_gate=attention.output_gate,
                 dropout=attention.dropout,
                 kernel_initializer=self._initializer(),
+                value_initializer=self._initializer(gain=gains.value),
+                output_initializer=self._initializer(gain=gains.output),
                 name=name,
                 dtype=self.dtype_policy,
                 **options,
             )
-            if gain != 1.0:
-                # DeepNorm: values and outputs start smaller, queries and keys do not; the projections take their
-                # initial values when the layer is built
-                layer.value_projection.kernel_initializer = self._initializer(gain=gain)
-                layer.kernel_initializer = self._initializer(gain=gain)  # now of the output projection only
-            return layer
 
         return TransformerBlock(
             attention=make_attention(
@@ -179,26 +177,27 @@ class TransformerStack(keras.layers.Layer):
                 window=attention.window if has_window else None,
             ),
             cross_attention=make_attention("cross_attention") if self.has_cross_attention else None,
-            feed_forward=self._make_feed_forward(gain),
+            feed_forward=self._make_feed_forward(gains),
             norm=config.norm.kind,
             norm_epsilon=config.norm.epsilon,
             norm_options=self._norm_options(),
             placement=config.norm.placement,
             attention_norm=config.norm.first_attention or index > 0,
             dropout=config.dropout,
-            residual_scale=residual_scale,
+            residual_scale=config.residual_factor(stack),
             name=f"block_{index}",
             dtype=self.dtype_policy,
         )
 
-    def _make_feed_forward(self, gain: float) -> keras.layers.Layer:
+    def _make_feed_forward(self, gains: InitialGains) -> keras.layers.Layer:
         config = self.config.feed_forward
         options = {
             "activation": config.activation,
             "gated": config.gated,
             "use_bias": config.use_bias,
             "dropout": config.dropout,
-            "kernel_initializer": self._initializer(gain=gain),
+            "kernel_initializer": self._initializer(gain=gains.feed_forward),
+            "output_initializer": self._initializer(gain=gains.output),
             "name": "feed_forward",
             "dtype": self.dtype_policy,
         }

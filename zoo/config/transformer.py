@@ -2,12 +2,26 @@
 
 import dataclasses
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from zoo.config.checks import configuration_from_dict, require, require_positive, require_types
 from zoo.config.parts import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig, PositionConfig
 
 ARCHITECTURES = ("encoder", "decoder", "encoder_decoder")
+
+
+class InitialGains(NamedTuple):
+    """Factors on the deviation of initial weights.
+
+    Args:
+        value: Of the value projections.
+        feed_forward: Of the projections into the feed-forward network.
+        output: Of the projections that end residual branches: attention's output and the network's last.
+    """
+
+    value: float = 1.0
+    feed_forward: float = 1.0
+    output: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,9 +39,11 @@ class TransformerConfig:
         dropout: Rate of the dropout on sublayer outputs (residual dropout) and on the embedding.
         pooler: Whether an encoder has a pooler, `tanh(dense(first hidden state))` (BERT), see `Transformer.pool`.
         residual_scale: Factor on residual branches; "deep_norm" for that of DeepNorm, which follows from the number of
-            blocks and comes with smaller initial weights (see `deep_norm`).
+            blocks and comes with smaller initial weights (see `residual_factor` and `initial_gains`).
         initializer_range: Standard deviation of truncated-normal initial weights; None for Glorot-uniform ones and
             embeddings of deviation `hidden_dim ** -0.5`.
+        scale_residual_initializer: Whether the projections that end residual branches begin smaller, by the square root
+            of the number of branches of the stack (GPT-2), see `initial_gains`.
 
     Raises:
         ValueError: If a choice is out of range, naming it, its value and what is allowed.
@@ -55,6 +71,7 @@ class TransformerConfig:
     pooler: bool = False
     residual_scale: float | str = 1.0
     initializer_range: float | None = None
+    scale_residual_initializer: bool = False
 
     def __post_init__(self) -> None:
         require_types(self)
@@ -88,6 +105,12 @@ class TransformerConfig:
             self.position.local_base,
             "None without attention.window",
         )
+        require(
+            self.residual_scale != "deep_norm" or not self.scale_residual_initializer,
+            "scale_residual_initializer",
+            self.scale_residual_initializer,
+            "False with residual_scale='deep_norm', which has initial weights of its own",
+        )
         require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
         require(
             self.num_decoder_layers is None or self.architecture == "encoder_decoder",
@@ -113,17 +136,37 @@ class TransformerConfig:
         """Width of one attention head."""
         return self.attention.head_dim or self.hidden_dim // self.attention.num_heads
 
-    def deep_norm(self, stack: str) -> tuple[float, float]:
-        """Returns the factor on residual branches of a stack and the gain of its initial weights.
+    def residual_factor(self, stack: str) -> float:
+        """Returns the factor on residual branches of a stack.
 
         Args:
             stack: "encoder" or "decoder".
 
         Reference:
-            Wang et al. 2022, "DeepNet: Scaling Transformers to 1,000 Layers", figure 2 (alpha and beta).
+            Wang et al. 2022, "DeepNet: Scaling Transformers to 1,000 Layers", figure 2 (alpha).
         """
-        if self.residual_scale != "deep_norm":
-            return float(self.residual_scale), 1.0
+        return self._deep_norm(stack)[0] if self.residual_scale == "deep_norm" else float(self.residual_scale)
+
+    def initial_gains(self, stack: str) -> InitialGains:
+        """Returns the factors on the initial weights of a stack.
+
+        Args:
+            stack: "encoder" or "decoder".
+
+        Reference:
+            Wang et al. 2022, "DeepNet", figure 2 (beta); Radford et al. 2019, "Language Models are Unsupervised
+            Multitask Learners", section 2.3 (residual layers).
+        """
+        if self.residual_scale == "deep_norm":
+            beta = self._deep_norm(stack)[1]
+            return InitialGains(value=beta, feed_forward=beta, output=beta)
+        if self.scale_residual_initializer:
+            has_cross_attention = self.architecture == "encoder_decoder" and stack == "decoder"
+            layers = (self.num_decoder_layers if stack == "decoder" else None) or self.num_layers
+            return InitialGains(output=((3 if has_cross_attention else 2) * layers) ** -0.5)
+        return InitialGains()
+
+    def _deep_norm(self, stack: str) -> tuple[float, float]:
         layers = self.num_layers
         if self.architecture != "encoder_decoder":
             return (2 * layers) ** 0.25, (8 * layers) ** -0.25

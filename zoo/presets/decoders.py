@@ -49,6 +49,7 @@ def gpt2_config(
         feed_forward=FeedForwardConfig(4 * hidden_dim, activation, use_bias=use_bias),
         dropout=dropout,
         initializer_range=0.02,
+        scale_residual_initializer=True,
     )
 
 

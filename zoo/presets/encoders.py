@@ -97,6 +97,7 @@ def modernbert_config(
         feed_forward=FeedForwardConfig(intermediate_dim, "gelu", gated=True, use_bias=False),
         dropout=dropout,
         initializer_range=0.02,
+        scale_residual_initializer=True,  # as Megatron; Warner et al. 2024, "Weight Initialization and Tiling"
     )
 
 
