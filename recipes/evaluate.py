@@ -25,7 +25,7 @@ from recipes.common.named_data import is_name
 from recipes.common.parallel_datasets import open_pairs
 from recipes.common.plain_text import open_plain
 from recipes.common.tagged_words import open_tagged
-from recipes.common.text_metrics import bleu, chrf, exact_match
+from recipes.common.text_metrics import translation_scores
 from recipes.common.token_windows import TokenWindows
 from zoo.training import TokenNegativeLogLikelihood
 
@@ -76,16 +76,12 @@ def main(config: EvaluateConfig) -> dict[str, Any]:
 
 def evaluate_pairs(config: EvaluateConfig, task: zoo.Seq2SeqLM) -> dict[str, Any]:
     """Returns BLEU, chrF and exact match of a Seq2SeqLM."""
-    pairs = open_pairs(config.data, config.split, on_error=config.on_error)
-    pairs = _present(pairs if pairs is None else list(pairs), config)
+    source = _present(open_pairs(config.data, config.split, on_error=config.on_error), config)
+    pairs = list(source)
+    bad = getattr(source, "bad_lines", None)
     outputs = task.generate([pair.source for pair in pairs], truncate=True, **config.options)
-    references = [pair.target for pair in pairs]
-    scores = [bleu(outputs, references), chrf(outputs, references)]
-    return {
-        "pairs": len(pairs),
-        "exact_match": round(exact_match(outputs, references), 4),
-        **{score.name: {"value": round(score.value, 2), "signature": score.signature} for score in scores},
-    }
+    left_out = 0 if bad is None else bad.total
+    return {"pairs": len(pairs), "left_out": left_out, **translation_scores(outputs, [pair.target for pair in pairs])}
 
 
 def evaluate_language_model(config: EvaluateConfig, task: zoo.CausalLM) -> dict[str, Any]:
@@ -96,11 +92,11 @@ def evaluate_language_model(config: EvaluateConfig, task: zoo.CausalLM) -> dict[
     task.compile(loss=task.default_loss(), weighted_metrics=[TokenNegativeLogLikelihood(name="nll")])
     nll = float(task.evaluate(windows.dataset, return_dict=True, verbose=0)["nll"])
     return {
-        "tokens": len(ids),
+        "tokens": windows.number_of_tokens,
         "left_out": bad.total,
         "nll_per_token": round(nll, 4),
         "perplexity": round(math.exp(nll), 3),
-        "bits_per_character": round(nll / math.log(2) * len(ids) / sum(map(len, documents)), 4),
+        "bits_per_character": round(nll / math.log(2) * windows.number_of_tokens / sum(map(len, documents)), 4),
     }
 
 

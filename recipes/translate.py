@@ -3,8 +3,10 @@
     python -m recipes.translate                                              # learns to read dates, in minutes
     python -m recipes.translate --config recipes/configs/multi30k_tiny.yaml  # Multi30k English-German
     python -m recipes.translate --data.train a.en a.de --data.validation b.en b.de --run_folder runs/mine
+    python -m recipes.translate --config recipes/configs/multi30k_en_de_fr.yaml  # into two languages
 
-The same command resumes an interrupted run.
+With `--data.language_tokens "<2de>" "<2fr>"` sources begin with one of these tokens, which names the language of the
+target (Johnson et al. 2017). The same command resumes an interrupted run.
 """
 
 from __future__ import annotations
@@ -22,11 +24,12 @@ from recipes.common.batching import PairBatches
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError, DataError
 from recipes.common.finish import decoded, finish, make_task
+from recipes.common.language_tokens import LanguageTokenPairs, scores_by_language
 from recipes.common.named_data import part_files
 from recipes.common.parallel_datasets import open_pairs
 from recipes.common.parallel_text import TextPair
 from recipes.common.run_folder import RunFolder
-from recipes.common.text_metrics import bleu, chrf, exact_match, tokenised_bleu
+from recipes.common.text_metrics import translation_scores
 from recipes.common.tokenizers import TokenizerConfig, load_or_train_tokenizer
 from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
 from zoo.generation import get_sampler
@@ -47,6 +50,7 @@ class DataConfig:
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
     max_length: int = setting(128, "Longest sentence in tokens, end token included; longer ones are dropped, counted.")
     target_language: str | None = setting(None, "Two-letter code; with it tokenised BLEU is reported too.")
+    language_tokens: list[str] = setting([], "Tokens of which each source begins with one, which names its target.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +115,11 @@ def main(config: TranslateConfig) -> dict[str, Any]:
     started = time.monotonic()
     if config.data.max_length > 1 << 16 or config.data.max_length < 2:
         raise ConfigError(f"data.max_length must be from 2 to 65536, got {config.data.max_length}")
+    if config.data.language_tokens and config.data.target_language is not None:
+        raise ConfigError(
+            f"data.target_language must be null where data.language_tokens name several, got "
+            f"{config.data.target_language!r}"
+        )
     sampler = get_sampler(config.sampler)
     prepare(config.training)
     with RunFolder(config.run_folder, config) as run:
@@ -118,7 +127,7 @@ def main(config: TranslateConfig) -> dict[str, Any]:
         if train is None or validation is None:
             raise DataError("data.train and data.validation must be given (or a data set that has both parts)")
         texts = (text for pair in train for text in (pair.source, pair.target))
-        tokenizer = load_or_train_tokenizer(config.tokenizer, run, texts)
+        tokenizer = load_or_train_tokenizer(config.tokenizer, run, texts, special_tokens=config.data.language_tokens)
         batches, validation_batches = make_batches(config, tokenizer, train, validation)
         model = make_model(config, tokenizer, batches.number_of_batches)
         training_seconds = train_model(config, run, model, batches, validation_batches, list(validation))
@@ -141,8 +150,10 @@ def open_split(data: DataConfig, split: str) -> Iterable[TextPair] | None:
     files = part_files(data, split)
     if not files:
         return None
-    source_key, target_key = data.keys
-    return open_pairs(files, split, columns=data.columns, keys=(source_key, target_key), on_error=data.on_error)
+    pairs = open_pairs(files, split, columns=data.columns, keys=data.keys, on_error=data.on_error)
+    if pairs is None or not data.language_tokens:
+        return pairs
+    return LanguageTokenPairs(pairs, data.language_tokens, data.on_error)
 
 
 def make_batches(
@@ -229,18 +240,15 @@ def evaluate(
     started = time.monotonic()
     outputs = model.generate([pair.source for pair in test], sampler=sampler, batch_size=64, truncate=True)
     seconds = time.monotonic() - started
-    references = [pair.target for pair in test]
+    sources, references = [pair.source for pair in test], [pair.target for pair in test]
     rows = zip(test, outputs, strict=True)
     run.write_text("samples/test.tsv", "".join(f"{pair.source}\t{output}\t{pair.target}\n" for pair, output in rows))
-    scores = [bleu(outputs, references), chrf(outputs, references)]
-    if config.data.target_language is not None:
-        scores.append(tokenised_bleu(outputs, references, config.data.target_language))
     return {
         "parameters": model.count_params(),
         "validation_nll_per_token": round(float(validation_logs["nll"]), 4),
         "test_sentences": len(test),
-        "exact_match": round(exact_match(outputs, references), 4),
-        **{score.name: {"value": round(score.value, 2), "signature": score.signature} for score in scores},
+        **translation_scores(outputs, references, config.data.target_language),
+        **scores_by_language(sources, outputs, references, config.data.language_tokens),
         "sampler": config.sampler,
         "sentences_per_second": round(len(test) / seconds, 1),
     }

@@ -24,7 +24,7 @@ def write_model_card(run: RunFolder, recipe: str, model: Any, results: dict[str,
 
     >>> write_model_card(run, "translate", model, {"exact_match": 0.99})
     """
-    rows = "\n".join(f"| {name} | {_cell(value)} |" for name, value in results.items())
+    rows = "\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in results.items())
     pictures = "\n".join(f"![{path.stem}](plots/{path.name})" for path in sorted(run.plots.glob("*.png")))
     text = f"""# {type(model).__name__} trained with `recipes.{recipe}`
 
@@ -66,4 +66,5 @@ or, with `tensorflow` and `tensorflow_text` alone, `tf.saved_model.load("{run.ex
 
 
 def _cell(value: Any) -> str:
-    return str(value).replace("|", "\\|")
+    # neither a column nor a tag of HTML
+    return str(value).replace("|", "\\|").replace("<", "&lt;")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import random
 import string
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from recipes.common import dates
 from recipes.common.named_data import is_name, load_named
@@ -53,6 +54,9 @@ def load(name: str) -> Splits:
     * `multi30k_en_de`, `multi30k_de_en`, `multi30k_en_fr`: image captions; 29,000 / 1,014 / 1,000 pairs, the test part
       being test_2016_flickr (English-German only). The text is for non-commercial research.
       Source: Elliott et al. 2016, "Multi30K: Multilingual English-German Image Descriptions".
+    * `multi30k_en_de_fr`: each English caption twice, as `<2de> ...` with its German and `<2fr> ...` with its French
+      translation, for `data.language_tokens`; 58,000 / 1,521 / 1,507 pairs. There is no French test part, so the second
+      half of the French validation part is tested on, and not validated on.
     * `tatoeba_en_fr`: 142,787 short sentence pairs (tatoeba.org and www.manythings.org/anki, CC BY 2.0), of which about
       2 % are for validation and 2 % for testing. English sentences that differ in case and punctuation only are in the
       same part.
@@ -80,9 +84,9 @@ def open_pairs(
     split: str,
     *,
     columns: int = 2,
-    keys: tuple[str, str] = ("source", "target"),
+    keys: Sequence[str] = ("source", "target"),
     on_error: OnError = "raise",
-):
+) -> Iterable[TextPair] | None:
     """The pairs that a config key such as `data.train` names: a part of a named data set, or files.
 
     Args:
@@ -120,6 +124,18 @@ def _load_multi30k(source: str, target: str) -> Splits:
     return Splits(pairs("train"), pairs("val"), pairs("test_2016_flickr") if has_test else None)
 
 
+def _load_multi30k_en_de_fr() -> Splits:
+    german, french = (
+        [[TextPair(f"{token} {pair.source}", pair.target, pair.origin) for pair in part or ()] for part in splits]
+        for token, splits in (("<2de>", _load_multi30k("en", "de")), ("<2fr>", _load_multi30k("en", "fr")))
+    )
+    half = len(french[1]) // 2
+    french[1:] = french[1][:half], french[1][half:]
+    # in turn, so that the first few pairs of a part show both
+    parts = (itertools.chain(*itertools.zip_longest(*pairs)) for pairs in zip(german, french, strict=True))
+    return Splits(*([pair for pair in part if pair is not None] for part in parts))
+
+
 def _load_tatoeba_en_fr() -> Splits:
     parts: dict[str, list[TextPair]] = {part: [] for part in Splits._fields}
     path = fetch(TATOEBA_EN_FR)
@@ -146,6 +162,7 @@ _LOADERS: dict[str, Callable[[], Splits]] = {
     "multi30k_en_de": lambda: _load_multi30k("en", "de"),
     "multi30k_de_en": lambda: _load_multi30k("de", "en"),
     "multi30k_en_fr": lambda: _load_multi30k("en", "fr"),
+    "multi30k_en_de_fr": _load_multi30k_en_de_fr,
     "tatoeba_en_fr": _load_tatoeba_en_fr,
 }
 

@@ -10,7 +10,7 @@ from recipes.common import dates
 from recipes.common.errors import DataError
 from recipes.common.named_data import is_name, load_named
 from recipes.common.remote_files import RemoteFile, fetch
-from recipes.common.text_lines import BadLines, OnError, read_lines
+from recipes.common.text_lines import UNDECODABLE, BadLines, OnError, read_lines
 
 
 class PlainTexts(NamedTuple):
@@ -94,7 +94,7 @@ def open_plain(files: Sequence[str], split: str, *, unit: str, on_error: OnError
         lines = []
         for line in read_lines(file):
             if line.text is None:
-                bad.add("undecodable byte", line.origin, line.problem)
+                bad.add(UNDECODABLE, line.origin, line.problem)
             else:
                 lines.append(line.text)
         found = _documents(lines, unit)

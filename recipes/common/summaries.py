@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recipes.common import dates
+from recipes.common.errors import ConfigError
 from recipes.common.named_data import is_name, load_named
 from recipes.common.remote_files import RemoteFile, fetch
 from recipes.common.table import Table
@@ -64,7 +65,10 @@ def open_summaries(
 
     Raises:
         DataError: A missing or bad file, or a row without text or summary, with its place.
+        ConfigError: `keys` are not two.
     """
+    if len(keys) != 2:
+        raise ConfigError(f"data.keys must be two, of the text and of the summary, got {list(keys)}")
     bad = BadLines(on_error)
     if is_name(files):
         return getattr(load_named(files[0], {"date_notes": _date_notes, "scitldr": _scitldr}), split), bad
@@ -75,16 +79,16 @@ def _read(file: Any, keys: Sequence[str], bad: BadLines) -> list[Summary]:
     rows = []
     table = Table(file, list(keys), header=True, on_error=bad.on_error)
     for (text, summaries), origin in table:
-        text = " ".join(text) if isinstance(text, list) else text
-        summaries = summaries if isinstance(summaries, list) else [summaries]
-        summaries = tuple(summary.strip() for summary in summaries if isinstance(summary, str) and summary.strip())
-        if not isinstance(text, str) or not text.strip() or not summaries:
+        columns = [field if isinstance(field, list) else [field] for field in (text, summaries)]
+        if not all(isinstance(part, str) for column in columns for part in column):
+            bad.add(NO_TEXT, origin, "texts, or lists of texts, are needed")
+            continue
+        texts, summaries = ([part.strip() for part in column if part.strip()] for column in columns)
+        if not texts or not summaries:
             bad.add(NO_TEXT, origin)
             continue
-        rows.append(Summary(text.strip(), summaries, origin))
-    for cause, origins in table.bad_lines.origins.items():
-        for origin in origins:
-            bad.add(cause, origin)
+        rows.append(Summary(" ".join(texts), tuple(summaries), origin))
+    bad.extend(table.bad_lines)
     return rows
 
 

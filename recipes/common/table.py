@@ -6,22 +6,34 @@ import csv
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from recipes.common.errors import DataError
-from recipes.common.text_lines import BadLines, OnError, read_lines
+from recipes.common.text_lines import EMPTY_LINE, UNDECODABLE, BadLines, OnError, read_lines
 
 TSV_SUFFIXES = (".tsv", ".txt", ".tab")
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 SUFFIXES = (*TSV_SUFFIXES, ".csv", *JSON_SUFFIXES)
 
-UNDECODABLE = "undecodable byte"
 COLUMNS = "wrong number of columns"
+BAD_CSV = "not a row of CSV"
 BAD_JSON = "not a JSON object"
 MISSING_KEY = "key missing"
-EMPTY = "empty row"
+
+# half of a pair that stands for one character, which JSON can write but no text can hold
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def suffix_of(file: Path) -> str:
+    """Returns the end of a file's name that tells its format, without `.gz`.
+
+    Args:
+        file: The file.
+    """
+    return (file.with_suffix("") if file.suffix == ".gz" else file).suffix
 
 
 class Row(NamedTuple):
@@ -40,8 +52,9 @@ class Table:
     Args:
         file: The file.
         columns: What is read: keys of JSON lines; names of columns where there is a header, else their numbers from 1,
-            as text. Lines may have more.
+            as text.
         header: Whether the first line of a TSV or CSV file names the columns.
+        width: Number of columns of every line of a TSV or CSV file; None for as many as are asked for, or more.
         on_error: "raise" stops at the first bad row, "skip" leaves bad rows out and counts them in `bad_lines`.
 
     Attributes:
@@ -62,16 +75,17 @@ class Table:
         columns: Sequence[str],
         *,
         header: bool = False,
+        width: int | None = None,
         on_error: OnError = "raise",
     ):
         self.file = Path(file)
-        suffix = (self.file.with_suffix("") if self.file.suffix == ".gz" else self.file).suffix
+        suffix = suffix_of(self.file)
         if suffix not in SUFFIXES:
             raise DataError(f"cannot tell the format of {file}: it must end in {', '.join(SUFFIXES)} (or .gz)")
         self._is_json, self._is_csv = suffix in JSON_SUFFIXES, suffix == ".csv"
         if not columns:
             raise DataError(f"no column of {file} is asked for")
-        self.columns, self.header = list(columns), header
+        self.columns, self.header, self.width = list(columns), header, width
         self.bad_lines = BadLines(on_error)
 
     def __iter__(self) -> Iterator[Row]:
@@ -79,7 +93,7 @@ class Table:
         lines = self._lines()
         first = next(lines, None)
         if first is None:
-            raise DataError(f"{self.file} is empty")
+            raise DataError(f"{self.file} is empty" if not self.bad_lines.total else self._nothing())
         if self._is_json:
             rows = self._json_rows(itertools.chain([first], lines))
         elif self.header:
@@ -91,12 +105,17 @@ class Table:
             count += 1
             yield row
         if not count:
-            raise DataError(f"no row of {self.file} could be read: {self.bad_lines.report()}")
+            raise DataError(self._nothing())
+
+    def _nothing(self) -> str:
+        return f"no row of {self.file} could be read: {self.bad_lines.report()}"
 
     def _lines(self) -> Iterator[tuple[str, str]]:
         for line in read_lines(self.file):
             if line.text is None:
                 self.bad_lines.add(UNDECODABLE, line.origin, line.problem)
+            elif not line.text.strip():
+                self.bad_lines.add(EMPTY_LINE, line.origin)
             else:
                 yield line.text, line.origin
 
@@ -119,10 +138,14 @@ class Table:
 
     def _rows(self, lines: Iterator[tuple[str, str]], places: list[int]) -> Iterator[Row]:
         for text, origin in lines:
-            if not text.strip():
-                self.bad_lines.add(EMPTY, origin)
+            try:
+                values = self._split(text)
+            except csv.Error as error:
+                self.bad_lines.add(BAD_CSV, origin, str(error))
                 continue
-            values = self._split(text)
+            if self.width not in (None, len(values)):
+                self.bad_lines.add(COLUMNS, origin, f"{len(values)} instead of {self.width}")
+                continue
             if len(values) <= max(places):
                 self.bad_lines.add(COLUMNS, origin, f"{len(values)}, needed are {max(places) + 1}")
                 continue
@@ -132,7 +155,9 @@ class Table:
         for text, origin in lines:
             try:
                 record = json.loads(text)
-            except json.JSONDecodeError as error:
+                if _SURROGATE.search(text):
+                    json.dumps(record, ensure_ascii=False).encode("utf-8")
+            except ValueError as error:
                 self.bad_lines.add(BAD_JSON, origin, str(error))
                 continue
             if not isinstance(record, dict):

@@ -14,9 +14,8 @@ from recipes.common import dates
 from recipes.common.errors import DataError
 from recipes.common.named_data import is_name, load_named
 from recipes.common.remote_files import RemoteFile, fetch
-from recipes.common.text_lines import BadLines, OnError, read_lines
+from recipes.common.text_lines import UNDECODABLE, BadLines, OnError, read_lines
 
-UNDECODABLE = "undecodable byte"
 COLUMNS = "wrong number of columns"
 NO_TAG = "word or tag is empty"
 

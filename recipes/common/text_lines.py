@@ -14,6 +14,9 @@ from recipes.common.errors import DataError
 
 OnError = Literal["raise", "skip"]
 
+UNDECODABLE = "undecodable byte"
+EMPTY_LINE = "empty line"
+
 _GZIP_MAGIC = b"\x1f\x8b"
 _LISTED = 10
 
@@ -69,6 +72,16 @@ class BadLines:
             raise DataError(f"{origin}: {cause}{': ' if detail else ''}{detail}; on_error 'skip' leaves such lines out")
         self.counts[cause] += 1
         self.origins.setdefault(cause, []).append(origin)
+
+    def extend(self, other: BadLines) -> None:
+        """Take over the account of another reader, whose bad lines were all skipped.
+
+        Args:
+            other: Its account.
+        """
+        for cause, origins in other.origins.items():
+            self.counts[cause] += len(origins)
+            self.origins.setdefault(cause, []).extend(origins)
 
     def clear(self) -> None:
         """Forget all lines, for a new pass over the data."""

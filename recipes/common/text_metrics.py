@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sacrebleu
 import sacremoses
@@ -141,6 +141,36 @@ def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """
     _check(hypotheses, references)
     return sum(map(str.__eq__, hypotheses, references)) / len(references)
+
+
+def translation_scores(
+    hypotheses: Sequence[str], references: Sequence[str], language: str | None = None
+) -> dict[str, Any]:
+    """The share of exact matches, BLEU and chrF, each of these with its signature.
+
+    Args:
+        hypotheses: The texts to score.
+        references: The right texts, one for each.
+        language: Two-letter code of the target language; with it `tokenised_bleu` is among the scores.
+
+    Returns:
+        Plain values by name, as they stand in the results of a run.
+
+    Raises:
+        ValueError: Different numbers of texts, or none.
+
+    Example:
+
+    >>> translation_scores(["a dog runs fast"], ["a dog runs fast"])["BLEU"]["value"]
+    100.0
+    """
+    scores = [bleu(hypotheses, references), chrf(hypotheses, references)]
+    if language is not None:
+        scores.append(tokenised_bleu(hypotheses, references, language))
+    return {
+        "exact_match": round(exact_match(hypotheses, references), 4),
+        **{score.name: {"value": round(score.value, 2), "signature": score.signature} for score in scores},
+    }
 
 
 def _sacrebleu_score(metric, name: str, hypotheses: Sequence[str], references: Sequence[str]) -> Score:

@@ -77,7 +77,8 @@ def _train(
             split_digits=config.split_digits,
             special_tokens=special_tokens,
         )
-        return SentencePieceTokenizer.from_config({**tokenizer.get_config(), "mask_token": mask_token})
+        roles = {"mask_token": mask_token, "special_tokens": special_tokens}
+        return SentencePieceTokenizer.from_config({**tokenizer.get_config(), **roles})
     if config.kind == "wordpiece":
         # which has a mask token in any case
         return WordPieceTokenizer.train(texts, size, lowercase=config.lowercase)

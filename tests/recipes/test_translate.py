@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+import zoo
 from recipes import translate
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError, DataError, RunFolderError
@@ -27,17 +29,30 @@ TINY = [
     *("--training.warmup_steps", "20"),
     *("--training.samples", "1"),
 ]
+TRAINING = ["--training.epochs", "3", "--training.average_checkpoints", "2", "--data.target_language", "de"]
 
 
-@pytest.fixture
-def sums(tmp_path):
+def write_sums(folder):
     """Parallel text: sums in words and in digits."""
     generator = np.random.default_rng(0)
     for part, count in (("train", 200), ("validation", 20), ("test", 10)):
         rows = generator.integers(0, 50, (count, 2))
         lines = [f"{a} plus {b}\t{a + b}\n" for a, b in rows]
-        (tmp_path / f"{part}.tsv").write_text("".join(lines), encoding="utf-8")
-    return tmp_path
+        (folder / f"{part}.tsv").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def sums(tmp_path):
+    return write_sums(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of an uninterrupted run, and its results."""
+    folder = write_sums(tmp_path_factory.mktemp("sums"))
+    results = translate.main(parse(translate.TranslateConfig, arguments(folder, "run", *TRAINING)))
+    return folder / "run", results
 
 
 def arguments(folder, run_folder, *more):
@@ -52,15 +67,12 @@ def read_metrics(run_folder):
         return list(csv.DictReader(file))
 
 
-def test_a_run_leaves_everything(sums):
-    options = ["--training.epochs", "2", "--training.average_checkpoints", "2", "--data.target_language", "de"]
-    config = parse(translate.TranslateConfig, arguments(sums, "run", *options))
-    results = translate.main(config)
-    run = sums / "run"
+def test_a_run_leaves_everything(whole):
+    run, results = whole
     assert json.loads((run / "results.json").read_text()) == results
     assert results["test_sentences"] == 10
     assert "sacremoses" in results["tokenised BLEU"]["signature"]
-    assert len(read_metrics(run)) == 2
+    assert len(read_metrics(run)) == 3
     assert len((run / "samples" / "test.tsv").read_text().splitlines()) == 10
     for picture in ("cross_attention.png", "loss.png", "positions.png"):
         assert (run / "plots" / picture).stat().st_size > 5000
@@ -71,9 +83,9 @@ def test_a_run_leaves_everything(sums):
     assert len(list((run / "checkpoints" / "last_epochs").iterdir())) == 2
 
 
-def test_resume_after_kill_gives_the_losses_of_an_uninterrupted_run(sums):
+def test_resume_after_kill_gives_the_losses_of_an_uninterrupted_run(sums, whole):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    options = ["--training.epochs", "3", "--training.save_every", "2", "--export", "false"]
+    options = [*TRAINING, "--training.save_every", "2", "--export", "false"]
     command = [sys.executable, "-m", "recipes.translate", *arguments(sums, "killed", *options)]
     process = subprocess.Popen(
         command, cwd=sums, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -90,17 +102,56 @@ def test_resume_after_kill_gives_the_losses_of_an_uninterrupted_run(sums):
     resumed = subprocess.run(command, cwd=sums, env=environment, capture_output=True, text=True)
     assert resumed.returncode == 0, resumed.stderr
     assert "resuming in epoch 2" in resumed.stdout
-    whole = [sys.executable, "-m", "recipes.translate", *arguments(sums, "whole", *options)]
-    finished = subprocess.run(whole, cwd=sums, env=environment, capture_output=True, text=True)
-    assert finished.returncode == 0, finished.stderr
-    rows, expected = read_metrics(sums / "killed"), read_metrics(sums / "whole")
+    rows, expected = read_metrics(sums / "killed"), read_metrics(whole[0])
     assert [row["epoch"] for row in rows] == ["0", "1", "2"]
     for row, other in zip(rows, expected, strict=True):
         for name in ("loss", "nll", "val_loss", "val_nll"):
             # the last bits may differ with the order in which threads add up
             assert float(row[name]) == pytest.approx(float(other[name]), rel=1e-5)
-    texts = [(sums / run / "samples" / "test.tsv").read_text() for run in ("killed", "whole")]
+    texts = [(run / "samples" / "test.tsv").read_text() for run in (sums / "killed", whole[0])]
     assert texts[0] == texts[1]
+
+
+def test_one_text_into_two_languages_by_a_token(tmp_path):
+    """The languages share no word, so a model that does not look at the token is wrong in half of the texts."""
+    words = {"one": ("eins", "un"), "two": ("zwei", "deux"), "six": ("sechs", "six"), "ten": ("zehn", "dix")}
+    tokens = ("<2de>", "<2fr>")
+    rows = [f"{token} {word}\t{words[word][index]}\n" for word in words for index, token in enumerate(tokens)]
+    for part, count in (("train", 100), ("validation", 1), ("test", 1)):
+        (tmp_path / f"{part}.tsv").write_text("".join(rows * count), encoding="utf-8")
+    options = [
+        *("--data.language_tokens", *tokens, "--tokenizer.vocabulary_size", "30"),
+        *("--model.options", '{"num_layers": 1, "hidden_dim": 32, "dropout": 0.0}'),
+        *("--training.epochs", "3", "--training.learning_rate", "0.01", "--training.label_smoothing", "0.0"),
+    ]
+    results = translate.main(parse(translate.TranslateConfig, arguments(tmp_path, "run", *options)))
+    assert [results[token]["exact_match"] for token in tokens] == [1.0, 1.0]
+    assert [results[token]["sentences"] for token in tokens] == [4, 4]
+
+    model = zoo.Seq2SeqLM.from_preset(tmp_path / "run" / "model")
+    served = tf.saved_model.load(str(tmp_path / "run" / "export"))
+    for token, answer in zip(tokens, words["two"], strict=True):
+        ids = model.tokenizer.tokenize(f"{token} two").numpy().tolist()
+        assert ids.count(model.tokenizer.token_to_id(token)) == 1
+        assert model.tokenizer.detokenize([ids]).numpy().tolist() == [b"two"]
+        assert model.generate(f"{token} two", jit_compile=False) == answer
+        assert served.serve([f"{token} two"]).numpy().tolist() == [answer.encode()]
+
+
+def test_sources_without_a_language_token_are_bad_rows(sums, tiny_tokenizer, capsys):
+    (sums / "train.tsv").write_text("<2de> one\teins\none\tun\n" * 2, encoding="utf-8")
+    (sums / "validation.tsv").write_text("<2de> one\teins\n", encoding="utf-8")
+    tokens = ["--data.language_tokens", "<2de>", "<2fr>"]
+    with pytest.raises(DataError, match=r"train\.tsv:2: no language token: 'one' begins with none of <2de>, <2fr>"):
+        translate.main(parse(translate.TranslateConfig, arguments(sums, "run", *tokens)))
+    config = parse(translate.TranslateConfig, arguments(sums, "skipping", *tokens, "--data.on_error", "skip"))
+    train, validation = (translate.open_split(config.data, part) for part in ("train", "validation"))
+    batches, _ = translate.make_batches(config, tiny_tokenizer, train, validation)
+    assert batches.number_of_pairs == 2
+    assert "training: skipped 2: no language token 2" in capsys.readouterr().out
+    config = parse(translate.TranslateConfig, arguments(sums, "run", *tokens, "--data.target_language", "de"))
+    with pytest.raises(ConfigError, match="target_language must be null where data.language_tokens name several"):
+        translate.main(config)
 
 
 @pytest.mark.parametrize(

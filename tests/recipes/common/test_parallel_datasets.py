@@ -40,6 +40,7 @@ def test_open_pairs_takes_names_and_files(tmp_path, monkeypatch):
         ("multi30k_en_de", (29_000, 1_014, 1_000)),
         ("multi30k_de_en", (29_000, 1_014, 1_000)),
         ("multi30k_en_fr", (29_000, 1_014, None)),
+        ("multi30k_en_de_fr", (58_000, 1_521, 1_507)),
         ("tatoeba_en_fr", (137_037, 2_866, 2_884)),
     ],
 )
@@ -53,6 +54,21 @@ def test_real_multi30k_is_aligned(data_folder):
     assert source == "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche."
     assert target == "Two young, White males are outside near many bushes."
     assert origin.endswith("train.de.gz:1")
+
+
+def test_real_multi30k_in_two_languages(data_folder):
+    train, validation, test = load("multi30k_en_de_fr")
+    german, french = train[:2]
+    assert german.source.removeprefix("<2de> ") == french.source.removeprefix("<2fr> ")
+    assert (german.target, french.target) == (
+        "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche.",
+        "Deux jeunes hommes blancs sont dehors près de buissons.",
+    )
+    counts = [sum(pair.source.startswith("<2fr> ") for pair in part) for part in (train, validation, test)]
+    assert counts == [29_000, 507, 507]
+    # no line of the French validation part is tested on and validated on
+    lines = [{pair.origin for pair in part if pair.source.startswith("<2fr>")} for part in (validation, test)]
+    assert not lines[0] & lines[1] and len(lines[0] | lines[1]) == 1_014
 
 
 def test_real_tatoeba_is_split_by_english_sentence(data_folder):

@@ -37,7 +37,15 @@ def test_json_lines_keep_types(tmp_path):
     ("name", "text", "columns", "message"),
     [
         ("a.tsv", "a\t1\nb\n", ["1", "2"], r"a\.tsv:2: wrong number of columns: 1, needed are 2"),
-        ("a.tsv", "a\t1\n\n", ["1", "2"], r"a\.tsv:2: empty row"),
+        ("a.tsv", "a\t1\n\n", ["1", "2"], r"a\.tsv:2: empty line"),
+        ("a.jsonl", '{"a": 1}\n\n', ["a"], r"a\.jsonl:2: empty line"),
+        (
+            "a.jsonl",
+            '{"a": "\\ud83d\\ude00"}\n{"a": "\\uD83D"}\n',
+            ["a"],
+            r"a\.jsonl:2: not .*surrogates",
+        ),
+        ("a.csv", "a\n" + 200_000 * "b" + "\n", ["1"], r"a\.csv:2: not a row of CSV: field larger than field limit"),
         ("a.jsonl", '{"a": 1}\nnot json\n', ["a"], r"a\.jsonl:2: not a JSON object"),
         ("a.jsonl", "[1]\n", ["a"], r"a\.jsonl:1: not a JSON object: but a list"),
         ("a.jsonl", '{"b": 1}\n', ["a"], r"a\.jsonl:1: key missing: 'a'; the line has the keys \['b'\]"),
@@ -53,9 +61,16 @@ def test_bad_rows_name_their_place(tmp_path, name, text, columns, message):
 def test_bad_rows_can_be_skipped_and_are_counted(tmp_path):
     table = Table(write(tmp_path / "a.tsv", "a\t1\nb\n\nc\t2\n"), ["1", "2"], on_error="skip")
     assert [row.values for row in table] == [("a", "1"), ("c", "2")]
-    assert dict(table.bad_lines.counts) == {"wrong number of columns": 1, "empty row": 1}
+    assert dict(table.bad_lines.counts) == {"wrong number of columns": 1, "empty line": 1}
     assert [row.values for row in table] == [("a", "1"), ("c", "2")]  # counted anew, not twice
     assert table.bad_lines.total == 2
+
+
+def test_width(tmp_path):
+    file = write(tmp_path / "a.tsv", "a\tb\tc\na\tb\n")
+    assert len(rows(Table(file, ["1", "2"]))) == 2
+    with pytest.raises(DataError, match=r"a\.tsv:2: wrong number of columns: 2 instead of 3"):
+        rows(Table(file, ["1", "2"], width=3))
 
 
 def test_undecodable_bytes(tmp_path):
