@@ -4,7 +4,8 @@
     python -m recipes.language_model --config recipes/configs/shakespeare_char.yaml
     python -m recipes.language_model --data.train a.txt b.txt --data.validation c.txt --run_folder runs/mine
 
-The same command resumes an interrupted run.
+The text is cut into windows, or with `--data.packing documents` packed in rows where no document sees another. The
+same command resumes an interrupted run.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from recipes.common.config import setting
 from recipes.common.errors import ConfigError, DataError
 from recipes.common.finish import decoded, finish, make_task
 from recipes.common.named_data import part_files
+from recipes.common.packed_documents import PackedDocuments
 from recipes.common.plain_text import open_plain
 from recipes.common.run_folder import RunFolder
 from recipes.common.token_windows import TokenWindows
@@ -37,7 +39,10 @@ class DataConfig:
 
     train: list[str] = setting(["date_lines"], "Text files, plain or .gz, or the name of a data set.")
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
-    unit: Literal["file", "paragraph", "line"] = setting("file", "What a document of a file is; they are joined.")
+    unit: Literal["file", "paragraph", "line"] = setting("file", "What a document of a file is.")
+    packing: Literal["windows", "documents"] = setting(
+        "windows", "Windows of all documents joined, or rows of whole documents that do not see each other."
+    )
     on_error: Literal["raise", "skip"] = setting("raise", "At a line that is not UTF-8: stop, or skip and count it.")
 
 
@@ -63,9 +68,9 @@ class LanguageTrainingConfig(TrainingConfig):
     """How the model is trained."""
 
     epochs: int = setting(6, "Parts of the training, with a validation after each.")
-    batches_per_epoch: int = setting(250, "Random batches of each part.")
-    batch_size: int = setting(32, "Windows of a batch.")
-    length: int = setting(64, "Tokens of a window.")
+    batches_per_epoch: int = setting(250, "Batches of each part: of random windows, or of all documents in turn.")
+    batch_size: int = setting(32, "Windows, or rows, of a batch.")
+    length: int = setting(64, "Tokens of a window, or row.")
     learning_rate: float = setting(0.003, "Peak of the learning rate.")
     beta_2: float = setting(0.99, "Adam's second decay rate.")
     weight_decay: float = setting(0.1, "Decoupled weight decay of matrices.")
@@ -104,8 +109,8 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
     with RunFolder(config.run_folder, config) as run:
         train_text, validation_text = (open_text(config.data, split) for split in ("train", "validation"))
         tokenizer = load_or_train_tokenizer(config.tokenizer, run, train_text)
-        batches, validation = make_batches(config, tokenizer, train_text, validation_text)
-        task = make_model(config, tokenizer, batches.number_of_batches)
+        task = make_model(config, tokenizer)
+        batches, validation = make_batches(config, task, train_text, validation_text)
 
         def samples() -> list[str]:
             return task.generate(config.prompts, sampler=sampler, max_new_tokens=config.new_tokens, jit_compile=False)
@@ -122,7 +127,7 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
         )
         nll = float(task.evaluate(validation.dataset, return_dict=True, verbose=0)["nll"])
         characters = sum(map(len, validation_text))
-        tokens = sum(len(ids) for ids in tokenizer.tokenize(validation_text).to_list())
+        tokens = validation.number_of_tokens
         results = {
             "parameters": task.count_params(),
             "validation_tokens": tokens,
@@ -153,26 +158,37 @@ def open_text(data: DataConfig, split: str) -> list[str]:
 
 
 def make_batches(
-    config: LanguageModelConfig, tokenizer: Tokenizer, train_text: list[str], validation_text: list[str]
-) -> tuple[TokenWindows, TokenWindows]:
-    """Returns random windows of the training text and all windows of the validation text."""
+    config: LanguageModelConfig, task: zoo.CausalLM, train_text: list[str], validation_text: list[str]
+) -> tuple[TokenWindows | PackedDocuments, TokenWindows | PackedDocuments]:
+    """Returns batches of the training text, and those of the validation text, which hold every token once."""
     training = config.training
     shape = {"length": training.length, "batch_size": training.batch_size}
-    ids = [tokenizer.tokenize(documents).values.numpy() for documents in (train_text, validation_text)]
-    print(f"training: {len(ids[0])} tokens; validation: {len(ids[1])} tokens")
-    try:
-        train_batches = TokenWindows(ids[0], random_windows=training.batches_per_epoch, seed=training.seed, **shape)
-        return train_batches, TokenWindows(ids[1], **{**shape, "batch_size": 64})
-    except ValueError as error:
-        raise error if isinstance(error, DataError) else ConfigError(f"training: {error}") from error
+    held_out = {"length": training.length, "batch_size": 64}
+    count, seed = training.batches_per_epoch, training.seed
+    if config.data.packing == "documents":
+        batches = PackedDocuments(task, train_text, batches_per_epoch=count, seed=seed, **shape)
+        validation = PackedDocuments(task, validation_text, **held_out)
+    else:
+        ids = [task.tokenizer.tokenize(documents).values.numpy() for documents in (train_text, validation_text)]
+        batches = TokenWindows(ids[0], random_windows=count, seed=seed, **shape)
+        validation = TokenWindows(ids[1], **held_out)
+    print(f"training: {batches.number_of_tokens} tokens; validation: {validation.number_of_tokens} tokens")
+    return batches, validation
 
 
-def make_model(config: LanguageModelConfig, tokenizer: Tokenizer, batches: int) -> zoo.CausalLM:
+def make_model(config: LanguageModelConfig, tokenizer: Tokenizer) -> zoo.CausalLM:
     """Returns the compiled model with initial weights."""
     options = {"max_length": config.training.length, **config.model.options}
-    task = make_task(zoo.CausalLM, config.model.preset, tokenizer, options, add_start_token=False)
+    # a window has no beginning that a start token could mark
+    start = False if config.data.packing == "windows" else None
+    task = make_task(zoo.CausalLM, config.model.preset, tokenizer, options, add_start_token=start)
+    if task.backbone.config.max_length < config.training.length:
+        raise ConfigError(
+            f"training.length must be at most the model's max_length={task.backbone.config.max_length}, got "
+            f"{config.training.length}"
+        )
     task.compile(
-        optimizer=make_optimizer(config.training, batches, task),
+        optimizer=make_optimizer(config.training, config.training.batches_per_epoch, task),
         loss=TokenCrossEntropy(config.training.label_smoothing),
         weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenCount()],
         jit_compile=config.training.jit_compile,

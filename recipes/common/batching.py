@@ -9,14 +9,15 @@ import numpy as np
 import tensorflow as tf
 
 from recipes.common.bucketing import BatchPlan, choose_bucket_lengths, count_batches, plan_batches
-from recipes.common.errors import DataError
+from recipes.common.errors import ConfigError, DataError
+from recipes.common.resumable import ResumableBatches, require_options
 from recipes.common.text_lines import BadLines, OnError
 from zoo.tokenizers import Tokenizer, add_start_end
 
 _CHUNK_PAIRS = 8192
 
 
-class PairBatches:
+class PairBatches(ResumableBatches):
     """A reproducible, resumable `tf.data.Dataset` of batches of sentence pairs.
 
     Each element is `(inputs, labels, sample_weight)`: `inputs` has the keys `encoder_token_ids` (source, end token),
@@ -48,9 +49,7 @@ class PairBatches:
         window: Number of pairs of a window with `cache` False.
 
     Attributes:
-        dataset: The `tf.data.Dataset`; each iteration gives the epoch set by `start_epoch` (at first 0). Its
-            cardinality is that of a whole epoch.
-        number_of_batches: Batches of an epoch, the same for every epoch.
+        dataset, number_of_batches: See `ResumableBatches`.
         number_of_pairs: Pairs of an epoch.
         number_of_tokens: Source and target tokens of an epoch, end tokens included, without padding.
         bucket_lengths: The distinct lengths.
@@ -59,7 +58,8 @@ class PairBatches:
 
     Raises:
         DataError: No pair is left, a pair is too long with `on_long` "raise", or what `pairs` raises.
-        ValueError: An argument is out of range or the tokenizer lacks a special token.
+        ConfigError: An argument is out of range.
+        ValueError: The tokenizer lacks a special token.
 
     Example:
 
@@ -83,16 +83,13 @@ class PairBatches:
         cache: bool = True,
         window: int = 100_000,
     ):
-        for name, value in (
-            ("max_source_length", max_source_length),
-            ("max_target_length", max_target_length),
-            ("number_of_buckets", number_of_buckets),
-            ("window", window),
-        ):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1; got {value}")
-        if seed < 0:
-            raise ValueError(f"seed must be at least 0; got {seed}")
+        require_options(
+            max_source_length=max_source_length,
+            max_target_length=max_target_length,
+            number_of_buckets=number_of_buckets,
+            window=window,
+            seed=seed,
+        )
         for name in ("start_id", "end_id", "pad_id"):
             if getattr(tokenizer, name) is None:
                 raise ValueError(f"the tokenizer has no {name}, which batches of pairs need")
@@ -111,41 +108,21 @@ class PairBatches:
         self.bucket_lengths = choose_bucket_lengths(np.concatenate(lengths), number_of_buckets)
         longest = self.bucket_lengths[-1]
         if tokens_per_batch < 2 * longest:
-            raise ValueError(
+            raise ConfigError(
                 f"tokens_per_batch must be at least {2 * longest}, as the longest pair takes {longest} tokens for the "
                 f"source and as many for the target; got {tokens_per_batch}"
             )
         self.batch_sizes = [tokens_per_batch // (2 * length) for length in self.bucket_lengths]
-        self.number_of_batches = sum(
+        number_of_batches = sum(
             count_batches(window_lengths, self.bucket_lengths, self.batch_sizes) for window_lengths in lengths
         )
-        # Variables, because the graph of a dataset is made once and reads them at the start of every iteration.
-        with tf.device("CPU:0"):
-            self._epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
-            self._skip_batches = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self.dataset = self._make_dataset(cached)
 
-    def start_epoch(self, epoch: int, skip_batches: int = 0) -> None:
-        """Set what the next iteration over `dataset` gives.
+        def batches_of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+            if cached is not None:
+                return self._batches_of_window(tf.constant(0, tf.int64), *cached, epoch)
+            return self._windows().flat_map(lambda index, rows: self._batches_of_window(index, *rows, epoch))
 
-        Args:
-            epoch: Number of the epoch, from 0.
-            skip_batches: Number of batches at the start of the epoch that are left out, because they were trained on
-                before an interruption.
-
-        Raises:
-            ValueError: A number is out of range.
-
-        Example:
-
-        >>> batches.start_epoch(7, skip_batches=120)
-        """
-        if epoch < 0:
-            raise ValueError(f"epoch must be at least 0; got {epoch}")
-        if not 0 <= skip_batches <= self.number_of_batches:
-            raise ValueError(f"skip_batches must be 0 to {self.number_of_batches}; got {skip_batches}")
-        self._epoch.assign(epoch)
-        self._skip_batches.assign(skip_batches)
+        super().__init__(number_of_batches, batches_of_epoch)
 
     def _read_all(self, cache: bool) -> tuple[list[np.ndarray], tuple[tf.RaggedTensor, tf.RaggedTensor] | None]:
         """Tokenize all pairs: the lengths of the rows of each window, and the token ids if they are to be kept."""
@@ -199,23 +176,6 @@ class PairBatches:
         for rows, longest in zip((source, target), self._max_lengths, strict=True):
             keep &= (rows.row_lengths() > 1) & (rows.row_lengths() <= longest)
         return tf.ragged.boolean_mask(source, keep), tf.ragged.boolean_mask(target, keep)
-
-    def _make_dataset(self, cached: tuple[tf.RaggedTensor, tf.RaggedTensor] | None) -> tf.data.Dataset:
-        def one_epoch(_) -> tf.data.Dataset:
-            epoch, skip_batches = self._epoch.read_value(), self._skip_batches.read_value()
-            if cached is not None:
-                batches = self._batches_of_window(tf.constant(0, tf.int64), *cached, epoch)
-            else:
-                batches = self._windows().flat_map(lambda index, rows: self._batches_of_window(index, *rows, epoch))
-            return batches.skip(skip_batches)
-
-        dataset = tf.data.Dataset.from_tensors(0).flat_map(one_epoch).prefetch(tf.data.AUTOTUNE)
-        # Keras stops an epoch after `cardinality` batches and, where that is unknown, after as many as its first epoch
-        # had, which would cut all epochs short after a resume in the middle of one. `assert_cardinality` would not do:
-        # it raises when that shortened epoch ends.
-        number_of_batches = tf.constant(self.number_of_batches, tf.int64)
-        dataset.cardinality = lambda: number_of_batches
-        return dataset
 
     def _windows(self) -> tf.data.Dataset:
         """Windows of tokenized pairs, read from the texts: (index, (source ids, target ids))."""

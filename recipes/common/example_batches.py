@@ -9,9 +9,10 @@ import tensorflow as tf
 
 from recipes.common.bucketing import choose_bucket_lengths, plan_batches
 from recipes.common.errors import DataError
+from recipes.common.resumable import ResumableBatches, require_options
 
 
-class ExampleBatches:
+class ExampleBatches(ResumableBatches):
     """A reproducible, resumable `tf.data.Dataset` of batches of the examples of a task.
 
     Rows of similar length share a batch, which saves padding; the last batch may be smaller. The order of an epoch is a
@@ -28,13 +29,12 @@ class ExampleBatches:
         seed: Seed of the order, and of what the task draws at random, at least 0.
 
     Attributes:
-        dataset: The `tf.data.Dataset`; each iteration gives the epoch set by `start_epoch` (at first 0).
-        number_of_batches: Batches of an epoch, the same for every epoch.
+        dataset, number_of_batches: See `ResumableBatches`.
         number_of_rows: Rows of an epoch.
 
     Raises:
         DataError: A row that the task does not take, named by its number.
-        ValueError: An argument is out of range.
+        ConfigError: An argument is out of range.
 
     Example:
 
@@ -54,11 +54,7 @@ class ExampleBatches:
         shuffle: bool = True,
         seed: int = 0,
     ):
-        for name, value in (("batch_size", batch_size), ("number_of_buckets", number_of_buckets)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1; got {value}")
-        if seed < 0:
-            raise ValueError(f"seed must be at least 0; got {seed}")
+        require_options(batch_size=batch_size, number_of_buckets=number_of_buckets, seed=seed)
         self._task, self._shuffle, self._seed = task, shuffle, seed
         with tf.device("CPU:0"):
             try:
@@ -72,54 +68,25 @@ class ExampleBatches:
                 raise DataError("there is no example")
             self._bucket_lengths = choose_bucket_lengths(self._lengths, number_of_buckets)
             self._batch_sizes = [batch_size] * len(self._bucket_lengths)
-            self.number_of_batches = -(-self.number_of_rows // batch_size)
-            # variables, because the graph of a dataset is made once and reads them at the start of every iteration
-            self._epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
-            self._skip_batches = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self.dataset = self._make_dataset()
+        super().__init__(-(-self.number_of_rows // batch_size), self._batches_of_epoch)
 
-    def start_epoch(self, epoch: int, skip_batches: int = 0) -> None:
-        """Set what the next iteration over `dataset` gives.
+    def _batches_of_epoch(self, epoch: tf.Tensor) -> tf.data.Dataset:
+        rows, starts, sizes = tf.numpy_function(self._plan, [epoch], [tf.int64] * 3, stateful=False)
+        columns = tuple(tf.ensure_shape(column, [None]) for column in (starts, sizes))
+        batches = tf.data.Dataset.from_tensor_slices(columns).enumerate()
 
-        Args:
-            epoch: Number of the epoch, from 0.
-            skip_batches: Number of batches at the start of the epoch that are left out.
+        def assemble(index: tf.Tensor, batch: tuple[tf.Tensor, tf.Tensor]):
+            start, size = batch
+            chosen = tf.gather(tf.ensure_shape(rows, [None]), tf.range(start, start + size))
+            # a batch that is not full is filled up with a number that is no row
+            chosen = tf.boolean_mask(chosen, chosen < self.number_of_rows)
+            x, y = tf.nest.map_structure(
+                lambda column: None if column is None else tf.gather(column, chosen), (self._x, self._y)
+            )
+            inputs, labels, weights = self._prepare(x, y, (self._seed * 10**6 + epoch) * 10**9 + index)
+            return inputs, labels, tf.ones(tf.shape(chosen)) if weights is None else weights
 
-        Raises:
-            ValueError: A number is out of range.
-        """
-        if epoch < 0:
-            raise ValueError(f"epoch must be at least 0; got {epoch}")
-        if not 0 <= skip_batches <= self.number_of_batches:
-            raise ValueError(f"skip_batches must be 0 to {self.number_of_batches}; got {skip_batches}")
-        self._epoch.assign(epoch)
-        self._skip_batches.assign(skip_batches)
-
-    def _make_dataset(self) -> tf.data.Dataset:
-        def one_epoch(_) -> tf.data.Dataset:
-            epoch = self._epoch.read_value()
-            rows, starts, sizes = tf.numpy_function(self._plan, [epoch], [tf.int64] * 3, stateful=False)
-            columns = tuple(tf.ensure_shape(column, [None]) for column in (starts, sizes))
-            batches = tf.data.Dataset.from_tensor_slices(columns).enumerate()
-
-            def assemble(index: tf.Tensor, batch: tuple[tf.Tensor, tf.Tensor]):
-                start, size = batch
-                chosen = tf.gather(tf.ensure_shape(rows, [None]), tf.range(start, start + size))
-                # a batch that is not full is filled up with a number that is no row
-                chosen = tf.boolean_mask(chosen, chosen < self.number_of_rows)
-                x, y = tf.nest.map_structure(
-                    lambda column: None if column is None else tf.gather(column, chosen), (self._x, self._y)
-                )
-                inputs, labels, weights = self._prepare(x, y, (self._seed * 10**6 + epoch) * 10**9 + index)
-                return inputs, labels, tf.ones(tf.shape(chosen)) if weights is None else weights
-
-            return batches.map(assemble, num_parallel_calls=tf.data.AUTOTUNE).skip(self._skip_batches.read_value())
-
-        dataset = tf.data.Dataset.from_tensors(0).flat_map(one_epoch).prefetch(tf.data.AUTOTUNE)
-        # Keras stops an epoch after `cardinality` batches; that of a resumed epoch is still that of a whole one
-        number_of_batches = tf.constant(self.number_of_batches, tf.int64)
-        dataset.cardinality = lambda: number_of_batches
-        return dataset
+        return batches.map(assemble, num_parallel_calls=tf.data.AUTOTUNE)
 
     def _prepare(self, x: Any, y: Any, seed: tf.Tensor) -> tuple[Any, Any, Any]:
         if not self._task.draws_random:

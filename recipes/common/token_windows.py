@@ -6,9 +6,10 @@ import numpy as np
 import tensorflow as tf
 
 from recipes.common.errors import DataError
+from recipes.common.resumable import ResumableBatches, require_options
 
 
-class TokenWindows:
+class TokenWindows(ResumableBatches):
     """A reproducible, resumable `tf.data.Dataset` of windows of one sequence of tokens.
 
     Each element is `(inputs, labels, sample_weight)`: `inputs` has `token_ids` and `padding_mask`, `labels` the tokens
@@ -27,12 +28,12 @@ class TokenWindows:
         seed: Seed of the windows, at least 0.
 
     Attributes:
-        dataset: The `tf.data.Dataset`; each iteration gives the epoch set by `start_epoch` (at first 0).
-        number_of_batches: Batches of an epoch.
+        dataset, number_of_batches: See `ResumableBatches`.
+        number_of_tokens: Tokens that are predicted: all but the first.
 
     Raises:
         DataError: There are fewer tokens than a window and its label take.
-        ValueError: An argument is out of range.
+        ConfigError: An argument is out of range.
 
     Example:
 
@@ -48,11 +49,7 @@ class TokenWindows:
         random_windows: int | None = None,
         seed: int = 0,
     ):
-        for name, value in (("length", length), ("batch_size", batch_size), ("random_windows", random_windows)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1; got {value}")
-        if seed < 0:
-            raise ValueError(f"seed must be at least 0; got {seed}")
+        require_options(length=length, batch_size=batch_size, random_windows=random_windows, seed=seed)
         token_ids = np.asarray(token_ids, "int32")
         needed = length + 1 if random_windows else 2
         if len(token_ids) < needed:
@@ -60,39 +57,17 @@ class TokenWindows:
         self._length, self._batch_size, self._seed = length, batch_size, seed
         self._random, self._count = random_windows is not None, len(token_ids)
         windows = -(-(len(token_ids) - 1) // length)
-        self.number_of_batches = random_windows if self._random else -(-windows // batch_size)
-        filler = 0 if self._random else self.number_of_batches * batch_size * length + 1 - len(token_ids)
+        self.number_of_tokens = len(token_ids) - 1
+        number_of_batches = random_windows if self._random else -(-windows // batch_size)
+        filler = 0 if self._random else number_of_batches * batch_size * length + 1 - len(token_ids)
         with tf.device("CPU:0"):
             self._token_ids = tf.constant(np.pad(token_ids, (0, filler)))
-            self._epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
-            self._skip_batches = tf.Variable(0, dtype=tf.int64, trainable=False)
-        dataset = tf.data.Dataset.from_tensors(0).flat_map(self._one_epoch).prefetch(tf.data.AUTOTUNE)
-        # Keras stops an epoch after `cardinality` batches; that of a resumed epoch is still that of a whole one
-        number_of_batches = tf.constant(self.number_of_batches, tf.int64)
-        dataset.cardinality = lambda: number_of_batches
-        self.dataset = dataset
+        super().__init__(number_of_batches, self._batches_of_epoch)
 
-    def start_epoch(self, epoch: int, skip_batches: int = 0) -> None:
-        """Set what the next iteration over `dataset` gives.
-
-        Args:
-            epoch: Number of the epoch, from 0.
-            skip_batches: Number of batches at the start of the epoch that are left out.
-
-        Raises:
-            ValueError: A number is out of range.
-        """
-        if epoch < 0:
-            raise ValueError(f"epoch must be at least 0; got {epoch}")
-        if not 0 <= skip_batches <= self.number_of_batches:
-            raise ValueError(f"skip_batches must be 0 to {self.number_of_batches}; got {skip_batches}")
-        self._epoch.assign(epoch)
-        self._skip_batches.assign(skip_batches)
-
-    def _one_epoch(self, _: tf.Tensor) -> tf.data.Dataset:
-        starts = tf.numpy_function(self._plan, [self._epoch.read_value()], tf.int64, stateful=False)
+    def _batches_of_epoch(self, epoch: tf.Tensor) -> tf.data.Dataset:
+        starts = tf.numpy_function(self._plan, [epoch], tf.int64, stateful=False)
         starts = tf.ensure_shape(starts, [self.number_of_batches, self._batch_size])
-        return tf.data.Dataset.from_tensor_slices(starts).skip(self._skip_batches.read_value()).map(self._assemble)
+        return tf.data.Dataset.from_tensor_slices(starts).map(self._assemble)
 
     def _plan(self, epoch: int) -> np.ndarray:
         shape = (self.number_of_batches, self._batch_size)
