@@ -31,7 +31,7 @@ from recipes.common.encoder_recipe import (
 from recipes.common.errors import ConfigError
 from recipes.common.finish import finish
 from recipes.common.label_metrics import label_scores, linear_baseline
-from recipes.common.labelled_text import LabelledText, columns_of, open_examples
+from recipes.common.labelled_text import LabelledText, columns_of, open_examples, require_known_labels
 from recipes.common.named_data import open_parts
 from recipes.common.run_folder import RunFolder
 from recipes.common.training import prepare
@@ -69,7 +69,7 @@ class ClassifyConfig:
     tokenizer: EncoderTokenizerConfig = EncoderTokenizerConfig()
     model: ClassifierConfig = ClassifierConfig()
     training: EncoderTrainingConfig = EncoderTrainingConfig()
-    baseline: bool = setting(True, "Whether to train TF-IDF + logistic regression beside it.", harmless=True)
+    baseline: bool = setting(True, "Whether to train a linear model on TF-IDF beside it.", harmless=True)
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
 
 
@@ -87,6 +87,10 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
     with RunFolder(config.run_folder, config) as run:
         train_examples, validation_examples, test_examples = open_examples_of(config)
         task = make_model(config, run, train_examples)
+        if config.model.problem != "regression":
+            several = config.model.problem == "multi_label"
+            rows = ((each.label if several else [each.label], each.origin) for each in validation_examples)
+            require_known_labels(task.labels.names, rows)
         seconds, _ = train_encoder_task(
             task,
             run,
@@ -101,8 +105,10 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
         draw(run, task, truth, predicted)
         results: dict[str, Any] = {"parameters": task.count_params(), "test_examples": len(truth)}
         results.update(label_scores(truth, predicted, config.model.problem))
-        if config.baseline and config.model.problem == "single_label":
-            results["TF-IDF + logistic regression"] = linear_baseline(*columns_of(train_examples), texts, truth)
+        if config.baseline:
+            problem = config.model.problem
+            name = f"TF-IDF + {'ridge' if problem == 'regression' else 'logistic'} regression"
+            results[name] = linear_baseline(*columns_of(train_examples), texts, truth, problem)
         results["training_seconds"] = round(seconds, 1)
 
         def trial(served: Any) -> Iterable[tuple[Any, Any, Any]]:

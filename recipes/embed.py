@@ -27,7 +27,7 @@ from recipes.common.encoder_recipe import (
     make_encoder_task,
     train_encoder_task,
 )
-from recipes.common.errors import DataError
+from recipes.common.errors import ConfigError
 from recipes.common.finish import finish
 from recipes.common.label_metrics import label_scores
 from recipes.common.labelled_text import LabelledText, columns_of, open_examples
@@ -45,7 +45,7 @@ class DataConfig:
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
     text_columns: list[str] = setting(["1", "2"], "Columns of the two texts: numbers from 1, or names.")
     label_column: str = setting("3", "Column of the similarity.")
-    highest: float = setting(1.0, "The similarity of equal texts; similarities are divided by it.")
+    highest: float = setting(1.0, "The similarity of equal texts; similarities are from 0 to it.")
     header: bool = setting(False, "Whether files begin with the names of their columns.")
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
 
@@ -119,7 +119,11 @@ def main(config: EmbedConfig) -> dict[str, Any]:
 
 def open_pairs_of(data: DataConfig) -> list[Sequence[LabelledText]]:
     """Returns training, validation and test pairs, and says what was left out."""
-    parts = open_parts(
+    if len(data.text_columns) != 2:
+        raise ConfigError(f"data.text_columns must name two columns, got {data.text_columns}")
+    if not data.highest > 0:
+        raise ConfigError(f"data.highest must be above 0, got {data.highest}")
+    return open_parts(
         data,
         lambda files, split: open_examples(
             files,
@@ -128,17 +132,10 @@ def open_pairs_of(data: DataConfig) -> list[Sequence[LabelledText]]:
             label_column=data.label_column,
             header=data.header,
             numeric=True,
+            highest=data.highest,
             on_error=data.on_error,
         ),
     )
-    for example in (example for part in parts for example in part):
-        if len(example.texts) != 2:
-            raise DataError(f"{example.origin}: pairs of texts are needed, this is a single one")
-        if not 0 <= example.label <= data.highest:
-            raise DataError(
-                f"{example.origin}: the similarity must be from 0 to data.highest={data.highest}, got {example.label}"
-            )
-    return parts
 
 
 if __name__ == "__main__":

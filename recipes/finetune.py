@@ -104,11 +104,15 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
     if data.chat_format not in CHAT_FORMATS:
         raise ConfigError(f"data.chat_format must be one of {', '.join(CHAT_FORMATS)}, got {data.chat_format!r}")
     with RunFolder(config.run_folder, config) as run:
+        chat_format = CHAT_FORMATS[data.chat_format]
         training, validation, test = open_parts(
-            data, lambda files, split: open_conversations(files, split, key=data.key, on_error=data.on_error)
+            data,
+            lambda files, split: open_conversations(files, split, chat_format, key=data.key, on_error=data.on_error),
         )
         task = make_model(config, run, training)
-        rows = ConversationRows(task.tokenizer, CHAT_FORMATS[data.chat_format], task.backbone.config.max_length)
+        rows = ConversationRows(task.tokenizer, chat_format, task.backbone.config.max_length)
+        kept = {id(part): rows.short_enough(part) for part in (training, validation, test)}
+        training, validation, test = (kept[id(part)] for part in (training, validation, test))
         options = {"batch_size": config.training.batch_size, "seed": config.training.seed}
         batches = ExampleBatches(rows, *rows.columns(training), **options)
         held_out = ExampleBatches(rows, *rows.columns(validation), shuffle=False, **options)
@@ -155,11 +159,16 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
 
 def make_model(config: FinetuneConfig, run: RunFolder, conversations: list[Conversation]) -> zoo.CausalLM:
     """Returns the model to fine-tune, or a new one."""
-    model = config.model
+    model, chat_format = config.model, CHAT_FORMATS[config.data.chat_format]
     if model.start_from is not None:
         task = start_from(zoo.CausalLM, model.start_from)
+        missing = [token for token in chat_format.special_tokens if token not in task.tokenizer.special_tokens]
+        if missing:
+            raise ConfigError(
+                f"data.chat_format: {config.data.chat_format!r} needs the token {missing[0]!r}, which the tokenizer of "
+                f"{model.start_from} lacks"
+            )
     else:
-        chat_format = CHAT_FORMATS[config.data.chat_format]
         ends = [token for token in chat_format.special_tokens if chat_format.after["assistant"].startswith(token)]
         if not ends:
             raise ConfigError(f"data.chat_format: replies of {config.data.chat_format!r} do not end with a token")

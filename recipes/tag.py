@@ -27,9 +27,9 @@ from recipes.common.encoder_recipe import (
     make_encoder_task,
     train_encoder_task,
 )
-from recipes.common.errors import DataError
 from recipes.common.finish import finish
 from recipes.common.label_metrics import tag_scores
+from recipes.common.labelled_text import require_known_labels
 from recipes.common.named_data import open_parts
 from recipes.common.run_folder import RunFolder
 from recipes.common.tagged_words import TaggedWords, open_tagged
@@ -87,9 +87,7 @@ def main(config: TagConfig) -> dict[str, Any]:
             labels=labels,
             truncate=True,
         )
-        unknown = {tag for sentence in validation for tag in sentence.tags} - set(labels)
-        if unknown:
-            raise DataError(f"the validation data have tags that the training data lack: {sorted(unknown)}")
+        require_known_labels(labels, ((sentence.tags, sentence.origin) for sentence in validation))
         seconds, _ = train_encoder_task(
             task, run, config.training, _columns(train), _columns(validation), metric="accuracy", mode="max"
         )

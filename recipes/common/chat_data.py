@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +17,6 @@ from recipes.common.text_lines import BadLines, OnError
 from zoo.tokenizers import to_dense
 from zoo.tokenizers.chat import ChatFormat, tokenize_chat
 
-ROLES = ("system", "user", "assistant")
 BAD_MESSAGES = "not a conversation"
 
 
@@ -30,18 +28,19 @@ class Conversation(NamedTuple):
 
 
 def open_conversations(
-    files: Sequence[str], split: str, *, key: str = "messages", on_error: OnError = "raise"
+    files: Sequence[str], split: str, chat_format: ChatFormat, *, key: str = "messages", on_error: OnError = "raise"
 ) -> tuple[list[Conversation] | None, BadLines]:
     """Returns the conversations that a config key such as `data.train` names, and the lines left out.
 
     Args:
         files: JSON-lines files, or `date_questions`: generated questions about dates and their answers.
         split: Part of a named data set: "train", "validation" or "test".
+        chat_format: How conversations are written, which not all can be.
         key: Key of the list of messages `{"role": ..., "content": ...}`.
         on_error: "raise" or "skip".
 
     Raises:
-        DataError: A missing or bad file, or a line that is no conversation that ends with the assistant.
+        DataError: A missing or bad file, or a line that is no conversation of this format with a reply at its end.
     """
     bad = BadLines(on_error)
     if is_name(files):
@@ -50,26 +49,25 @@ def open_conversations(
     for file in files:
         table = Table(file, [key], on_error=on_error)
         for (messages,), origin in table:
-            problem = _problem(messages)
+            problem = _problem(messages, chat_format)
             if problem is not None:
                 bad.add(BAD_MESSAGES, origin, problem)
                 continue
             conversations.append(Conversation(messages, origin))
-        for cause, origins in table.bad_lines.origins.items():
-            for origin in origins:
-                bad.add(cause, origin)
+        bad.extend(table.bad_lines)
     return conversations, bad
 
 
-def _problem(messages: Any) -> str | None:
-    if not isinstance(messages, list) or not messages:
-        return "a list of messages is needed"
-    for number, message in enumerate(messages):
-        if not isinstance(message, dict) or not isinstance(message.get("content"), str):
-            return f"message {number} has no text: {json.dumps(message)[:80]}"
-        if message.get("role") not in ROLES:
-            return f"message {number} has the role {message.get('role')!r}; allowed: {', '.join(ROLES)}"
-    return None if messages[-1]["role"] == "assistant" else "the last message is not the assistant's"
+def _problem(messages: Any, chat_format: ChatFormat) -> str | None:
+    if not isinstance(messages, list) or len(messages) < 2:
+        return "a list of at least two messages is needed"
+    try:
+        chat_format.parts(messages)
+    except ValueError as error:
+        return str(error)
+    if messages[-1]["role"] != "assistant" or not messages[-1]["content"].strip():
+        return "the last message is not a reply of the assistant"
+    return None
 
 
 class _Splits(NamedTuple):
@@ -113,7 +111,7 @@ class _TokensOfMany:
 
     def look_up(self) -> None:
         """Tokenizes the texts collected."""
-        texts = list(self._known)
+        texts = [text for text, ids in self._known.items() if text and not ids]
         for start in range(0, len(texts), 4096):
             some = texts[start : start + 4096]
             self._known.update(zip(some, self._tokenizer.tokenize(some).to_list(), strict=True))
@@ -133,45 +131,51 @@ class ConversationRows:
         max_length: Most tokens that the model takes; longer conversations are dropped.
 
     Attributes:
-        dropped: The conversations left out, see `recipes.common.text_lines.BadLines`.
+        dropped: The conversations left out by `short_enough`, see `recipes.common.text_lines.BadLines`.
     """
 
     truncates = draws_random = False
 
     def __init__(self, tokenizer: Any, chat_format: ChatFormat, max_length: int):
-        self.tokenizer, self.chat_format, self.max_length = tokenizer, chat_format, max_length
+        self.chat_format, self.max_length = chat_format, max_length
         self.dropped = BadLines("skip")
+        self._tokens = _TokensOfMany(tokenizer)
+
+    def short_enough(self, conversations: Sequence[Conversation]) -> list[Conversation]:
+        """Returns the conversations that the model takes, and notes the others in `dropped`.
+
+        Args:
+            conversations: The conversations.
+
+        Raises:
+            DataError: If none is left.
+        """
+        kept = []
+        for conversation, ids in zip(conversations, self.columns(conversations)[0], strict=True):
+            if len(ids) > self.max_length + 1:
+                detail = f"it has {len(ids)}"
+                self.dropped.add(f"longer than {self.max_length} tokens", conversation.origin, detail)
+            else:
+                kept.append(conversation)
+        if not kept:
+            raise DataError(f"no conversation is left: {self.dropped.report()}")
+        return kept
 
     def columns(self, conversations: Sequence[Conversation]) -> tuple[list[list[int]], list[list[bool]]]:
         """Returns the token ids of each conversation, and which of them belong to a reply.
 
         Args:
             conversations: The conversations.
-
-        Raises:
-            DataError: If a conversation does not fit the format, with its place, or none is left.
         """
-        rows, learned = [], []
         # all texts at once, which is much faster: the first pass only finds out which there are
-        tokens = _TokensOfMany(self.tokenizer)
-        for messages, origin in conversations:
-            try:
-                self._ids_and_mask(messages, tokens)
-            except ValueError as error:
-                raise DataError(f"{origin}: {error}") from error
-        tokens.look_up()
-        for messages, origin in conversations:
-            ids, mask = self._ids_and_mask(messages, tokens)
-            if len(ids) > self.max_length + 1:
-                self.dropped.add(f"longer than {self.max_length} tokens", origin)
-                continue
-            rows.append(ids)
-            learned.append(mask)
-        if not rows:
-            raise DataError(f"no conversation is left: {self.dropped.report()}")
-        return rows, learned
+        for conversation in conversations:
+            self._ids_and_mask(conversation.messages)
+        self._tokens.look_up()
+        rows = [self._ids_and_mask(conversation.messages) for conversation in conversations]
+        return [ids for ids, _ in rows], [mask for _, mask in rows]
 
-    def _ids_and_mask(self, messages: list[dict[str, str]], tokens: _TokensOfMany) -> tuple[list[int], list[bool]]:
+    def _ids_and_mask(self, messages: list[dict[str, str]]) -> tuple[list[int], list[bool]]:
+        tokens = self._tokens
         ids = tokenize_chat(tokens, messages, self.chat_format, add_reply=False)
         mask = [False] * len(ids)
         for number, message in enumerate(messages):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from recipes.common.text_lines import BadLines, OnError
 
 NO_TEXT = "no text"
 NO_LABEL = "no label"
+OUT_OF_RANGE = "number out of range"
 
 
 class LabelledText(NamedTuple):
@@ -105,6 +107,7 @@ def open_examples(
     header: bool = False,
     label_separator: str | None = None,
     numeric: bool = False,
+    highest: float | None = None,
     on_error: OnError = "raise",
 ) -> tuple[Sequence[LabelledText] | None, BadLines]:
     """Returns the examples that a config key such as `data.train` names, and the rows left out.
@@ -117,6 +120,7 @@ def open_examples(
         header: Whether files have a header.
         label_separator: What separates labels in a field, where a text may have several; None for one label.
         numeric: Whether labels are numbers.
+        highest: With it numbers must be from 0 to this one.
         on_error: See `Table`.
 
     Raises:
@@ -124,37 +128,51 @@ def open_examples(
     """
     bad = BadLines(on_error)
     if is_name(files):
-        return getattr(load(files[0]), split), bad
+        examples = getattr(load(files[0]), split)
+        return (examples if highest is None or examples is None else _in_range(examples, highest, bad)), bad
     if len(text_columns) not in (1, 2):
         raise DataError(f"data.text_columns must name one column or two, got {list(text_columns)}")
     examples = []
     for file in files:
         table = Table(file, [*text_columns, label_column], header=header, on_error=on_error)
-        for (*texts, label), origin in table:
+        for (*texts, field), origin in table:
             if not all(isinstance(text, str) and text.strip() for text in texts):
                 bad.add(NO_TEXT, origin, f"the fields are {texts!r}")
                 continue
-            label = _label(label, label_separator, numeric)
+            label = _label(field, label_separator, numeric)
             if label is None:
-                bad.add(NO_LABEL, origin, "a number is needed" if numeric else "the field is empty")
+                needed = "a number" if numeric else "a name" if label_separator is None else "names"
+                bad.add(NO_LABEL, origin, f"the field must hold {needed}, got {field!r}")
                 continue
             examples.append(LabelledText(tuple(text.strip() for text in texts), label, origin))
-        for cause, origins in table.bad_lines.origins.items():
-            for origin in origins:
-                bad.add(cause, origin)
-    return examples, bad
+        bad.extend(table.bad_lines)
+    return (examples if highest is None else _in_range(examples, highest, bad)), bad
+
+
+def _in_range(examples: Sequence[LabelledText], highest: float, bad: BadLines) -> list[LabelledText]:
+    kept = []
+    for example in examples:
+        if 0 <= example.label <= highest:
+            kept.append(example)
+        else:
+            bad.add(OUT_OF_RANGE, example.origin, f"{example.label} is not from 0 to {highest}")
+    return kept
 
 
 def _label(value: Any, separator: str | None, numeric: bool) -> Any:
+    """None where the field holds none."""
+    if value is None:
+        return None
     if numeric:
         try:
-            return float(value)
+            number = float(value)
         except (TypeError, ValueError):
             return None
-    if separator is not None:
+        return number if math.isfinite(number) else None
+    if separator is not None and not isinstance(value, dict):
         parts = value if isinstance(value, list) else str(value).split(separator)
         return [str(part).strip() for part in parts if str(part).strip()]
-    return str(value).strip() or None
+    return None if isinstance(value, (list, dict)) else str(value).strip() or None
 
 
 def _load_sst2() -> Examples:
@@ -230,6 +248,22 @@ _LOADERS: dict[str, Callable[[], Examples]] = {
     "stsb": _load_stsb,
 }
 NAMES = tuple(_LOADERS)
+
+
+def require_known_labels(known: Sequence[str], rows: Iterable[tuple[Iterable[str], str]]) -> None:
+    """Checks the labels, or tags, of validation data.
+
+    Args:
+        known: Those of the training data.
+        rows: For each row its labels and where it stands.
+
+    Raises:
+        DataError: If a label is not among them, with its place.
+    """
+    for labels, origin in rows:
+        unknown = [label for label in labels if label not in known]
+        if unknown:
+            raise DataError(f"{origin}: {unknown[0]!r} does not occur in the training data, which have {list(known)}")
 
 
 def columns_of(examples: Iterable[LabelledText]) -> tuple[Any, list[Any]]:

@@ -71,7 +71,7 @@ def open_parts(data: Any, open_part: Callable[[list[str], str], tuple[Data | Non
         Three parts; without a test part the validation part takes its place.
 
     Raises:
-        DataError: If there is no validation part.
+        DataError: If there is no validation part, or every row of a part is bad.
     """
     parts: list[Data] = []
     for split in ("train", "validation", "test"):
@@ -80,6 +80,8 @@ def open_parts(data: Any, open_part: Callable[[list[str], str], tuple[Data | Non
             part, bad = open_part(files, split)
             if bad.total:
                 print(f"{split}: {bad.report()}")
+            if part is not None and not len(part):
+                raise DataError(f"nothing is left of {' '.join(map(str, files))}: {bad.report()}")
         if part is None and split == "validation":
             raise DataError("data.validation must be given, unless data.train names a data set with a validation part")
         parts.append(parts[1] if part is None else part)

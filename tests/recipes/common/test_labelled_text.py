@@ -2,7 +2,7 @@ import pytest
 
 from recipes.common import dates, labelled_text
 from recipes.common.errors import DataError
-from recipes.common.labelled_text import columns_of, load, open_examples
+from recipes.common.labelled_text import columns_of, load, open_examples, require_known_labels
 
 
 def open_file(tmp_path, text, name="a.tsv", **options):
@@ -28,8 +28,10 @@ def test_pairs(tmp_path):
     ("text", "options", "message"),
     [
         ("a\tx\n \ty\n", {}, r"a\.tsv:2: no text"),
-        ("a\tx\nb\t \n", {}, r"a\.tsv:2: no label: the field is empty"),
-        ("a\t1\nb\tmany\n", {"numeric": True}, r"a\.tsv:2: no label: a number is needed"),
+        ("a\tx\nb\t \n", {}, r"a\.tsv:2: no label: the field must hold a name, got ' '"),
+        ("a\t1\nb\tmany\n", {"numeric": True}, r"a\.tsv:2: no label: the field must hold a number, got 'many'"),
+        ("a\t1\nb\tnan\n", {"numeric": True}, r"a\.tsv:2: no label: the field must hold a number, got 'nan'"),
+        ("a\t1\nb\t7\n", {"numeric": True, "highest": 5.0}, r"a\.tsv:2: number out of range: 7.0 is not from 0 to 5"),
         ("a\tx\n", {"text_columns": ["1", "2", "3"]}, "one column or two"),
     ],
 )
@@ -42,6 +44,35 @@ def test_skipped_rows_are_counted_whatever_is_wrong(tmp_path):
     examples, bad = open_file(tmp_path, "a\tx\nb\n \ty\n", on_error="skip")
     assert len(examples) == 1
     assert dict(bad.counts) == {"no text": 1, "wrong number of columns": 1}
+
+
+@pytest.mark.parametrize(
+    ("field", "options", "needed"),
+    [
+        ("null", {}, "a name, got None"),
+        ('["x"]', {}, r"a name, got \['x'\]"),
+        ("null", {"label_separator": ","}, "names, got None"),
+        ("true", {"numeric": True}, None),
+        ("7", {}, None),
+        ("[]", {"label_separator": ","}, None),
+    ],
+)
+def test_labels_of_json(tmp_path, field, options, needed):
+    columns = {"name": "a.jsonl", "text_columns": ["text"], "label_column": "label", **options}
+    text = '{"text": "a", "label": "1"}\n{"text": "b", "label": ' + field + "}\n"
+    if needed is None:
+        assert len(open_file(tmp_path, text, **columns)[0]) == 2
+        return
+    with pytest.raises(DataError, match=f"a.jsonl:2: no label: the field must hold {needed}"):
+        open_file(tmp_path, text, **columns)
+    examples, bad = open_file(tmp_path, text, on_error="skip", **columns)
+    assert len(examples) == 1 and bad.report().startswith("skipped 1: no label 1 (")
+
+
+def test_labels_that_the_training_data_lack_name_their_place():
+    require_known_labels(["x", "y"], [(["y", "x"], "a:1"), ([], "a:2")])
+    with pytest.raises(DataError, match="a:2: 'z' does not occur in the training data, which have .'x', 'y'."):
+        require_known_labels(["x", "y"], [(["y"], "a:1"), (["x", "z"], "a:2")])
 
 
 def test_unknown_name_names_the_nearest():
