@@ -5,7 +5,7 @@ from typing import Any
 
 from zoo.export.saved_model import Endpoint, require_tensorflow, save_endpoints
 from zoo.generation import Sampler, compiled, pad_batch
-from zoo.generation.texts import continuations, cut_at_stops
+from zoo.generation.texts import continuations, cut_at_stops, without_ends
 
 # Prompts are padded to a multiple of this, so that XLA compiles few programs.
 PROMPT_MULTIPLE = 16
@@ -93,9 +93,7 @@ def export_causal_lm(
         positions = tf.cast(tf.where(mask), tf.int32)
         tokens = tf.scatter_nd(positions, prompts.values, tf.stack([batch, width]))
         outputs = program(*pad_batch((tokens, mask, limits)), tf.constant(seed, tf.int64))
-        counts = (outputs["lengths"] - outputs["end_lengths"])[:batch]
-        generated = tf.RaggedTensor.from_tensor(outputs["token_ids"][:batch], lengths=counts)
-        new = cut_at_stops(continuations(tokenizer, prompts, generated), stops)
+        new = cut_at_stops(continuations(tokenizer, prompts, without_ends(outputs, batch)), stops)
         return new if strip_prompt else tf.strings.join([texts, new])
 
     def score(prompts: Any, texts: Any) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 
 from zoo.export.saved_model import Endpoint, require_tensorflow, save_endpoints
 from zoo.generation import Sampler, pad_batch
+from zoo.generation.texts import cut_at_stops, without_ends
 from zoo.tasks.encoding import checked_lengths
 
 
@@ -13,6 +14,8 @@ def export_seq2seq(
     directory: str | os.PathLike,
     *,
     sampler: Sampler,
+    processors: tuple = (),
+    stop: Any = None,
     max_length: int | None = None,
     seed: int = 0,
     jit_compile: bool = True,
@@ -34,6 +37,8 @@ def export_seq2seq(
         task: The `Seq2SeqLM`, with a tokenizer.
         directory: Where to; replaced if it holds a SavedModel.
         sampler: How tokens are chosen.
+        processors: Logit processors.
+        stop: As for `Seq2SeqLM.generate`.
         max_length: Most tokens of an output, end token included. Default the `max_length` of the model.
         seed: Seed of a random sampler.
         jit_compile: Whether XLA compiles the decoding loop.
@@ -43,9 +48,13 @@ def export_seq2seq(
         FileExistsError: If the directory exists and holds no SavedModel.
     """
     tf = require_tensorflow()
+    from zoo.tasks.text_generation import split_stops
+
     tokenizer = task._require_tokenizer("export()")
     longest = task.longest
-    program = task.program(sampler, task._output_length(max_length), jit_compile)
+    stops, sequences = split_stops(stop)
+    options = {"max_length": max_length, "processors": processors, "stop_sequences": sequences}
+    program = task.program(sampler, None, jit_compile, **options)
 
     def serve(texts: Any) -> Any:
         ids, mask = task.encode_source(texts)
@@ -55,7 +64,7 @@ def export_seq2seq(
         limits = task.length_limit(mask)
         padded = pad_batch((ids, mask, limits, tf.range(batch)))
         outputs = program(*padded[:3], tf.constant(seed, tf.int64), padded[3])
-        return tokenizer.detokenize(outputs["token_ids"][:batch])
+        return cut_at_stops(tokenizer.detokenize(without_ends(outputs, batch)), stops)
 
     def score(sources: Any, targets: Any) -> Any:
         inputs, labels, weights = task.preprocess(sources, targets)

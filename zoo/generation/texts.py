@@ -38,6 +38,25 @@ def continuations(tokenizer: Any, prompts: Any, generated: Any) -> Any:
     return tf.where(begins, rest, tokenizer.detokenize(generated))
 
 
+def without_ends(outputs: dict[str, Any], count: Any) -> Any:
+    """Returns the generated tokens without those of their ends.
+
+    Args:
+        outputs: What `decode` returned.
+        count: How many of the rows count; those behind them were added to the batch.
+
+    Returns:
+        Ragged int32 `(count, None)`.
+    """
+    import tensorflow as tf
+
+    # arrays and tensors of other backends too
+    token_ids, lengths, end_lengths = (
+        tf.convert_to_tensor(outputs[name])[:count] for name in ("token_ids", "lengths", "end_lengths")
+    )
+    return tf.RaggedTensor.from_tensor(token_ids, lengths=lengths - end_lengths)
+
+
 def cut_at_stops(texts: Any, stops: Sequence[str]) -> Any:
     """Returns texts up to the first place where one of the stop strings begins.
 

@@ -10,9 +10,9 @@ from keras import ops
 
 from zoo.backbones.backbone import Backbone
 from zoo.generation import compiled, get_processors, get_sampler, score
+from zoo.tasks.continuation import TextContinuation
 from zoo.tasks.packing import packed_batches
 from zoo.tasks.raw_data import as_sequence, as_texts, is_dataset, require_count, require_same_length
-from zoo.tasks.text_generation import TextGeneration
 from zoo.tasks.text_model import CHECKED_AT_ONCE
 from zoo.training.losses import TokenCrossEntropy
 
@@ -21,7 +21,7 @@ LENGTH_MULTIPLE = 16
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class CausalLM(TextGeneration):
+class CausalLM(TextContinuation):
     """A decoder that predicts each token of a text from those before it.
 
     A training text is a start token, its tokens and an end token, as far as the tokenizer has these. A prompt is a
@@ -85,12 +85,6 @@ class CausalLM(TextGeneration):
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         return self.backbone.logits(self.backbone(inputs, training=training))
-
-    @property
-    def pad_id(self) -> int:
-        """What fills rows behind their end: the padding token, or else any token, which the masks hide."""
-        pad_id = None if self.tokenizer is None else self.tokenizer.pad_id
-        return 0 if pad_id is None else pad_id
 
     # Training.
 
@@ -167,6 +161,10 @@ class CausalLM(TextGeneration):
             texts = tf.data.Dataset.from_tensor_slices(tensor)
         return packed_batches(texts, self.text_ids, length, batch_size, self.pad_id, **options)
 
+    def special_tokens(self) -> dict[str, int | None]:
+        """Returns the ids of the tokens that stand around a prompt."""
+        return {"start_id": super().special_tokens()["start_id"] if self.adds_start_token else None, "end_id": None}
+
     def text_ids(self, texts: Any, end: bool = True) -> Any:
         """Returns the token ids of whole texts, with start and end token; a graph function.
 
@@ -179,8 +177,7 @@ class CausalLM(TextGeneration):
         """
         from zoo.tokenizers import add_start_end
 
-        tokenizer = self._require_tokenizer("Text input")
-        start_id = tokenizer.start_id if self.adds_start_token else None
+        tokenizer, start_id = self._require_tokenizer("Text input"), self.special_tokens()["start_id"]
         return add_start_end(tokenizer.tokenize(texts), start_id, tokenizer.end_id if end else None)
 
     def token_lengths(self, x: Any) -> Any:

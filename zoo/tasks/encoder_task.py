@@ -85,11 +85,6 @@ class EncoderTask(Task):
         pad_id = None if self.tokenizer is None else self.tokenizer.pad_id
         return 0 if pad_id is None else pad_id
 
-    def special_tokens(self) -> dict[str, int | None]:
-        """Returns the ids of the tokens that stand around a text."""
-        tokenizer = self._require_tokenizer("Text input")
-        return {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
-
     def text_ids(self, texts: Any) -> Any:
         """Returns the ragged token ids of texts, `(batch, None)`; a graph function."""
         return self._require_tokenizer("Text input").tokenize(texts)

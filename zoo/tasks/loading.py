@@ -1,10 +1,14 @@
 """Making a task from a named architecture, a saved model, or a model of the Transformers library."""
 
+import contextlib
 import inspect
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import keras
 
 from zoo.backbones.backbone import Backbone
 from zoo.files import recover
@@ -13,6 +17,21 @@ from zoo.presets.registry import preset_config
 
 # Key of a saved model's options with the mode of its quantized weights.
 QUANTIZATION = "quantization"
+
+
+@contextlib.contextmanager
+def default_policy(dtype: Any) -> Iterator[None]:
+    """Layers made inside have this dtype policy unless they are given another; None changes nothing.
+
+    Args:
+        dtype: Name of a policy, or a policy.
+    """
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(before if dtype is None else dtype)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 def load_task(

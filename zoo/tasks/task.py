@@ -10,7 +10,7 @@ import keras
 from zoo.backbones.backbone import Backbone
 from zoo.presets.directory import save_task_parts
 from zoo.tasks.adaptation import LoraReport, QuantizationReport, enable_lora, quantize
-from zoo.tasks.loading import QUANTIZATION, load_task
+from zoo.tasks.loading import QUANTIZATION, default_policy, load_task
 from zoo.tasks.raw_data import require_count
 from zoo.tasks.text_model import TextModel
 
@@ -42,7 +42,13 @@ class Task(TextModel):
 
     @classmethod
     def from_preset(
-        cls, preset: str | os.PathLike, *, load_weights: bool = True, tokenizer: Any = None, **choices: Any
+        cls,
+        preset: str | os.PathLike,
+        *,
+        load_weights: bool = True,
+        tokenizer: Any = None,
+        dtype: Any = None,
+        **choices: Any,
     ) -> "Task":
         """Returns the task of a saved model, or with a named architecture.
 
@@ -54,6 +60,7 @@ class Task(TextModel):
                 for one of the Hugging Face hub, or a name of `zoo.list_presets()`.
             load_weights: Whether to load the weights. Named architectures have none here: pass False.
             tokenizer: Tokenizer for a named architecture; a saved model has its own.
+            dtype: Policy of all layers, for example "mixed_bfloat16". Default `keras.config.dtype_policy()`.
             **choices: Arguments of the task, for example `labels=["bad", "good"]`; for a named architecture also
                 replaced choices of its configuration, for example `vocabulary_size=8000`.
 
@@ -65,7 +72,13 @@ class Task(TextModel):
 
         >>> model = Seq2SeqLM.from_preset("transformer_tiny", load_weights=False, vocabulary_size=8000)
         """
-        return load_task(cls, preset, load_weights, tokenizer, choices)
+        with default_policy(dtype):
+            return load_task(cls, preset, load_weights, tokenizer, choices)
+
+    def special_tokens(self) -> dict[str, int | None]:
+        """Returns the ids of the tokens that stand around a text that the model reads, None for none."""
+        tokenizer = self._require_tokenizer("Text input")
+        return {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
 
     def options(self) -> dict[str, Any]:
         """Returns the arguments of the constructor beside backbone and tokenizer, as plain values."""
