@@ -21,8 +21,8 @@ def load_task(
         task_class: Our class, for example `MaskedLM`.
         directory: The directory, with `config.json` and safetensors files.
         load_weights: Whether to load the weights.
-        tokenizer: The tokenizer; None for use on token level. An encoder-decoder gets that of the directory with the
-            start token that the configuration names (T5: the padding token, BART: the end token).
+        tokenizer: The tokenizer; None for use on token level. With that of the directory, an encoder-decoder decodes
+            from the token that the configuration names (T5: the padding token, BART: the end token).
         **choices: Arguments of the task in place of those that the model has, for example `labels`; and replaced
             choices of the configuration that change no weights, for example `max_length`.
 
@@ -41,7 +41,7 @@ def load_task(
     if task_class.__name__ == "TextEmbedder":
         options = {**options, **read_sentence_options(Path(directory))}
     if tokenizer is not None and backbone.config.architecture == "encoder_decoder":
-        tokenizer = _with_start_token(tokenizer, Path(directory))
+        options = {**options, **_start_of_decoding(tokenizer, Path(directory))}
     task = task_class(backbone, tokenizer, **{**options, **given})
     if load_weights:
         # another number of labels is another task: its head starts untrained
@@ -49,26 +49,27 @@ def load_task(
     return task
 
 
-def _with_start_token(tokenizer: Any, directory: Path) -> Any:
-    """The tokenizer of the directory with the token that decoding starts with; another tokenizer as it is."""
+def _start_of_decoding(tokenizer: Any, directory: Path) -> dict[str, Any]:
+    """The option of a task that names the token that decoding starts with; none for another tokenizer than theirs."""
     from zoo.tokenizers import load_huggingface
 
     values = read_json(directory / CONFIG_FILE)
     start_id = values.get("decoder_start_token_id", values.get("pad_token_id"))
     if start_id is None or tokenizer.start_id == start_id:
-        return tokenizer
+        return {}
     try:
-        changed = load_huggingface(directory, start_token=tokenizer.id_to_token(start_id))
+        own = load_huggingface(directory)
     except FileNotFoundError:
-        return tokenizer
-    return changed if changed.get_vocabulary() == tokenizer.get_vocabulary() else tokenizer
+        return {}
+    same = own.get_vocabulary() == tokenizer.get_vocabulary()
+    return {"decoder_start_token": tokenizer.id_to_token(start_id)} if same else {}
 
 
 def save_task(task: Any, directory: str | os.PathLike, *, model_type: str | None = None) -> str:
-    """Writes a task as a model of the Transformers library.
+    """Writes a task as a model of the Transformers library, with the files of its tokenizer.
 
-    The tokenizer is written to `tokenizer/`, in the form of this library. A `TextEmbedder` becomes a model of the
-    Sentence Transformers library.
+    What its `AutoTokenizer` then puts around a text is what the task puts there; see
+    `zoo.tokenizers.save_huggingface`. A `TextEmbedder` becomes a model of the Sentence Transformers library.
 
     Args:
         task: The task.
@@ -79,7 +80,8 @@ def save_task(task: Any, directory: str | os.PathLike, *, model_type: str | None
         The model type.
 
     Raises:
-        ValueError: If no family, or not the given one, can express it.
+        ValueError: If no family, or not the given one, can express it, or the library cannot do what the tokenizer
+            does.
         FileExistsError: If the directory exists and holds something else.
 
     Example:
@@ -90,7 +92,7 @@ def save_task(task: Any, directory: str | os.PathLike, *, model_type: str | None
 
     def write_more(folder: Path) -> None:
         if task.tokenizer is not None:
-            task.tokenizer.save(folder / "tokenizer")
+            _save_tokenizer(task, folder)
         if type(task).__name__ == "TextEmbedder":
             write_sentence_options(folder, task.options(), task.backbone.config.hidden_dim)
 
@@ -100,4 +102,25 @@ def save_task(task: Any, directory: str | os.PathLike, *, model_type: str | None
         model_type=model_type,
         task=task,
         extra=write_more,
+    )
+
+
+def _save_tokenizer(task: Any, folder: Path) -> None:
+    from zoo.tokenizers import save_huggingface
+
+    tokenizer, special = task.tokenizer, task.special_tokens()
+    start, end = (
+        [] if index is None else [tokenizer.id_to_token(index)] for index in (special["start_id"], special["end_id"])
+    )
+    names = ["input_ids", "attention_mask"]
+    if task.backbone.config.embedding.num_segments > 1:
+        names.insert(1, "token_type_ids")
+    save_huggingface(
+        tokenizer,
+        folder,
+        before=start,
+        after=end,
+        pair_separators=task.options().get("pair_separators", 1),
+        max_length=task.longest,
+        input_names=names,
     )

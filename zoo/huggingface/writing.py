@@ -79,7 +79,7 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
         # the library's own defaults are those of the first model of a family
         **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")),
         **family.write(config),
-        **_special_ids(config, getattr(task, "tokenizer", None)),
+        **_special_ids(task),
         **head.write(options),
     }
     with_head = head.architecture != family.architecture
@@ -99,13 +99,17 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
     return {**values, "dtype": "float32"}, rows
 
 
-def _special_ids(config: TransformerConfig, tokenizer: Any) -> dict[str, int]:
-    """Ids of the special tokens that a tokenizer has, by the names of the library."""
+def _special_ids(task: Any) -> dict[str, int]:
+    """Ids of the special tokens that the tokenizer of a task has, by the names of the library."""
+    tokenizer = getattr(task, "tokenizer", None)
     if tokenizer is None:
         return {}
-    ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.start_id, "eos_token_id": tokenizer.end_id}
-    if config.architecture == "encoder_decoder":
-        ids["decoder_start_token_id"] = tokenizer.start_id
+    ids = {
+        "pad_token_id": tokenizer.pad_id,
+        "bos_token_id": tokenizer.start_id,
+        "eos_token_id": tokenizer.end_id,
+        "decoder_start_token_id": getattr(task, "decoder_start_id", None),
+    }
     return {key: value for key, value in ids.items() if value is not None}
 
 
@@ -127,7 +131,8 @@ def effective(config: TransformerConfig) -> dict[str, Any]:
         if isinstance(choices, dict):
             flat |= {f"{part}.{key}": value for key, value in choices.items()}
     # these matter to training only
-    flat = {key: value for key, value in flat.items() if not key.endswith(("dropout", "initializer_range"))}
+    training = ("dropout", "initializer_range", "scale_residual_initializer")
+    flat = {key: value for key, value in flat.items() if not key.endswith(training)}
     if config.position.kind == "relative_bias":
         del flat["max_length"]  # not in their configuration
     bias = config.attention.use_bias

@@ -3,7 +3,7 @@
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
 from zoo.tokenizers.chat import CHAT_FORMATS, ChatFormat, chat_format_of, tokenize_chat
-from zoo.tokenizers.huggingface import load_huggingface
+from zoo.tokenizers.huggingface import load_huggingface, save_huggingface
 from zoo.tokenizers.packing import add_start_end, to_dense
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
 from zoo.tokenizers.wordpiece import WordPieceTokenizer
@@ -18,6 +18,7 @@ __all__ = [
     "add_start_end",
     "chat_format_of",
     "load_huggingface",
+    "save_huggingface",
     "to_dense",
     "tokenize_chat",
 ]

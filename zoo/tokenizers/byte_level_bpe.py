@@ -198,6 +198,11 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         return cls(vocabulary, merges, split=split, end_token=end_token, special_tokens=special_tokens, **roles)
 
     @property
+    def merges(self) -> list[tuple[str, str]]:
+        """Pairs of tokens, the first merged first."""
+        return list(self._merges)
+
+    @property
     def trackables(self) -> list:
         return [self._model.resource]
 

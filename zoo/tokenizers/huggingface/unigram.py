@@ -6,11 +6,10 @@ import base64
 from typing import Any
 
 from zoo.tokenizers.huggingface.reader import ANY, parts, read, refuse, types
+from zoo.tokenizers.huggingface.sentencepiece_json import OUTER_SPACES, SEVERAL_SPACES
 from zoo.tokenizers.huggingface.sentencepiece_proto import SPACE, unigram_proto
 from zoo.tokenizers.huggingface.special import added_tokens, settle_roles
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
-
-_SEVERAL_SPACES = {"Regex": " {2,}"}
 
 
 def from_unigram(content: dict[str, Any], roles: dict[str, str]) -> SentencePieceTokenizer:
@@ -22,16 +21,21 @@ def from_unigram(content: dict[str, Any], roles: dict[str, str]) -> SentencePiec
     model = read(content["model"], "model", vocab=ANY, unk_id=ANY, byte_fallback=(True, False))
     if model.get("unk_id") is None:
         raise refuse("model.unk_id", None, "do models with an unknown token")
-    charsmap, removes_spaces = b"", False
+    charsmap, removes_spaces, adds_space = b"", False, False
     for part in parts(content.get("normalizer"), "normalizers"):
         if part["type"] == "Precompiled":
             charsmap = base64.b64decode(read(part, "normalizer", precompiled_charsmap=ANY)["precompiled_charsmap"])
-        elif part["type"] == "Replace" and part.get("pattern") == _SEVERAL_SPACES and part["content"] in (" ", SPACE):
+        elif part["type"] == "Replace" and part.get("pattern") == SEVERAL_SPACES and part["content"] in (" ", SPACE):
             removes_spaces = True
+        elif part["type"] == "Replace" and part.get("pattern") == OUTER_SPACES and part["content"] == "":
+            pass  # with the replacement of several spaces, as SentencePiece does
+        elif part["type"] == "Prepend":
+            read(part, "normalizer", prepend=(SPACE,))
+            adds_space = True
         elif part["type"] == "Strip":  # with the replacement of several spaces, as SentencePiece does
             read(part, "normalizer", strip_left=(True, False), strip_right=(True,))
         else:
-            raise refuse("normalizer", part, "do Precompiled, Strip, and Replace of several spaces by one")
+            raise refuse("normalizer", part, "do Precompiled, Strip, Prepend, and Replace of several spaces by one")
     splitters = parts(content.get("pre_tokenizer"), "pretokenizers")
     if types(splitters) not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
         raise refuse("pre_tokenizer", types(splitters), "do Metaspace, alone or after WhitespaceSplit")
@@ -45,6 +49,7 @@ def from_unigram(content: dict[str, Any], roles: dict[str, str]) -> SentencePiec
         add_prefix_space=(True, False),
         split=(True, False),
     )
+    scheme = metaspace.get("prepend_scheme", "always" if metaspace.get("add_prefix_space", True) else "never")
     for decoder in parts(content.get("decoder"), "decoders"):
         if decoder["type"] not in ("Metaspace", "Replace", "ByteFallback", "Fuse", "Strip"):
             raise refuse("decoder", decoder["type"], "do Metaspace")
@@ -64,8 +69,7 @@ def from_unigram(content: dict[str, Any], roles: dict[str, str]) -> SentencePiec
         added=found["added_tokens"],
         byte_fallback=model.get("byte_fallback", False),
         charsmap=charsmap,
-        adds_space=metaspace.get("prepend_scheme", "always" if metaspace.get("add_prefix_space", True) else "never")
-        == "always",
+        adds_space=adds_space or scheme == "always",
         removes_extra_spaces=removes_spaces,
     )
     names = {token for token, _ in pieces}
