@@ -61,14 +61,15 @@ def main() -> None:
         num_layers=2,
         max_length=64,
         attention=zoo.AttentionConfig(num_heads=4),
+        position=zoo.PositionConfig("rotary"),
         feed_forward=zoo.FeedForwardConfig(256, "gelu"),
         norm=zoo.NormConfig(placement="pre"),
         dropout=0.1,
         initializer_range=0.02,
     )
     pretrained = zoo.MaskedLM(zoo.Backbone.from_config(config), tokenizer, truncate=True)
-    pretrained.compile(keras.optimizers.AdamW(1e-3, weight_decay=0.01, global_clipnorm=1.0))
-    losses = pretrained.fit(texts, batch_size=64, epochs=4, verbose=0).history["loss"]
+    pretrained.compile(keras.optimizers.AdamW(2e-3, weight_decay=0.01, global_clipnorm=1.0))
+    losses = pretrained.fit(texts, batch_size=64, epochs=8, verbose=0).history["loss"]
     print(f"Masked language model: loss {losses[0]:.2f} in the first epoch, {losses[-1]:.2f} in the last.")
     print("| trained | trainable parameters | size on disk | loss | accuracy |\n| --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
@@ -83,7 +84,7 @@ def main() -> None:
             elif rank == 0:
                 task.backbone.trainable = False
             task.compile(keras.optimizers.AdamW(rate, weight_decay=0.01, global_clipnorm=1.0))
-            task.fit(texts, labels, batch_size=64, epochs=2, verbose=0)
+            task.fit(texts, labels, batch_size=64, epochs=3, verbose=0)
             measure(name, task, *development)
             if rank is None:
                 best = task

@@ -37,9 +37,19 @@ def save_task_parts(task: Any, directory: str | os.PathLike) -> None:
             "parameter_count": task.backbone_parameters,
         }
         (folder / CONFIG_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
-        task.save_weights(folder / WEIGHTS_FILE)
+        _save_weights(task, folder / WEIGHTS_FILE)
         if task.tokenizer is not None:
             task.tokenizer.save(folder / TOKENIZER_FOLDER)
+
+
+def _save_weights(task: Any, path: Path) -> None:
+    # Keras would write the optimizer's moments, too: twice the weights again
+    optimizer = vars(task).pop("optimizer", None)
+    try:
+        task.save_weights(path)
+    finally:
+        if optimizer is not None:
+            task.optimizer = optimizer
 
 
 def read_description(directory: str | os.PathLike) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 import os
 
+import h5py
 import numpy as np
 import pytest
 
@@ -49,6 +50,18 @@ def test_without_weights(untrained, saved):
     loaded = Seq2SeqLM.from_preset(str(saved), load_weights=False)
     table, other = (model.backbone.token_embedding.table.embeddings for model in (loaded, untrained))
     assert loaded.backbone.config == untrained.backbone.config and not np.array_equal(table, other)
+
+
+def test_the_optimizer_stays_out(tmp_path, tiny_tokenizer):
+    task = Seq2SeqLM.from_preset("transformer_tiny", load_weights=False, tokenizer=tiny_tokenizer, num_layers=1)
+    task.compile("adam")
+    task.optimizer.build(task.trainable_variables)
+    task.save_to_preset(tmp_path / "model")
+    sizes = {}
+    with h5py.File(tmp_path / "model" / "model.weights.h5") as file:
+        file.visititems(lambda name, item: sizes.update({name: item.size} if isinstance(item, h5py.Dataset) else {}))
+    assert sum(sizes.values()) == sum(int(np.prod(weight.shape)) for weight in task.weights)
+    assert task.optimizer is not None  # training goes on
 
 
 def test_saving_again_replaces(untrained, saved):
