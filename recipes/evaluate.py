@@ -17,10 +17,11 @@ import numpy as np
 import zoo
 from recipes.common import command_line
 from recipes.common.config import setting
-from recipes.common.errors import DataError
+from recipes.common.errors import ConfigError, DataError
 from recipes.common.finish import TASKS, load_task
 from recipes.common.label_metrics import label_scores, tag_scores
 from recipes.common.labelled_text import columns_of, open_examples
+from recipes.common.language_tokens import LanguageTokenPairs, scores_by_language
 from recipes.common.named_data import is_name
 from recipes.common.parallel_datasets import open_pairs
 from recipes.common.plain_text import open_plain
@@ -44,6 +45,7 @@ class EvaluateConfig:
     label_separator: str | None = setting(None, "What separates several labels (classifiers).")
     word_column: int = setting(1, "Column of the word (taggers).")
     tag_column: int = setting(2, "Column of the tag (taggers).")
+    language_tokens: list[str] = setting([], "Tokens of which each source begins with one (translation).")
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
     options: dict[str, Any] = setting({}, "Arguments of generate(), for example {sampler: beam} (translation).")
 
@@ -58,6 +60,9 @@ def main(config: EvaluateConfig) -> dict[str, Any]:
         The scores.
     """
     task = load_task(config.model, config.task)
+    for name in ("options", "language_tokens"):
+        if getattr(config, name) and not isinstance(task, zoo.Seq2SeqLM):
+            raise ConfigError(f"{name} must be empty for a {type(task).__name__}, got {getattr(config, name)!r}")
     if isinstance(task, zoo.Seq2SeqLM):
         results = evaluate_pairs(config, task)
     elif isinstance(task, zoo.CausalLM):
@@ -76,12 +81,23 @@ def main(config: EvaluateConfig) -> dict[str, Any]:
 
 def evaluate_pairs(config: EvaluateConfig, task: zoo.Seq2SeqLM) -> dict[str, Any]:
     """Returns BLEU, chrF and exact match of a Seq2SeqLM."""
-    source = _present(open_pairs(config.data, config.split, on_error=config.on_error), config)
-    pairs = list(source)
-    bad = getattr(source, "bad_lines", None)
-    outputs = task.generate([pair.source for pair in pairs], truncate=True, **config.options)
+    pairs = _present(open_pairs(config.data, config.split, on_error=config.on_error), config)
+    if config.language_tokens:
+        pairs = LanguageTokenPairs(pairs, config.language_tokens, config.on_error)
+    bad = getattr(pairs, "bad_lines", None)
+    pairs = list(pairs)
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    try:
+        outputs = task.generate(sources, truncate=True, **config.options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"options: {error}") from error
     left_out = 0 if bad is None else bad.total
-    return {"pairs": len(pairs), "left_out": left_out, **translation_scores(outputs, [pair.target for pair in pairs])}
+    return {
+        "pairs": len(pairs),
+        "left_out": left_out,
+        **translation_scores(outputs, references),
+        **scores_by_language(sources, outputs, references, config.language_tokens),
+    }
 
 
 def evaluate_language_model(config: EvaluateConfig, task: zoo.CausalLM) -> dict[str, Any]:

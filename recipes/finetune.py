@@ -74,6 +74,7 @@ class FinetuneTrainingConfig(TrainingConfig):
     weights: Literal["average", "best"] = setting(
         "best", "Which weights are kept: the average of the last epochs', or those of the best epoch."
     )
+    samples: int = setting(4, "Conversations whose replies are shown at every validation.", harmless=True)
 
 
 @dataclasses.dataclass(frozen=True)

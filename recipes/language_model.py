@@ -19,16 +19,15 @@ from typing import Any, Literal
 import zoo
 from recipes.common import command_line
 from recipes.common.config import setting
-from recipes.common.errors import ConfigError, DataError
-from recipes.common.finish import decoded, finish, make_task
-from recipes.common.named_data import part_files
+from recipes.common.errors import ConfigError
+from recipes.common.finish import decoded, finish, make_sampler, make_task
+from recipes.common.named_data import open_parts
 from recipes.common.packed_documents import PackedDocuments
 from recipes.common.plain_text import open_plain
 from recipes.common.run_folder import RunFolder
 from recipes.common.token_windows import TokenWindows
 from recipes.common.tokenizers import TokenizerConfig, load_or_train_tokenizer
 from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
-from zoo.generation import get_sampler
 from zoo.tokenizers import Tokenizer
 from zoo.training import TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 
@@ -105,11 +104,15 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
     """
     started = time.monotonic()
     prepare(config.training)
-    sampler = get_sampler(config.sampler)
+    sampler = make_sampler(config.sampler)
     with RunFolder(config.run_folder, config) as run:
-        train_text, validation_text = (open_text(config.data, split) for split in ("train", "validation"))
+        data = config.data
+        train_text, validation_text = open_parts(
+            data, lambda files, split: open_plain(files, split, unit=data.unit, on_error=data.on_error)
+        )
         tokenizer = load_or_train_tokenizer(config.tokenizer, run, train_text)
         task = make_model(config, tokenizer)
+        check_prompts(config, task)
         batches, validation = make_batches(config, task, train_text, validation_text)
 
         def samples() -> list[str]:
@@ -146,17 +149,6 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
         return finish(run, "language_model", task, results, started, export=export, trial=trial)
 
 
-def open_text(data: DataConfig, split: str) -> list[str]:
-    """Returns the documents of a part, and says what was left out."""
-    files = part_files(data, split)
-    if not files:
-        raise DataError("data.validation must be given, unless data.train names a data set with a validation part")
-    documents, bad = open_plain(files, split, unit=data.unit, on_error=data.on_error)
-    if bad.total:
-        print(f"{split}: {bad.report()}")
-    return documents
-
-
 def make_batches(
     config: LanguageModelConfig, task: zoo.CausalLM, train_text: list[str], validation_text: list[str]
 ) -> tuple[TokenWindows | PackedDocuments, TokenWindows | PackedDocuments]:
@@ -174,6 +166,16 @@ def make_batches(
         validation = TokenWindows(ids[1], **held_out)
     print(f"training: {batches.number_of_tokens} tokens; validation: {validation.number_of_tokens} tokens")
     return batches, validation
+
+
+def check_prompts(config: LanguageModelConfig, task: zoo.CausalLM) -> None:
+    """Raises a `ConfigError` for a prompt that the model cannot continue, before the training and not after it."""
+    if not config.prompts:
+        raise ConfigError("prompts must hold at least one text")
+    most = task.backbone.config.max_length - 1
+    for prompt, length in zip(config.prompts, task.prompt_ids(config.prompts).row_lengths().numpy(), strict=True):
+        if not 1 <= length <= most:
+            raise ConfigError(f"prompts must have 1 to {most} tokens each, got {prompt!r} with {length}")
 
 
 def make_model(config: LanguageModelConfig, tokenizer: Tokenizer) -> zoo.CausalLM:

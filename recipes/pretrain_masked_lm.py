@@ -28,9 +28,9 @@ from recipes.common.encoder_recipe import (
     make_encoder_task,
     train_encoder_task,
 )
-from recipes.common.errors import ConfigError, DataError
+from recipes.common.errors import ConfigError
 from recipes.common.finish import finish
-from recipes.common.named_data import part_files
+from recipes.common.named_data import open_parts
 from recipes.common.plain_text import open_plain
 from recipes.common.run_folder import RunFolder
 from recipes.common.training import prepare
@@ -89,7 +89,11 @@ def main(config: MaskedLMConfig) -> dict[str, Any]:
     started = time.monotonic()
     prepare(config.training)
     with RunFolder(config.run_folder, config) as run:
-        train, validation = (open_texts(config.data, split) for split in ("train", "validation"))
+        data = config.data
+        if data.words_per_text < 2:
+            raise ConfigError(f"data.words_per_text must be at least 2, got {data.words_per_text}")
+        parts = open_parts(data, lambda files, split: open_plain(files, split, unit=data.unit, on_error=data.on_error))
+        train, validation = (cut_texts(documents, data.words_per_text) for documents in parts)
         options = {"mask_rate": config.masking.rate, "whole_words": config.masking.whole_words, "truncate": True}
         task = make_encoder_task(
             zoo.MaskedLM, config.model, config.tokenizer, run, train, mask_token="<mask>", **options
@@ -118,20 +122,17 @@ def main(config: MaskedLMConfig) -> dict[str, Any]:
         return finish(run, "pretrain_masked_lm", task, results, started, export=export, trial=trial)
 
 
-def open_texts(data: DataConfig, split: str) -> list[str]:
-    """Returns texts of a few words each, and says what was left out."""
-    files = part_files(data, split)
-    if not files:
-        raise DataError("data.validation must be given, unless data.train names a data set with a validation part")
-    if data.words_per_text < 2:
-        raise ConfigError(f"data.words_per_text must be at least 2, got {data.words_per_text}")
-    documents, bad = open_plain(files, split, unit=data.unit, on_error=data.on_error)
-    if bad.total:
-        print(f"{split}: {bad.report()}")
+def cut_texts(documents: Iterable[str], words_per_text: int) -> list[str]:
+    """Returns the lines of documents, cut into texts of a few words each.
+
+    Args:
+        documents: Texts.
+        words_per_text: Most words of a text.
+    """
     texts = []
     for line in "\n".join(documents).splitlines():
         words = line.split()
-        texts += [" ".join(words[at : at + data.words_per_text]) for at in range(0, len(words), data.words_per_text)]
+        texts += [" ".join(words[at : at + words_per_text]) for at in range(0, len(words), words_per_text)]
     return texts
 
 

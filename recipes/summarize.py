@@ -17,20 +17,24 @@ from typing import Any, Literal
 
 import zoo
 from recipes.common import command_line
-from recipes.common.batching import PairBatches
 from recipes.common.config import setting
-from recipes.common.finish import decoded, finish, make_task, start_from
+from recipes.common.finish import decoded, finish, make_sampler, make_task, start_from
 from recipes.common.named_data import open_parts
 from recipes.common.parallel_text import TextPair
 from recipes.common.run_folder import RunFolder
+from recipes.common.seq2seq_recipe import (
+    JointTokenizerConfig,
+    Seq2SeqTrainingConfig,
+    compile_seq2seq,
+    draw_seq2seq,
+    make_pair_batches,
+    pairs_that_fit,
+    train_seq2seq,
+)
 from recipes.common.summaries import Summary, open_summaries
 from recipes.common.text_metrics import rouge
 from recipes.common.tokenizers import load_or_train_tokenizer
-from recipes.common.training import make_optimizer, prepare
-from recipes.translate import JointTokenizerConfig, TranslateTrainingConfig, draw, train_model
-from zoo.generation import get_sampler
-from zoo.tokenizers import Tokenizer
-from zoo.training import TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
+from recipes.common.training import prepare
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +74,7 @@ class SummarizeConfig:
     data: DataConfig = DataConfig()
     tokenizer: SummaryTokenizerConfig = SummaryTokenizerConfig()
     model: ModelConfig = ModelConfig()
-    training: TranslateTrainingConfig = TranslateTrainingConfig()
+    training: Seq2SeqTrainingConfig = Seq2SeqTrainingConfig()
     sampler: dict[str, Any] = setting({"name": "greedy"}, "How test texts and the export are decoded.", harmless=True)
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
 
@@ -86,27 +90,29 @@ def main(config: SummarizeConfig) -> dict[str, Any]:
     """
     started = time.monotonic()
     prepare(config.training)
-    data, sampler = config.data, get_sampler(config.sampler)
+    data, sampler = config.data, make_sampler(config.sampler)
     with RunFolder(config.run_folder, config) as run:
         training, validation, test = open_parts(
             data, lambda files, split: open_summaries(files, split, keys=data.keys, on_error=data.on_error)
         )
         task = make_model(config, run, training)
-        batches = make_batches(config, task.tokenizer, "training", training, shuffle=True)
-        held_out = make_batches(config, task.tokenizer, "validation", validation, shuffle=False)
-        task.compile(
-            optimizer=make_optimizer(config.training, batches.number_of_batches, task),
-            loss=TokenCrossEntropy(config.training.label_smoothing),
-            weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenCount()],
-            jit_compile=config.training.jit_compile,
+        batches, held_out = make_pair_batches(
+            config.training,
+            task.tokenizer,
+            _pairs(training),
+            _pairs(validation),
+            max_source_length=data.max_text_length,
+            max_target_length=data.max_summary_length,
         )
-        seconds = train_model(config, run, task, batches, held_out, _pairs(validation))
+        compile_seq2seq(task, config.training, batches)
+        seconds = train_seq2seq(task, run, config.training, batches, held_out, _pairs(validation))
         texts = [row.text for row in test]
         options = {"sampler": sampler, "max_length": data.max_summary_length}
         outputs = task.generate(texts, truncate=True, **options)
         rows = zip(test, outputs, strict=True)
         run.write_text("samples/test.tsv", "".join(f"{row.text}\t{out}\t{row.summaries[0]}\n" for row, out in rows))
-        draw(run, task, _pairs(test))
+        shown = [pair.source for pair in pairs_that_fit(task, _pairs([*test, *validation]), 3)]
+        draw_seq2seq(run, task, shown[0])
         results = {
             "parameters": task.count_params(),
             "test_texts": len(test),
@@ -115,7 +121,7 @@ def main(config: SummarizeConfig) -> dict[str, Any]:
         }
 
         def trial(served: Any) -> Iterable[tuple[str, str, str]]:
-            return zip(texts[:3], decoded(served.serve(texts[:3])), task.generate(texts[:3], **options), strict=True)
+            return zip(shown, decoded(served.serve(shown)), task.generate(shown, **options), strict=True)
 
         return finish(run, "summarize", task, results, started, export=options if config.export else None, trial=trial)
 
@@ -132,24 +138,6 @@ def make_model(config: SummarizeConfig, run: RunFolder, training: list[Summary])
     tokenizer = load_or_train_tokenizer(config.tokenizer, run, texts)
     options = {"max_length": config.data.max_text_length, **config.model.options}
     return make_task(zoo.Seq2SeqLM, config.model.preset, tokenizer, options)
-
-
-def make_batches(
-    config: SummarizeConfig, tokenizer: Tokenizer, name: str, rows: list[Summary], shuffle: bool
-) -> PairBatches:
-    """Returns batches of texts with their first summary, and says what was left out."""
-    batches = PairBatches(
-        _pairs(rows),
-        tokenizer,
-        tokens_per_batch=config.training.tokens_per_batch,
-        max_source_length=config.data.max_text_length,
-        max_target_length=config.data.max_summary_length,
-        number_of_buckets=config.training.number_of_buckets,
-        shuffle=shuffle,
-        seed=config.training.seed,
-    )
-    print(f"{name}: {batches.number_of_pairs} texts, {batches.number_of_tokens} tokens; {batches.dropped.report()}")
-    return batches
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from recipes.common import card
 from recipes.common.errors import ConfigError, DataError
 from recipes.common.run_folder import RunFolder
 from zoo.backbones import Backbone
+from zoo.generation import Sampler, get_sampler
 from zoo.presets import preset_config
 from zoo.presets.directory import read_description
 from zoo.tasks import Task
@@ -45,6 +46,25 @@ def make_task(
         raise ConfigError(f"model: {error}") from error
     print(f"{preset}: {task.count_params():,} parameters")
     return task
+
+
+def make_sampler(values: dict[str, Any]) -> Sampler:
+    """Returns the sampler of a key such as `sampler`.
+
+    Args:
+        values: Its name and options.
+
+    Raises:
+        ConfigError: If there is no such sampler or option.
+
+    Example:
+
+    >>> make_sampler({"name": "beam", "num_beams": 5})
+    """
+    try:
+        return get_sampler(values)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"sampler: {error}") from error
 
 
 TASKS = ("CausalLM", "MaskedLM", "Seq2SeqLM", "TextClassifier", "TextEmbedder", "TokenClassifier")

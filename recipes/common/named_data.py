@@ -63,18 +63,18 @@ def open_parts(data: Any, open_part: Callable[[list[str], str], tuple[Data | Non
     """Returns the training, validation and test part, and says what was left out.
 
     Args:
-        data: A group of a config with the keys `train`, `validation` and `test`.
+        data: A group of a config with the keys `train`, `validation` and perhaps `test`.
         open_part: Given files, or the name of a data set, and the part: its data, None where the data set lacks it, and
             the account of the lines left out.
 
     Returns:
-        Three parts; without a test part the validation part takes its place.
+        A part for each of these keys; without a test part the validation part takes its place.
 
     Raises:
         DataError: If there is no validation part, or every row of a part is bad.
     """
     parts: list[Data] = []
-    for split in ("train", "validation", "test"):
+    for split in ("train", "validation", "test")[: 2 + hasattr(data, "test")]:
         files, part = part_files(data, split), None
         if files:
             part, bad = open_part(files, split)

@@ -10,6 +10,7 @@ from recipes.common.config import setting
 from recipes.common.errors import ConfigError, DataError
 from recipes.common.run_folder import RunFolder
 from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
+from zoo.tokenizers.byte_alphabet import byte_characters
 from zoo.tokenizers.characters import character_tokenizer
 
 
@@ -24,6 +25,13 @@ class TokenizerConfig:
     character_coverage: float = setting(1.0, "Share of the characters that get a token of their own (bpe, unigram).")
     split_digits: bool = setting(False, "Whether each digit is a token of its own (bpe, unigram).")
     lowercase: bool = setting(False, "Whether text is lower-cased (wordpiece).")
+
+
+_KINDS_WITH = {
+    "character_coverage": ("bpe", "unigram"),
+    "split_digits": ("bpe", "unigram"),
+    "lowercase": ("wordpiece",),
+}
 
 
 def load_or_train_tokenizer(
@@ -46,8 +54,12 @@ def load_or_train_tokenizer(
         special_tokens: Further special tokens.
 
     Raises:
-        ConfigError: If the texts do not allow the configuration.
+        ConfigError: If an option is not one of its kind, or the texts do not allow the configuration.
     """
+    for name, kinds in _KINDS_WITH.items():
+        value, default = getattr(config, name), TokenizerConfig.__dataclass_fields__[name].default
+        if config.kind not in kinds and value != default:
+            raise ConfigError(f"tokenizer.{name} must be {default!r} with kind {config.kind!r}, got {value!r}")
     if any(run.tokenizer.iterdir()):
         return Tokenizer.load(run.tokenizer)
     print(f"training a tokenizer: {config.kind}")
@@ -82,7 +94,9 @@ def _train(
     if config.kind == "wordpiece":
         # which has a mask token in any case
         return WordPieceTokenizer.train(texts, size, lowercase=config.lowercase)
-    # the 256 bytes and the special tokens alone, without a merge
-    size = size if config.kind == "byte_level_bpe" else 257 + len(special_tokens)
-    options = {"end_token": end_token, "mask_token": mask_token}
-    return ByteLevelBPETokenizer.train(texts, size, special_tokens=special_tokens, **options)
+    options = {"end_token": end_token, "mask_token": mask_token, "special_tokens": special_tokens}
+    if config.kind == "byte_level_bpe":
+        return ByteLevelBPETokenizer.train(texts, size, **options)
+    # nothing is merged, so nothing is learned
+    vocabulary = [end_token, *special_tokens, *byte_characters()]
+    return ByteLevelBPETokenizer(vocabulary, [], pad_token=end_token, start_token=end_token, **options)

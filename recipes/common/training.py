@@ -56,7 +56,6 @@ class TrainingConfig:
     )
     average_checkpoints: int = setting(1, "Number of last epochs whose weights are averaged; 1 takes the last.")
     save_every: int = setting(200, "Batches between two saved states within an epoch.", harmless=True)
-    samples: int = setting(4, "Examples shown at every validation.", harmless=True)
     seed: int = setting(0, "Seed of weights, dropout and order.")
 
 

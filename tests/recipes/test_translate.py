@@ -15,10 +15,11 @@ import pytest
 import tensorflow as tf
 
 import zoo
-from recipes import translate
+from recipes import evaluate, translate
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError, DataError, RunFolderError
 from recipes.common.run_folder import RunFolder
+from recipes.common.seq2seq_recipe import make_pair_batches
 
 ROOT = Path(__file__).parents[2]
 TINY = [
@@ -130,6 +131,9 @@ def test_one_text_into_two_languages_by_a_token(tmp_path):
 
     model = zoo.Seq2SeqLM.from_preset(tmp_path / "run" / "model")
     served = tf.saved_model.load(str(tmp_path / "run" / "export"))
+    command = ["--model", str(tmp_path / "run" / "model"), "--data", str(tmp_path / "test.tsv")]
+    scores = evaluate.main(parse(evaluate.EvaluateConfig, [*command, "--language_tokens", *tokens]))
+    assert {token: scores[token] for token in tokens} == {token: results[token] for token in tokens}
     for token, answer in zip(tokens, words["two"], strict=True):
         ids = model.tokenizer.tokenize(f"{token} two").numpy().tolist()
         assert ids.count(model.tokenizer.token_to_id(token)) == 1
@@ -146,7 +150,9 @@ def test_sources_without_a_language_token_are_bad_rows(sums, tiny_tokenizer, cap
         translate.main(parse(translate.TranslateConfig, arguments(sums, "run", *tokens)))
     config = parse(translate.TranslateConfig, arguments(sums, "skipping", *tokens, "--data.on_error", "skip"))
     train, validation = (translate.open_split(config.data, part) for part in ("train", "validation"))
-    batches, _ = translate.make_batches(config, tiny_tokenizer, train, validation)
+    batches, _ = make_pair_batches(
+        config.training, tiny_tokenizer, train, validation, max_source_length=32, max_target_length=32
+    )
     assert batches.number_of_pairs == 2
     assert "training: skipped 2: no language token 2" in capsys.readouterr().out
     config = parse(translate.TranslateConfig, arguments(sums, "run", *tokens, "--data.target_language", "de"))

@@ -1,5 +1,7 @@
 """Packed documents: every token once, batches by seed and epoch, and no document in the loss of another."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -93,3 +95,13 @@ def test_errors(task, config):
     options = ["--model.options", '{"max_length": 32}', "--training.length", "33"]
     with pytest.raises(ConfigError, match="training.length must be at most the model's max_length=32, got 33"):
         language_model.make_model(parse(language_model.LanguageModelConfig, options), task.tokenizer)
+
+
+def test_prompts_that_the_model_cannot_continue(task, config):
+    for prompts, message in (
+        (["ab", "abcdabcd"], "prompts must have 1 to 7 tokens each, got 'abcdabcd' with 9"),
+        ([], "prompts must hold at least one text"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            language_model.check_prompts(dataclasses.replace(config, prompts=prompts), task)
+    language_model.check_prompts(dataclasses.replace(config, prompts=["abc", ""]), task)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import signal
 import subprocess
 import sys
@@ -81,21 +80,25 @@ def test_folder_killed_before_the_first_save_is_new(tmp_path):
         assert not run.resumed
 
 
-def test_second_process_is_refused_until_the_first_is_killed(tmp_path):
+def test_second_run_is_refused_until_the_first_is_closed(tmp_path):
+    with RunFolder(tmp_path, Config()):
+        with pytest.raises(RunFolderError, match="in use by another process"):
+            RunFolder(tmp_path, Config())
+    RunFolder(tmp_path, Config()).close()
+
+
+def test_a_killed_process_leaves_no_lock(tmp_path):
+    # what a run does to the folder, without the seconds that importing TensorFlow takes
     program = (
-        "import sys, time\n"
-        "from recipes.common.run_folder import RunFolder\n"
-        "import dataclasses\n"
-        "@dataclasses.dataclass(frozen=True)\n"
-        "class Config:\n"
-        "    verbose: int = 1\n"
-        "run = RunFolder(sys.argv[1], Config())\n"
+        "import sys, time, filelock\n"
+        "lock = filelock.FileLock(sys.argv[1])\n"
+        "lock.acquire()\n"
         "print('held', flush=True)\n"
         "time.sleep(60)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    RunFolder(tmp_path, Config()).close()
     process = subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", program, str(tmp_path / "run.lock")], stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout.readline() == "held\n"

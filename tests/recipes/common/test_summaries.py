@@ -1,0 +1,54 @@
+import json
+
+import pytest
+
+from recipes.common.errors import ConfigError, DataError
+from recipes.common.summaries import open_summaries
+
+KEYS = ["source", "target"]
+
+
+def write(folder, *records):
+    (folder / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return [str(folder / "a.jsonl")]
+
+
+def test_texts_are_joined_and_summaries_are_alternatives(tmp_path):
+    files = write(tmp_path, {"source": ["a b.", " c."], "target": ["x", "", "y "]}, {"source": "d", "target": "z"})
+    rows, bad = open_summaries(files, "train", keys=KEYS, on_error="raise")
+    assert [row[:2] for row in rows] == [("a b. c.", ("x", "y")), ("d", ("z",))] and bad.total == 0
+
+
+def test_columns_of_a_table(tmp_path):
+    (tmp_path / "a.csv").write_text('title,abstract\nx,"a, b"\n')
+    rows, _ = open_summaries([str(tmp_path / "a.csv")], "train", keys=["abstract", "title"], on_error="raise")
+    assert rows[0][:2] == ("a, b", ("x",))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [{"source": "a", "target": []}, {"source": " ", "target": "x"}, {"source": [1], "target": "x"}, {"source": "a"}],
+)
+def test_bad_rows_raise_or_are_counted(tmp_path, record):
+    files = write(tmp_path, {"source": "a", "target": "x"}, record)
+    with pytest.raises(DataError, match=r"a\.jsonl:2: (no text or no summary|key missing: 'target')"):
+        open_summaries(files, "train", keys=KEYS, on_error="raise")
+    rows, bad = open_summaries(files, "train", keys=KEYS, on_error="skip")
+    assert len(rows) == bad.total == 1 and "a.jsonl:2" in bad.report()
+
+
+def test_keys_are_two():
+    with pytest.raises(ConfigError, match="keys must be two, of the text and of the summary, got .'source'."):
+        open_summaries(["date_notes"], "train", keys=["source"], on_error="raise")
+
+
+def test_notes_hold_what_their_summary_says():
+    for note in open_summaries(["date_notes"], "test", keys=KEYS, on_error="raise")[0][:50]:
+        event, date = note.summaries[0].split(": ")
+        assert event in note.text.lower() and date[:4] in note.text
+
+
+def test_real_data(data_folder):
+    parts = [open_summaries(["scitldr"], part, keys=KEYS, on_error="raise")[0] for part in ("train", "validation")]
+    assert [len(part) for part in parts] == [1992, 619]
+    assert max(len(row.summaries) for row in parts[1]) > 1
