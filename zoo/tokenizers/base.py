@@ -1,30 +1,26 @@
-"""What all tokenizers share: special tokens, conversion of inputs, dropping of special tokens, files, registry."""
+"""What all tokenizers share for their users: texts to ids, positions and words, and ids to texts."""
 
 from __future__ import annotations
 
-import base64
-import inspect
-import os
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from zoo.tokenizers.distinct import Tokens
 from zoo.tokenizers.offsets import to_bytes
 from zoo.tokenizers.special_tokens import SpecialTokenSplitter
-from zoo.tokenizers.storage import CONFIG_FILE, read_tokenizer, write_tokenizer
+from zoo.tokenizers.stored import StoredTokenizer
 from zoo.tokenizers.tensors import as_ragged_ids, as_ragged_texts, as_text_tensor, import_tensorflow
+from zoo.tokenizers.vocabulary import Vocabulary
 
-_KINDS: dict[str, type[Tokenizer]] = {}
 
-
-class Tokenizer:
+class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
     """Text to token ids and back, by the same operations eagerly, in `tf.data`, in `tf.function` and in a SavedModel.
 
     A subclass names its `kind` in its class line, calls `super().__init__` and defines `_tokenize`,
     `_tokenize_with_offsets`, `_detokenize`, `_config`, `_files`, `_from_files` and, where it holds resources,
-    `trackables`:
+    `trackables`, see below and in `StoredTokenizer`:
 
     ```python
     class WordTokenizer(Tokenizer, kind="word"):
@@ -49,73 +45,10 @@ class Tokenizer:
         ValueError: a token occurs twice, or a special token is not in the vocabulary.
     """
 
-    kind: ClassVar[str]
-
-    def __init_subclass__(cls, kind: str, **kwargs):
-        super().__init_subclass__(**kwargs)
-        if kind in _KINDS:
-            raise ValueError(f"kind={kind!r} is taken by {_KINDS[kind].__qualname__}.")
-        cls.kind = kind
-        _KINDS[kind] = cls
-
-    def __init__(
-        self,
-        vocabulary: Sequence[str],
-        *,
-        pad_token: str | None = None,
-        start_token: str | None = None,
-        end_token: str | None = None,
-        unknown_token: str | None = None,
-        mask_token: str | None = None,
-        special_tokens: Sequence[str] = (),
-        added_tokens: Sequence[str] = (),
-        strip_left: Sequence[str] = (),
-        strip_right: Sequence[str] = (),
-    ):
-        self._vocabulary = list(vocabulary)
-        self._ids = {token: index for index, token in enumerate(self._vocabulary)}
-        if len(self._ids) != len(self._vocabulary):
-            seen = set()
-            twice = next(token for token in self._vocabulary if token in seen or seen.add(token))
-            raise ValueError(f"The vocabulary holds the token {twice!r} more than once.")
-        self.vocabulary_size = len(self._vocabulary)
-        self.pad_id = self._special_id("pad_token", pad_token)
-        self.start_id = self._special_id("start_token", start_token)
-        self.end_id = self._special_id("end_token", end_token)
-        self.unknown_id = self._special_id("unknown_token", unknown_token)
-        self.mask_id = self._special_id("mask_token", mask_token)
-        # the unknown token says that something was there, so it stays visible
-        further = {self._special_id("special_tokens", token) for token in special_tokens} - {self.unknown_id}
-        silent = {self.pad_id, self.start_id, self.end_id, self.mask_id, *further} - {None}
-        self._is_silent = np.zeros(self.vocabulary_size, dtype=bool)
-        self._is_silent[sorted(silent)] = True
-        self.special_tokens = [self._vocabulary[index] for index in sorted(silent | {self.unknown_id} - {None})]
-        self._further_special = [self._vocabulary[index] for index in sorted(further)]
-        self._added = {token: self._special_id("added_tokens", token) for token in added_tokens}
-        self._strip_left, self._strip_right = tuple(strip_left), tuple(strip_right)
-        for role, tokens in (("strip_left", strip_left), ("strip_right", strip_right)):
-            for token in tokens:
-                if token not in self._added and token not in self.special_tokens:
-                    raise ValueError(f"{role}: {token!r} is neither a special nor an added token.")
+    def __init__(self, vocabulary: Sequence[str], **special: Any):
+        super().__init__(vocabulary, **special)
         self._splitters: dict[tuple[str, ...], SpecialTokenSplitter] = {}
         self._constants: dict[str, Any] = {}
-
-    def _special_id(self, role: str, token: str | None) -> int | None:
-        if token is not None and token not in self._ids:
-            raise ValueError(f"{role}={token!r} is not in the vocabulary of {self.vocabulary_size} tokens.")
-        return None if token is None else self._ids[token]
-
-    def _special_config(self) -> dict[str, Any]:
-        """The arguments of this class's constructor but for the vocabulary."""
-        roles = ("pad", "start", "end", "unknown", "mask")
-        ids = {f"{role}_token": getattr(self, f"{role}_id") for role in roles}
-        return {
-            **{role: None if index is None else self._vocabulary[index] for role, index in ids.items()},
-            "special_tokens": list(self._further_special),
-            "added_tokens": list(self._added),
-            "strip_left": list(self._strip_left),
-            "strip_right": list(self._strip_right),
-        }
 
     # What a subclass defines.
 
@@ -129,18 +62,6 @@ class Tokenizer:
 
     def _detokenize(self, ids):
         """Ragged int32 ids `(batch, None)`, none of them silent, to a `tf.string` tensor `(batch,)`."""
-        raise NotImplementedError
-
-    def _config(self) -> dict[str, Any]:
-        """Keyword arguments that, with `_files`, make this tokenizer again; what JSON can hold."""
-        raise NotImplementedError
-
-    def _files(self) -> dict[str, bytes]:
-        """Content of each vocabulary file by its name."""
-        raise NotImplementedError
-
-    @classmethod
-    def _from_files(cls, files: dict[str, bytes], config: dict[str, Any]) -> Tokenizer:
         raise NotImplementedError
 
     @property
@@ -347,96 +268,3 @@ class Tokenizer:
             with tf.init_scope(), tf.device("CPU:0"):
                 self._constants[name] = tf.constant(value)
         return self._constants[name]
-
-    def _drop_special_tokens(self, ids):
-        tf = import_tensorflow()
-        values = ids.values
-        inside = (values >= 0) & (values < self.vocabulary_size)
-        values = tf.where(inside, values, 0 if self.unknown_id is None else self.unknown_id)
-        keep = ~tf.gather(tf.constant(self._is_silent), values)
-        if self.unknown_id is None:
-            keep &= inside
-        if self.end_id is not None:
-            is_end = ids.values == self.end_id
-            starts = ids.row_starts()
-            if self.start_id == self.end_id:
-                is_end &= tf.range(tf.size(values, out_type=starts.dtype)) != tf.gather(starts, ids.value_rowids())
-            # Ends seen before each position of the whole batch, less those seen before the position's row.
-            seen = tf.concat([[0], tf.cumsum(tf.cast(is_end, tf.int32))], axis=0)
-            seen_before_row = tf.gather(tf.gather(seen, starts), ids.value_rowids())
-            keep &= seen[1:] == seen_before_row
-        return tf.ragged.boolean_mask(ids.with_values(values), ids.with_values(keep))
-
-    def get_vocabulary(self) -> list[str]:
-        """Returns all tokens, in the order of their ids."""
-        return list(self._vocabulary)
-
-    def token_to_id(self, token: str) -> int:
-        """Returns the id of a token.
-
-        Raises:
-            ValueError: the token is not in the vocabulary.
-        """
-        if token not in self._ids:
-            raise ValueError(f"token={token!r} is not in the vocabulary of {self.vocabulary_size} tokens.")
-        return self._ids[token]
-
-    def id_to_token(self, token_id: int) -> str:
-        """Returns the token with an id.
-
-        Raises:
-            ValueError: the id is not in the range 0 to `vocabulary_size - 1`.
-        """
-        if not 0 <= token_id < self.vocabulary_size:
-            raise ValueError(f"token_id={token_id!r} must be at least 0 and below {self.vocabulary_size}.")
-        return self._vocabulary[token_id]
-
-    def save(self, directory: str | os.PathLike) -> None:
-        """Writes `tokenizer.json` and the vocabulary files.
-
-        A tokenizer that was there before stays whole until the new one is complete, whatever interrupts the writing.
-
-        Args:
-            directory: made if missing; other files in it are left alone.
-
-        Raises:
-            OSError: the directory can't be made or written.
-        """
-        write_tokenizer(directory, self.kind, self._config(), self._files())
-
-    @classmethod
-    def load(cls, directory: str | os.PathLike) -> Tokenizer:
-        """Reads a tokenizer that `save` wrote; `Tokenizer.load` reads every kind.
-
-        Raises:
-            FileNotFoundError: the directory or one of its files is missing.
-            ValueError: a file is damaged, or the tokenizer is of another kind.
-
-        Example:
-            >>> tokenizer.save("run/tokenizer")
-            >>> tokenizer = Tokenizer.load("run/tokenizer")
-        """
-        kind, config, files = read_tokenizer(directory)
-        if kind not in _KINDS:
-            raise ValueError(f"{CONFIG_FILE!r} in {str(directory)!r} has kind={kind!r}; known are {sorted(_KINDS)}.")
-        if not issubclass(_KINDS[kind], cls):
-            raise ValueError(f"{str(directory)!r} holds a {kind!r} tokenizer, not {cls.kind!r}: use Tokenizer.load.")
-        unknown = config.keys() - inspect.signature(_KINDS[kind].__init__).parameters.keys()
-        if unknown:
-            raise ValueError(f"{CONFIG_FILE!r} in {str(directory)!r} has unknown config keys {sorted(unknown)}.")
-        return _KINDS[kind]._from_files(files, config)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns everything `from_config` needs, the vocabulary files included (as base64 text)."""
-        files = {name: base64.b64encode(content).decode("ascii") for name, content in self._files().items()}
-        return {**self._config(), "files": files}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Tokenizer:
-        """Makes the tokenizer from what `get_config` returned."""
-        files = {name: base64.b64decode(content) for name, content in config["files"].items()}
-        return cls._from_files(files, {key: value for key, value in config.items() if key != "files"})
-
-    def __reduce__(self):
-        # The resources of TensorFlow can't be copied or pickled; a new tokenizer makes its own.
-        return type(self).from_config, (self.get_config(),)

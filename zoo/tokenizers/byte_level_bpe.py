@@ -28,6 +28,7 @@ from zoo.tokenizers.special_tokens import StringIndex
 from zoo.tokenizers.split_patterns import WordSplitter
 from zoo.tokenizers.tensors import import_tensorflow
 from zoo.tokenizers.unicode_ranges import WHITE_SPACE
+from zoo.tokenizers.vocabulary_files import in_order_of_ids, read_merges, read_vocabulary
 
 _VOCABULARY_FILE = "vocab.json"
 _MERGES_FILE = "merges.txt"
@@ -149,7 +150,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         """
         contents = [Path(path).read_bytes() for path in (vocabulary, merges)]
         try:
-            return cls(_read_vocabulary(contents[0]), _read_merges(contents[1]), **options)
+            return cls(read_vocabulary(contents[0]), read_merges(contents[1]), **options)
         except ValueError as error:
             raise ValueError(f"{str(vocabulary)!r}, {str(merges)!r}: {error}") from error
 
@@ -298,43 +299,4 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         for name in (_VOCABULARY_FILE, _MERGES_FILE):
             if name not in files:
                 raise ValueError(f"A byte_level_bpe tokenizer needs the file {name!r}, got {sorted(files)}.")
-        return cls(_read_vocabulary(files[_VOCABULARY_FILE]), _read_merges(files[_MERGES_FILE]), **config)
-
-
-def in_order_of_ids(ids: Mapping[str, int]) -> list[str]:
-    """Returns the tokens in the order of their ids.
-
-    Raises:
-        ValueError: the ids are not 0, 1, 2, ...
-    """
-    tokens = sorted(ids, key=ids.get)
-    for index, token in enumerate(tokens):
-        if ids[token] != index:
-            raise ValueError(
-                f"The ids of the vocabulary must be 0, 1, 2, ...: {index} is missing or {ids[token]} twice."
-            )
-    return tokens
-
-
-def _read_vocabulary(content: bytes) -> dict[str, int]:
-    try:
-        vocabulary = json.loads(content)
-    except ValueError as error:
-        raise ValueError(f"The vocabulary is not JSON: {error}.") from error
-    if not isinstance(vocabulary, dict) or not all(isinstance(index, int) for index in vocabulary.values()):
-        raise ValueError("The vocabulary is not a JSON object from tokens to ids.")
-    return vocabulary
-
-
-def _read_merges(content: bytes) -> list[tuple[str, str]]:
-    lines = content.decode("utf-8").split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    start = 1 if lines and lines[0].startswith("#version") else 0
-    merges = []
-    for number, line in enumerate(lines[start:], start + 1):
-        pair = tuple(line.removesuffix("\r").split(" "))
-        if len(pair) != 2 or "" in pair:
-            raise ValueError(f"Line {number} of the merges is {line!r}, not two tokens with a space between them.")
-        merges.append(pair)
-    return merges
+        return cls(read_vocabulary(files[_VOCABULARY_FILE]), read_merges(files[_MERGES_FILE]), **config)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from zoo.tokenizers.base import Tokenizer
-from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer, in_order_of_ids
+from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
 from zoo.tokenizers.huggingface.reader import ANY, parts, read, refuse, types
 from zoo.tokenizers.huggingface.sentencepiece_proto import SPACE, bpe_proto
 from zoo.tokenizers.huggingface.special import added_tokens, settle_roles, vocabulary_with_added
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
 from zoo.tokenizers.split_patterns import PATTERNS
+from zoo.tokenizers.vocabulary_files import in_order_of_ids
 
 _NAMES = {pattern: name for name, pattern in PATTERNS.items()}
 

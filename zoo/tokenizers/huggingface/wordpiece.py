@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from zoo.tokenizers.byte_level_bpe import in_order_of_ids
 from zoo.tokenizers.huggingface.reader import ANY, parts, read, refuse, types
 from zoo.tokenizers.huggingface.special import added_tokens, settle_roles, vocabulary_with_added
+from zoo.tokenizers.vocabulary_files import in_order_of_ids
 from zoo.tokenizers.wordpiece import WordPieceTokenizer
 
 

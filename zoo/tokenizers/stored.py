@@ -1,0 +1,89 @@
+"""Tokenizers on disk and in the configurations of models: written, read, made again by their kind."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import os
+from typing import Any, ClassVar
+
+from zoo.tokenizers.storage import CONFIG_FILE, read_tokenizer, write_tokenizer
+
+_KINDS: dict[str, type[StoredTokenizer]] = {}
+
+
+class StoredTokenizer:
+    """What a tokenizer of some `kind` is made of, in files, in a configuration and when it is copied."""
+
+    kind: ClassVar[str]
+
+    def __init_subclass__(cls, kind: str | None, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if kind is None:  # no tokenizer, but what others derive from
+            return
+        if kind in _KINDS:
+            raise ValueError(f"kind={kind!r} is taken by {_KINDS[kind].__qualname__}.")
+        cls.kind = kind
+        _KINDS[kind] = cls
+
+    def _config(self) -> dict[str, Any]:
+        """Keyword arguments that, with `_files`, make this tokenizer again; what JSON can hold."""
+        raise NotImplementedError
+
+    def _files(self) -> dict[str, bytes]:
+        """Content of each vocabulary file by its name."""
+        raise NotImplementedError
+
+    @classmethod
+    def _from_files(cls, files: dict[str, bytes], config: dict[str, Any]) -> StoredTokenizer:
+        raise NotImplementedError
+
+    def save(self, directory: str | os.PathLike) -> None:
+        """Writes `tokenizer.json` and the vocabulary files.
+
+        A tokenizer that was there before stays whole until the new one is complete, whatever interrupts the writing.
+
+        Args:
+            directory: made if missing; other files in it are left alone.
+
+        Raises:
+            OSError: the directory can't be made or written.
+        """
+        write_tokenizer(directory, self.kind, self._config(), self._files())
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike) -> StoredTokenizer:
+        """Reads a tokenizer that `save` wrote; `Tokenizer.load` reads every kind.
+
+        Raises:
+            FileNotFoundError: the directory or one of its files is missing.
+            ValueError: a file is damaged, or the tokenizer is of another kind.
+
+        Example:
+            >>> tokenizer.save("run/tokenizer")
+            >>> tokenizer = Tokenizer.load("run/tokenizer")
+        """
+        kind, config, files = read_tokenizer(directory)
+        if kind not in _KINDS:
+            raise ValueError(f"{CONFIG_FILE!r} in {str(directory)!r} has kind={kind!r}; known are {sorted(_KINDS)}.")
+        if not issubclass(_KINDS[kind], cls):
+            raise ValueError(f"{str(directory)!r} holds a {kind!r} tokenizer, not {cls.kind!r}: use Tokenizer.load.")
+        unknown = config.keys() - inspect.signature(_KINDS[kind].__init__).parameters.keys()
+        if unknown:
+            raise ValueError(f"{CONFIG_FILE!r} in {str(directory)!r} has unknown config keys {sorted(unknown)}.")
+        return _KINDS[kind]._from_files(files, config)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns everything `from_config` needs, the vocabulary files included (as base64 text)."""
+        files = {name: base64.b64encode(content).decode("ascii") for name, content in self._files().items()}
+        return {**self._config(), "files": files}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> StoredTokenizer:
+        """Makes the tokenizer from what `get_config` returned."""
+        files = {name: base64.b64decode(content) for name, content in config["files"].items()}
+        return cls._from_files(files, {key: value for key, value in config.items() if key != "files"})
+
+    def __reduce__(self):
+        # The resources of TensorFlow can't be copied or pickled; a new tokenizer makes its own.
+        return type(self).from_config, (self.get_config(),)

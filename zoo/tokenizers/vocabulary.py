@@ -1,0 +1,114 @@
+"""The tokens of a tokenizer, their ids, and which of them are special."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from zoo.tokenizers.tensors import import_tensorflow
+
+
+class Vocabulary:
+    """Tokens in the order of their ids, with the special ones; arguments and attributes as for `Tokenizer`."""
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        *,
+        pad_token: str | None = None,
+        start_token: str | None = None,
+        end_token: str | None = None,
+        unknown_token: str | None = None,
+        mask_token: str | None = None,
+        special_tokens: Sequence[str] = (),
+        added_tokens: Sequence[str] = (),
+        strip_left: Sequence[str] = (),
+        strip_right: Sequence[str] = (),
+    ):
+        self._vocabulary = list(vocabulary)
+        self._ids = {token: index for index, token in enumerate(self._vocabulary)}
+        if len(self._ids) != len(self._vocabulary):
+            seen = set()
+            twice = next(token for token in self._vocabulary if token in seen or seen.add(token))
+            raise ValueError(f"The vocabulary holds the token {twice!r} more than once.")
+        self.vocabulary_size = len(self._vocabulary)
+        self.pad_id = self._special_id("pad_token", pad_token)
+        self.start_id = self._special_id("start_token", start_token)
+        self.end_id = self._special_id("end_token", end_token)
+        self.unknown_id = self._special_id("unknown_token", unknown_token)
+        self.mask_id = self._special_id("mask_token", mask_token)
+        # the unknown token says that something was there, so it stays visible
+        further = {self._special_id("special_tokens", token) for token in special_tokens} - {self.unknown_id}
+        silent = {self.pad_id, self.start_id, self.end_id, self.mask_id, *further} - {None}
+        self._is_silent = np.zeros(self.vocabulary_size, dtype=bool)
+        self._is_silent[sorted(silent)] = True
+        self.special_tokens = [self._vocabulary[index] for index in sorted(silent | {self.unknown_id} - {None})]
+        self._further_special = [self._vocabulary[index] for index in sorted(further)]
+        self._added = {token: self._special_id("added_tokens", token) for token in added_tokens}
+        self._strip_left, self._strip_right = tuple(strip_left), tuple(strip_right)
+        for role, tokens in (("strip_left", strip_left), ("strip_right", strip_right)):
+            for token in tokens:
+                if token not in self._added and token not in self.special_tokens:
+                    raise ValueError(f"{role}: {token!r} is neither a special nor an added token.")
+
+    def _special_id(self, role: str, token: str | None) -> int | None:
+        if token is not None and token not in self._ids:
+            raise ValueError(f"{role}={token!r} is not in the vocabulary of {self.vocabulary_size} tokens.")
+        return None if token is None else self._ids[token]
+
+    def _special_config(self) -> dict[str, Any]:
+        """The arguments of this class's constructor but for the vocabulary."""
+        roles = ("pad", "start", "end", "unknown", "mask")
+        ids = {f"{role}_token": getattr(self, f"{role}_id") for role in roles}
+        return {
+            **{role: None if index is None else self._vocabulary[index] for role, index in ids.items()},
+            "special_tokens": list(self._further_special),
+            "added_tokens": list(self._added),
+            "strip_left": list(self._strip_left),
+            "strip_right": list(self._strip_right),
+        }
+
+    def get_vocabulary(self) -> list[str]:
+        """Returns all tokens, in the order of their ids."""
+        return list(self._vocabulary)
+
+    def token_to_id(self, token: str) -> int:
+        """Returns the id of a token.
+
+        Raises:
+            ValueError: the token is not in the vocabulary.
+        """
+        if token not in self._ids:
+            raise ValueError(f"token={token!r} is not in the vocabulary of {self.vocabulary_size} tokens.")
+        return self._ids[token]
+
+    def id_to_token(self, token_id: int) -> str:
+        """Returns the token with an id.
+
+        Raises:
+            ValueError: the id is not in the range 0 to `vocabulary_size - 1`.
+        """
+        if not 0 <= token_id < self.vocabulary_size:
+            raise ValueError(f"token_id={token_id!r} must be at least 0 and below {self.vocabulary_size}.")
+        return self._vocabulary[token_id]
+
+    def _drop_special_tokens(self, ids):
+        tf = import_tensorflow()
+        values = ids.values
+        inside = (values >= 0) & (values < self.vocabulary_size)
+        values = tf.where(inside, values, 0 if self.unknown_id is None else self.unknown_id)
+        keep = ~tf.gather(tf.constant(self._is_silent), values)
+        if self.unknown_id is None:
+            keep &= inside
+        if self.end_id is not None:
+            is_end = ids.values == self.end_id
+            starts = ids.row_starts()
+            if self.start_id == self.end_id:
+                is_end &= tf.range(tf.size(values, out_type=starts.dtype)) != tf.gather(starts, ids.value_rowids())
+            # Ends seen before each position of the whole batch, less those seen before the position's row.
+            seen = tf.concat([[0], tf.cumsum(tf.cast(is_end, tf.int32))], axis=0)
+            seen_before_row = tf.gather(tf.gather(seen, starts), ids.value_rowids())
+            keep &= seen[1:] == seen_before_row
+        return tf.ragged.boolean_mask(ids.with_values(values), ids.with_values(keep))
