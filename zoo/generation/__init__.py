@@ -2,11 +2,12 @@
 
 from zoo.generation.compile import compiled, next_power_of_two, pad_batch, pad_length
 from zoo.generation.decode import decode, loop_inputs, make_loop
+from zoo.generation.generator import Generator
+from zoo.generation.logit_processor import Context, LogitProcessor
+from zoo.generation.options import GenerationCache, GenerationOptions
 from zoo.generation.processors import (
     BannedTokens,
-    Context,
     ForcedTokens,
-    LogitProcessor,
     MinimumLength,
     NoRepeatNGram,
     RepetitionPenalty,
@@ -14,7 +15,7 @@ from zoo.generation.processors import (
 )
 from zoo.generation.samplers import Beam, Contrastive, Greedy, Sample, Sampler, get_sampler
 from zoo.generation.score import score
-from zoo.generation.session import GenerationCache, GenerationOptions, Generator
+from zoo.generation.session import Session
 from zoo.generation.speculative import SpeculativeDecoding
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "RepetitionPenalty",
     "Sample",
     "Sampler",
+    "Session",
     "SpeculativeDecoding",
     "compiled",
     "decode",

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from zoo.generation.processors import Context, process
+from zoo.generation.logit_processor import Context, process
 
 
 @dataclasses.dataclass(frozen=True)

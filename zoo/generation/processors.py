@@ -4,110 +4,13 @@ import dataclasses
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from zoo.generation.checks import as_ids, as_sequences, is_integer, is_number
+from zoo.generation.logit_processor import Context, LogitProcessor, forbid, members
 from zoo.generation.selection import ends_with
 
 PACKAGE = "keras_transformer_zoo"
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Context:
-    """What a processor may look at: the texts so far, and what would end them.
-
-    Attributes:
-        prompt: Int32 `(rows, prompt_length)`, padded on the left with -1; no columns without a prompt.
-        generated: Int32 `(rows, length)`; only the first `position` columns have been generated.
-        position: Int32 scalar, the number of tokens generated so far.
-        end_ids: Ids of the end tokens.
-        stop_sequences: Tuple of tuples of ids.
-    """
-
-    prompt: Any
-    generated: Any
-    position: Any
-    end_ids: tuple
-    stop_sequences: tuple
-
-    @property
-    def tokens(self) -> Any:
-        """Prompt and generated tokens `(rows, prompt_length + length)`; the first `count` columns are filled."""
-        return ops.concatenate([self.prompt, self.generated], axis=1)
-
-    @property
-    def count(self) -> Any:
-        """Number of filled columns of `tokens`, an int32 scalar."""
-        return ops.shape(self.prompt)[1] + self.position
-
-
-@dataclasses.dataclass(frozen=True)
-class LogitProcessor:
-    """A rule for what may come next, applied to the logits before the sampler chooses.
-
-    A subclass is a frozen dataclass whose fields are plain values, so that it compares by value and goes through
-    JSON, and defines `__call__`.
-    """
-
-    def __call__(self, logits: Any, context: Context) -> Any:
-        """Returns changed logits.
-
-        Args:
-            logits: float32 `(rows, vocabulary)`; log-probabilities in beam search. -inf forbids a token.
-            context: The texts so far.
-        """
-        raise NotImplementedError
-
-    def get_config(self) -> dict[str, Any]:
-        """The fields as a dict of JSON values."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "LogitProcessor":
-        """The processor that `get_config` describes; an unknown name raises a TypeError."""
-        return cls(**config)
-
-
-def process(processors: tuple, logits: Any, context: Context) -> Any:
-    """Applies processors one after the other.
-
-    Where they leave a row no token at all its text ends: only the end tokens remain, with the logits that they came
-    with. Without end tokens the rules are dropped for this step.
-
-    Args:
-        processors: Tuple of processors.
-        logits: float32 `(rows, vocabulary)`.
-        context: The texts so far.
-
-    Returns:
-        float32 `(rows, vocabulary)`, at least one entry of each row above -inf.
-    """
-    if not processors:
-        return logits
-    processed = logits
-    for processor in processors:
-        processed = processor(processed, context)
-    fallback = logits
-    if context.end_ids:
-        fallback = forbid(logits, ~_members(context.end_ids, logits.shape[-1], "end_ids"))
-    possible = ops.any(processed > float("-inf"), axis=-1, keepdims=True)
-    return ops.where(possible, processed, fallback)
-
-
-def forbid(logits: Any, forbidden: Any) -> Any:
-    """Returns the logits with -inf where `forbidden` is true; shapes that broadcast."""
-    return ops.where(forbidden, float("-inf"), logits)
-
-
-def _members(ids: tuple, vocabulary_size: int, name: str) -> np.ndarray:
-    """Bool `(vocabulary,)`, true for the ids."""
-    beyond = [token_id for token_id in ids if token_id >= vocabulary_size]
-    if beyond:
-        raise ValueError(f"`{name}` has ids beyond the vocabulary of {vocabulary_size} tokens: {beyond}")
-    result = np.zeros(vocabulary_size, "bool")
-    result[list(ids)] = True
-    return result
 
 
 def _mark(token_ids: Any, where: Any, vocabulary_size: int) -> Any:
@@ -211,14 +114,14 @@ class MinimumLength(LogitProcessor):
 
     def __call__(self, logits: Any, context: Context) -> Any:
         if context.end_ids:
-            ends = _members(context.end_ids, logits.shape[-1], "end_ids")
+            ends = members(context.end_ids, logits.shape[-1], "end_ids")
             logits = forbid(logits, ops.logical_and(context.position < self.length, ends))
         for sequence in context.stop_sequences:
             completing = ops.logical_and(
                 ends_with(context.generated, context.position, sequence[:-1]),
                 context.position + 1 - len(sequence) < self.length,
             )
-            last = _members(sequence[-1:], logits.shape[-1], "stop_sequences")
+            last = members(sequence[-1:], logits.shape[-1], "stop_sequences")
             logits = forbid(logits, ops.logical_and(ops.expand_dims(completing, 1), last))
         return logits
 
@@ -244,7 +147,7 @@ class BannedTokens(LogitProcessor):
 
     def __call__(self, logits: Any, context: Context) -> Any:
         alone = tuple(sequence[0] for sequence in self.token_ids if len(sequence) == 1)
-        logits = forbid(logits, _members(alone, logits.shape[-1], "token_ids"))
+        logits = forbid(logits, members(alone, logits.shape[-1], "token_ids"))
         if len(alone) == len(self.token_ids):
             return logits
         tokens, count = (
@@ -253,7 +156,7 @@ class BannedTokens(LogitProcessor):
         for sequence in self.token_ids:
             if len(sequence) > 1:
                 begun = ops.expand_dims(ends_with(tokens, count, sequence[:-1]), 1)
-                last = _members(sequence[-1:], logits.shape[-1], "token_ids")
+                last = members(sequence[-1:], logits.shape[-1], "token_ids")
                 logits = forbid(logits, ops.logical_and(begun, last))
         return logits
 
@@ -282,7 +185,7 @@ class ForcedTokens(LogitProcessor):
             raise ValueError(f"`first` must be an integer of at least 0. Received: {self.first!r}")
 
     def __call__(self, logits: Any, context: Context) -> Any:
-        _members(self.token_ids, logits.shape[-1], "token_ids")
+        members(self.token_ids, logits.shape[-1], "token_ids")
         place = context.position - self.first
         forced = ops.take(
             ops.convert_to_tensor(self.token_ids, dtype="int32"), ops.clip(place, 0, len(self.token_ids) - 1)

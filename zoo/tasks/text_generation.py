@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from zoo.generation.session import GenerationOptions
+from zoo.generation import GenerationOptions
 from zoo.tasks.raw_data import as_text, require_count
 from zoo.tasks.task import Task
 

@@ -12,6 +12,8 @@ from zoo.generation import (
     BannedTokens,
     Beam,
     Contrastive,
+    GenerationOptions,
+    Generator,
     Greedy,
     MinimumLength,
     NoRepeatNGram,
@@ -20,8 +22,8 @@ from zoo.generation import (
     compiled,
     decode,
 )
-from zoo.generation import session as session_module
-from zoo.generation.session import GenerationOptions, Generator, bucket
+from zoo.generation import generator as generator_module
+from zoo.generation.generator import bucket
 
 END, PAD, SIZE, LENGTH, CAPACITY = 1, 0, 23, 9, 28
 PROMPTS = [[5, 6, 7], [8], list(range(2, 20)), [9, 9, 9, 9, 9]]
@@ -165,7 +167,7 @@ def test_batched_is_single(generators, sampler):
 def test_growing_caches_change_nothing(generators, monkeypatch, kind, sampler):
     options = options_of(sampler)
     expected = generators[kind].begin(PROMPTS[:2], options).advance().result()
-    monkeypatch.setattr(session_module, "FIRST_ROOM", 2)
+    monkeypatch.setattr(generator_module, "FIRST_ROOM", 2)
     grown = generators[kind].begin(PROMPTS[:2], options)
     capacity = grown._capacity
     result = grown.advance().result()
@@ -234,7 +236,7 @@ def test_cached_tokens_are_not_fed_again(generators, backbones, monkeypatch):
 def test_speculative(backbones, generators, sampler, rules):
     draft = make_backbone("learned", seed=3, hidden_dim=8)
     generator = Generator(backbones["rotary"], draft)
-    options = options_of(sampler, *rules, lookahead=3)
+    options = options_of(sampler, *rules, lookahead=2)
     result = generator.begin(PROMPTS, options, limits=LIMITS, seed=4).advance().result()
     if isinstance(sampler, Greedy):
         result.pop("rounds")
