@@ -24,6 +24,7 @@ from recipes import translate
 from recipes.common import command_line
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError, DataError
+from recipes.common.finish import load_task
 from recipes.common.parallel_datasets import open_pairs
 from recipes.common.parallel_text import TextPair
 from recipes.common.text_metrics import bleu
@@ -79,7 +80,7 @@ def main(config: ExposureBiasConfig) -> dict[str, Any]:
     pairs = [pair for pair, _ in zip(test, range(config.most_texts), strict=False)]
     reports = {}
     for name, folder in folders.items():
-        reports[name] = measure(zoo.Seq2SeqLM.from_preset(folder), pairs, config.batch_size, config.bucket)
+        reports[name] = measure(load_task(folder, "Seq2SeqLM"), pairs, config.batch_size, config.bucket)
     folder = Path(config.run_folder)
     folder.mkdir(parents=True, exist_ok=True)
     table = make_table(reports)

@@ -10,6 +10,8 @@ from recipes.common.config import parse
 from recipes.common.errors import ConfigError
 from recipes.common.parallel_text import TextPair
 
+pytestmark = pytest.mark.usefixtures("without_xla")
+
 
 def test_predictions_and_measures(trained, copied, texts):
     """A model that copies what it was taught, given pairs of which it can know only some."""

@@ -21,6 +21,8 @@ from recipes.common.config import parse
 from recipes.common.errors import ConfigError, DataError
 from zoo.training.tensor_files import open_tensors
 
+pytestmark = pytest.mark.usefixtures("without_xla")
+
 ROOT = Path(__file__).parents[2]
 ENCODER = [
     *("--model.preset", "modern_encoder_tiny"),
@@ -198,10 +200,11 @@ def test_recipe(recipe, tmp_path, processes, capsys):
 
     options = ("--export", "false", "--training.save_every", "2")
     kill_in_second_epoch(processes, recipe, tmp_path, "killed", *options)
-    assert len(losses(tmp_path / "killed")) == 1
+    assert not (tmp_path / "killed" / "results.json").exists()
     capsys.readouterr()
     run(recipe, tmp_path, "killed", *options)
-    assert "resuming in epoch 2" in capsys.readouterr().out
+    # a busy machine may have killed it a little later
+    assert "resuming in epoch" in capsys.readouterr().out
     for row, expected in zip(losses(tmp_path / "killed"), losses(folder), strict=True):
         # the last bits may differ with the order in which threads add up
         assert row == pytest.approx(expected, rel=1e-4)

@@ -21,6 +21,8 @@ from recipes.common.errors import ConfigError, DataError, RunFolderError
 from recipes.common.run_folder import RunFolder
 from recipes.common.seq2seq_recipe import make_pair_batches
 
+pytestmark = pytest.mark.usefixtures("without_xla")
+
 ROOT = Path(__file__).parents[2]
 TINY = [
     *("--tokenizer.vocabulary_size", "24"),
@@ -49,7 +51,7 @@ def sums(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(tmp_path_factory, without_xla):
     """The folder of an uninterrupted run, and its results."""
     folder = write_sums(tmp_path_factory.mktemp("sums"))
     results = translate.main(parse(translate.TranslateConfig, arguments(folder, "run", *TRAINING)))
