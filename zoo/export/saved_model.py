@@ -57,11 +57,16 @@ def save_endpoints(task: Any, directory: str | os.PathLike, endpoints: Mapping[s
     module.weights = [variable.value for variable in task.variables]
     module.resources = task.tokenizer.trackables
     signatures = {}
+    # an endpoint with two names is traced once
+    made: dict[Endpoint, tuple[Any, Any]] = {}
     for name, endpoint in endpoints.items():
-        specs = [tf.TensorSpec(shape, dtype, argument) for argument, shape, dtype in endpoint.inputs]
-        function = tf.function(endpoint.function, input_signature=specs, autograph=False)
+        if endpoint not in made:
+            specs = [tf.TensorSpec(shape, dtype, argument) for argument, shape, dtype in endpoint.inputs]
+            function = tf.function(endpoint.function, input_signature=specs, autograph=False)
+            signature = function if endpoint.output is None else _named(function, specs, endpoint.output)
+            made[endpoint] = function, signature
+        function, signatures[name] = made[endpoint]
         setattr(module, name, function)
-        signatures[name] = function if endpoint.output is None else _named(function, specs, endpoint.output)
     signatures["serving_default"] = signatures[next(iter(endpoints))]
     with written_whole(directory, lambda old: (old / "saved_model.pb").exists(), "SavedModel") as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures)

@@ -1,27 +1,22 @@
 """Language model: texts in, longer texts out."""
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
-from keras import ops
 
 from zoo.backbones.backbone import Backbone
-from zoo.generation import compiled, get_processors, get_sampler, score
+from zoo.generation import get_processors, get_sampler
 from zoo.tasks.continuation import TextContinuation
 from zoo.tasks.packing import packed_batches
-from zoo.tasks.raw_data import as_sequence, as_texts, is_dataset, require_count, require_same_length
-from zoo.tasks.text_model import CHECKED_AT_ONCE
+from zoo.tasks.raw_batches import CHECKED_AT_ONCE
+from zoo.tasks.raw_data import as_sequence, as_texts, is_dataset, require_count
+from zoo.tasks.text_scores import TextScores
 from zoo.training.losses import TokenCrossEntropy
-
-# Lengths are padded to multiples of this where texts are scored, so that few shapes are compiled.
-LENGTH_MULTIPLE = 16
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class CausalLM(TextContinuation):
+class CausalLM(TextContinuation, TextScores):
     """A decoder that predicts each token of a text from those before it.
 
     A training text is a start token, its tokens and an end token, as far as the tokenizer has these. A prompt is a
@@ -212,115 +207,15 @@ class CausalLM(TextContinuation):
 
         if y is not None:
             raise ValueError("CausalLM learns from the texts alone: the dataset must not hold targets.")
-        inputs, labels, mask = self._shifted(self.text_ids(x), 1)
+        inputs, labels, mask = self.shifted(self.text_ids(x), 1)
         weights = tf.cast(mask, tf.float32)
         if sample_weight is not None:
             weights *= tf.cast(sample_weight, tf.float32)[:, tf.newaxis]
         return inputs, labels, weights
 
-    def _shifted(self, ids: Any, multiple: int) -> tuple[dict[str, Any], Any, Any]:
-        """Inputs, labels and mask of ragged ids."""
-        from zoo.tokenizers import to_dense
-
-        token_ids, mask = to_dense(ids[:, :-1], self.pad_id, multiple)
-        labels, _ = to_dense(ids[:, 1:], self.pad_id, multiple)
-        return {"token_ids": token_ids, "padding_mask": mask}, labels, mask
-
     def predict_texts(self, x: Any, batch_size: int) -> list[str]:
         """Returns what `generate` makes of the texts."""
         return self.generate(as_sequence(x, "x"), batch_size=batch_size)
-
-    # Scores.
-
-    def score(
-        self,
-        texts: Sequence[str],
-        prompts: Sequence[str] | None = None,
-        *,
-        with_end: bool = False,
-        batch_size: int = 32,
-    ) -> np.ndarray:
-        """Returns the log-likelihood of each text, given its prompt.
-
-        Prompt and text are tokenized together; what counts are the tokens from the first one on that the prompt alone
-        does not have. Without a start token the first token of all has no probability and counts as 0.
-
-        Args:
-            texts: Texts, or continuations of the prompts.
-            prompts: One prompt per text. Default none.
-            with_end: Whether the end token counts too: the text as a whole one, not as a beginning.
-            batch_size: Texts per batch.
-
-        Returns:
-            Sums of log-probabilities (natural logarithm), `(number,)`.
-
-        Raises:
-            ValueError: If there are not as many prompts as texts, or prompt and text are longer than the model.
-
-        Example:
-
-        >>> model.score([" cold.", " hot."], prompts=["Ice is", "Ice is"])
-        array([-3.1, -5.9], dtype=float32)
-        """
-        texts = as_texts(texts, "texts")
-        prompts = [b""] * len(texts) if prompts is None else as_texts(prompts, "prompts")
-        require_same_length(len(texts), len(prompts), "texts", "prompts", "prompt", "text")
-        require_count(batch_size, "batch_size")
-        whole = [prompt + text for prompt, text in zip(prompts, texts, strict=True)]
-        lengths = self.row_lengths(self.string_tensor(whole), "texts")
-        order, results = np.argsort(lengths, kind="stable"), np.zeros((len(texts),), "float32")
-        for start in range(0, len(texts), batch_size):
-            rows = order[start : start + batch_size]
-            batch = [self.string_tensor([column[row] for row in rows]) for column in (prompts, texts)]
-            inputs, labels, mask = self.score_inputs(*batch, with_end=with_end)
-            arguments = (inputs["token_ids"], inputs["padding_mask"], labels, mask)
-            results[rows] = ops.convert_to_numpy(self._scorer()(*map(np.asarray, arguments)))
-        return results
-
-    def score_inputs(self, prompts: Any, texts: Any, with_end: bool = False) -> tuple[dict[str, Any], Any, Any]:
-        """Returns token-level inputs, labels and the mask of the labels that count, padded; a graph function.
-
-        Args:
-            prompts, texts: String tensors `(batch,)`.
-            with_end: Whether the end token counts too.
-        """
-        import tensorflow as tf
-
-        from zoo.tokenizers import to_dense
-
-        ids = self.text_ids(tf.strings.join([prompts, texts]), end=with_end)
-        inputs, labels, mask = self._shifted(ids, LENGTH_MULTIPLE)
-        length = tf.shape(labels)[1]
-        before, real = to_dense(self.text_ids(prompts, end=False)[:, : length + 1], self.pad_id)
-        # the first token has no label
-        before, real = before[:, 1:], real[:, 1:]
-        missing = [[0, 0], [0, length - tf.shape(before)[1]]]
-        same = tf.pad(before, missing) == labels
-        shared = tf.math.cumprod(tf.cast(same & tf.pad(real, missing), tf.int32), axis=1)
-        return inputs, labels, mask & (shared == 0)
-
-    def score_tokens(self, token_ids: Any, padding_mask: Any, labels: Any, mask: Any) -> Any:
-        """Returns the log-likelihood of each row's labels on token level, `(batch,)`.
-
-        Args:
-            token_ids, padding_mask: See the call arguments.
-            labels: `(batch, length)`.
-            mask: 1 or true where a label counts, `(batch, length)`.
-        """
-        logits = self({"token_ids": token_ids, "padding_mask": padding_mask}, training=False)
-        return score(logits, labels, mask)["log_probabilities"]
-
-    def _scorer(self) -> Any:
-        # adapters and quantization replace variables
-        key = tuple(map(id, self.variables))
-        if key not in self._scorers:
-            self._scorers[key] = compiled(
-                self.score_tokens,
-                jit_compile=keras.backend.backend() == "jax",
-                variables=lambda: self.variables,
-                signature=[((None, None), dtype) for dtype in ("int32", "bool", "int32", "bool")],
-            )
-        return self._scorers[key]
 
     def export(
         self, directory: str | os.PathLike, *, sampler: Any = "greedy", processors: Any = None, **options: Any

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from zoo.generation import GenerationOptions, Sampler, compiled, decode, pad_batch, pad_length
+from zoo.generation import Contrastive, GenerationOptions, Sampler, compiled, decode, pad_batch, pad_length
 from zoo.generation.texts import cut_at_stops, without_ends
 from zoo.tasks.raw_data import as_text, as_texts, require_count
 from zoo.tasks.text_generation import TextGeneration, split_stops
@@ -111,6 +111,12 @@ class TextMapping(TextGeneration):
             length_limit = self.length_limit(encoder_padding_mask)
         start_id = self._decoder_start() if start_id is None else start_id
         return self._decode(settings, encoder_token_ids, encoder_padding_mask, length_limit, seed, streams, start_id)
+
+    def generation_options(self, **options: Any) -> GenerationOptions:
+        settings = super().generation_options(**options)
+        if isinstance(settings.sampler, Contrastive):
+            raise ValueError(f"An encoder-decoder has no prompt to contrast with, as {settings.sampler!r} does.")
+        return settings
 
     def program(
         self, sampler: str | dict | Sampler, max_new_tokens: int | None, jit_compile: bool = True, **options: Any

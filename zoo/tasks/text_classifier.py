@@ -12,8 +12,8 @@ from zoo.backbones.backbone import Backbone
 from zoo.tasks.encoder_task import EncoderTask, pool, require_pooling
 from zoo.tasks.heads import ClassificationHead
 from zoo.tasks.labels import Labels, as_numbers
+from zoo.tasks.raw_batches import row_count
 from zoo.tasks.raw_data import require_count
-from zoo.tasks.text_model import row_count
 
 PROBLEMS = ("single_label", "multi_label", "regression")
 

@@ -11,8 +11,8 @@ from keras import ops
 from zoo.backbones.backbone import Backbone
 from zoo.tasks.encoder_task import EncoderTask, pool, require_pooling
 from zoo.tasks.labels import as_numbers
+from zoo.tasks.raw_batches import row_count
 from zoo.tasks.raw_data import require_count
-from zoo.tasks.text_model import row_count
 from zoo.training.embedding_losses import CosineRegression, InBatchNegatives
 
 OBJECTIVES = ("in_batch_negatives", "cosine_regression")

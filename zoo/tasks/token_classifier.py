@@ -14,8 +14,8 @@ from zoo.tasks.encoder_task import EncoderTask, take_positions
 from zoo.tasks.encoding import added_count
 from zoo.tasks.heads import ClassificationHead
 from zoo.tasks.labels import Labels
+from zoo.tasks.raw_batches import row_count
 from zoo.tasks.raw_data import as_sequence, as_text, as_texts, require_count, require_same_length, shorten
-from zoo.tasks.text_model import row_count
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import TokenAccuracy
 

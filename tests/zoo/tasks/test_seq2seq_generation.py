@@ -159,6 +159,11 @@ def test_stops_are_no_part_of_the_text(model, texts):
             model.generate(some, stop=stop)
 
 
+def test_contrastive_search_is_refused(model):
+    with pytest.raises(ValueError, match=r"has no prompt to contrast with, as Contrastive\("):
+        model.generate("alpha", sampler="contrastive")
+
+
 def test_export(model, texts, tmp_path):
     options = {
         "sampler": Sample(0.8),
