@@ -98,7 +98,7 @@ def main(config: SummarizeConfig) -> dict[str, Any]:
         task = make_model(config, run, training)
         batches, held_out = make_pair_batches(
             config.training,
-            task.tokenizer,
+            task,
             _pairs(training),
             _pairs(validation),
             max_source_length=data.max_text_length,

@@ -103,11 +103,11 @@ def main(config: TranslateConfig) -> dict[str, Any]:
         texts = (text for pair in train for text in (pair.source, pair.target))
         tokenizer = load_or_train_tokenizer(config.tokenizer, run, texts, special_tokens=data.language_tokens)
         length = data.max_length
-        batches, validation_batches = make_pair_batches(
-            config.training, tokenizer, train, validation, max_source_length=length, max_target_length=length
-        )
         options = {"max_length": length, **config.model.options}
         model = make_task(zoo.Seq2SeqLM, config.model.preset, tokenizer, options)
+        batches, validation_batches = make_pair_batches(
+            config.training, model, train, validation, max_source_length=length, max_target_length=length
+        )
         compile_seq2seq(model, config.training, batches)
         training_seconds = train_seq2seq(model, run, config.training, batches, validation_batches, list(validation))
         examples = list(test or validation)

@@ -40,6 +40,8 @@ class PairBatches(ResumableBatches):
         tokens_per_batch: Most tokens of a batch, source and target together, padding included.
         max_source_length: Longest source in tokens, end token included.
         max_target_length: Longest target in tokens, end token included.
+        add_start_token: Whether texts begin with the start token, which counts as the end token does (BART).
+        decoder_start_id: What the decoder sees first; None for the start token.
         number_of_buckets: Most distinct lengths.
         shuffle: Whether pairs and batches are shuffled; otherwise short pairs come first.
         seed: Seed of the order, at least 0.
@@ -76,6 +78,8 @@ class PairBatches(ResumableBatches):
         tokens_per_batch: int,
         max_source_length: int,
         max_target_length: int,
+        add_start_token: bool = False,
+        decoder_start_id: int | None = None,
         number_of_buckets: int = 8,
         shuffle: bool = True,
         seed: int = 0,
@@ -90,10 +94,14 @@ class PairBatches(ResumableBatches):
             window=window,
             seed=seed,
         )
-        for name in ("start_id", "end_id", "pad_id"):
+        needs_start = add_start_token or decoder_start_id is None
+        for name in (*(["start_id"] if needs_start else []), "end_id", "pad_id"):
             if getattr(tokenizer, name) is None:
                 raise ValueError(f"the tokenizer has no {name}, which batches of pairs need")
         self._pairs, self._tokenizer = pairs, tokenizer
+        self._text_start_id = tokenizer.start_id if add_start_token else None
+        self._decoder_start_id = tokenizer.start_id if decoder_start_id is None else decoder_start_id
+        self._added_tokens = 1 + add_start_token
         self._max_lengths = (max_source_length, max_target_length)
         self._shuffle, self._seed, self._window = shuffle, seed, window
         self.dropped = BadLines(on_long)
@@ -148,9 +156,9 @@ class PairBatches(ResumableBatches):
             yield list(sources), list(targets), list(origins)
 
     def _tokenize(self, sources, targets) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Token ids of both sides with end tokens."""
-        end_id = self._tokenizer.end_id
-        source, target = (add_start_end(self._tokenizer.tokenize(texts), None, end_id) for texts in (sources, targets))
+        """Token ids of both sides with the tokens around them."""
+        around = (self._text_start_id, self._tokenizer.end_id)
+        source, target = (add_start_end(self._tokenizer.tokenize(texts), *around) for texts in (sources, targets))
         return source, target
 
     def _note_dropped(self, source: tf.RaggedTensor, target: tf.RaggedTensor, origins: list[str]) -> None:
@@ -158,11 +166,11 @@ class PairBatches(ResumableBatches):
         noted = set()
         for name, rows, longest in zip(("source", "target"), (source, target), self._max_lengths, strict=True):
             lengths = rows.row_lengths().numpy()
-            for index in np.nonzero((lengths == 1) | (lengths > longest))[0]:
+            for index in np.nonzero((lengths == self._added_tokens) | (lengths > longest))[0]:
                 if index in noted:
                     continue
                 noted.add(index)
-                if lengths[index] == 1:
+                if lengths[index] == self._added_tokens:
                     self.dropped.add(f"{name} without tokens", origins[index])
                 else:
                     detail = f"it has {lengths[index]}"
@@ -171,10 +179,10 @@ class PairBatches(ResumableBatches):
     def _without_dropped(
         self, source: tf.RaggedTensor, target: tf.RaggedTensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """The pairs of which each side has a token beside its end token and is not too long."""
+        """The pairs of which each side has a token beside those around it and is not too long."""
         keep = tf.fill([source.nrows()], True)
         for rows, longest in zip((source, target), self._max_lengths, strict=True):
-            keep &= (rows.row_lengths() > 1) & (rows.row_lengths() <= longest)
+            keep &= (rows.row_lengths() > self._added_tokens) & (rows.row_lengths() <= longest)
         return tf.ragged.boolean_mask(source, keep), tf.ragged.boolean_mask(target, keep)
 
     def _windows(self) -> tf.data.Dataset:
@@ -197,8 +205,8 @@ class PairBatches(ResumableBatches):
             batch = tf.gather(tf.ensure_shape(rows, [None]), tf.range(start, start + size))
             source_ids, source_mask = self._pad(tf.gather(source, batch), length)
             labels, target_mask = self._pad(tf.gather(target, batch), length)
-            # The decoder sees the start token and all of the target but its end.
-            shifted = tf.pad(labels[:, :-1], [[0, 0], [1, 0]], constant_values=self._tokenizer.start_id)
+            # The decoder sees its first token and all of the target but its end.
+            shifted = tf.pad(labels[:, :-1], [[0, 0], [1, 0]], constant_values=self._decoder_start_id)
             inputs = {
                 "encoder_token_ids": source_ids,
                 "encoder_padding_mask": source_mask,

@@ -17,7 +17,6 @@ from recipes.common.run_folder import RunFolder
 from recipes.common.tokenizers import TokenizerConfig
 from recipes.common.training import TrainingConfig, make_optimizer, train
 from zoo.inspect import plot_attention, plot_position_encoding
-from zoo.tokenizers import Tokenizer
 from zoo.training import TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 
 
@@ -53,7 +52,7 @@ class Seq2SeqTrainingConfig(TrainingConfig):
 
 def make_pair_batches(
     training: Seq2SeqTrainingConfig,
-    tokenizer: Tokenizer,
+    model: zoo.Seq2SeqLM,
     train_pairs: Iterable[TextPair],
     validation_pairs: Iterable[TextPair],
     *,
@@ -64,7 +63,7 @@ def make_pair_batches(
 
     Args:
         training: The configuration.
-        tokenizer: The tokenizer.
+        model: The model, whose tokenizer and start tokens are taken.
         train_pairs: Training pairs.
         validation_pairs: Validation pairs.
         max_source_length: Longest source in tokens, end token included; longer ones are dropped.
@@ -74,7 +73,9 @@ def make_pair_batches(
     def make(name: str, pairs: Iterable[TextPair], shuffle: bool) -> PairBatches:
         batches = PairBatches(
             pairs,
-            tokenizer,
+            model.tokenizer,
+            add_start_token=model.adds_start_token,
+            decoder_start_id=model.decoder_start_id,
             tokens_per_batch=training.tokens_per_batch,
             max_source_length=max_source_length,
             max_target_length=max_target_length,

@@ -152,8 +152,10 @@ def test_sources_without_a_language_token_are_bad_rows(sums, tiny_tokenizer, cap
         translate.main(parse(translate.TranslateConfig, arguments(sums, "run", *tokens)))
     config = parse(translate.TranslateConfig, arguments(sums, "skipping", *tokens, "--data.on_error", "skip"))
     train, validation = (translate.open_split(config.data, part) for part in ("train", "validation"))
+    sizes = {"vocabulary_size": tiny_tokenizer.vocabulary_size, "num_layers": 1}
+    model = zoo.Seq2SeqLM.from_preset("transformer_tiny", load_weights=False, tokenizer=tiny_tokenizer, **sizes)
     batches, _ = make_pair_batches(
-        config.training, tiny_tokenizer, train, validation, max_source_length=32, max_target_length=32
+        config.training, model, train, validation, max_source_length=32, max_target_length=32
     )
     assert batches.number_of_pairs == 2
     assert "training: skipped 2: no language token 2" in capsys.readouterr().out

@@ -269,7 +269,9 @@ class Transformer(Backbone):
             }
         else:
             steps = ops.arange(ops.shape(token_ids)[1]) + index
-            options = {"positions": steps - ops.expand_dims(ops.cast(constants["start"], steps.dtype), 1)}
+            positions = steps - ops.expand_dims(ops.cast(constants["start"], steps.dtype), 1)
+            # rows that have ended are fed on while others have not; a table of positions has no place for them
+            options = {"positions": ops.minimum(positions, self.config.max_length - 1)}
         hidden, caches = self.decoder(
             self._embed(token_ids), caches=state["caches"], cache_index=index, training=False, **options
         )

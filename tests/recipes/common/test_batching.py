@@ -217,6 +217,19 @@ def test_epochs_and_tokenizers_out_of_range(character_tokenizer):
         make_batches(make_pairs(), character_tokenizer)
 
 
+def test_texts_that_begin_with_the_start_token(character_tokenizer):
+    """BART: both sides begin with the start token, and the decoder sees another token first."""
+    pairs = [("ab", "c", "f:1"), ("", "d", "f:2")]
+    options = {"add_start_token": True, "decoder_start_id": character_tokenizer.end_id}
+    ((inputs, labels, _),) = collect(make_batches(pairs, character_tokenizer, **options))
+    start, end = character_tokenizer.start_id, character_tokenizer.end_id
+    row = inputs["encoder_padding_mask"].any(axis=1).argmax()
+    assert inputs["encoder_token_ids"][row].tolist() == [start, ord("a"), ord("b"), end]
+    assert labels[row].tolist()[:3] == [start, ord("c"), end]
+    assert inputs["decoder_token_ids"][row].tolist()[:3] == [end, start, ord("c")]
+    assert inputs["encoder_padding_mask"].any(axis=1).sum() == 1  # a source without tokens is still left out
+
+
 @pytest.mark.parametrize("cache", [True, False])
 def test_trained_tokenizer(cache):
     pairs = dates.generate(train=200, validation=0, test=0).train

@@ -8,7 +8,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from zoo import Backbone, EmbeddingConfig, PositionConfig  # noqa: E402
+from zoo import Backbone, EmbeddingConfig  # noqa: E402
 from zoo.tasks import CausalLM, MaskedLM, Seq2SeqLM, TextClassifier, TextEmbedder, TokenClassifier  # noqa: E402
 from zoo.tokenizers import ByteLevelBPETokenizer  # noqa: E402
 
@@ -44,7 +44,6 @@ def tasks(make_task, tiny_config, tiny_tokenizer):
             task = Seq2SeqLM(Backbone.from_config(tiny_config), tiny_tokenizer)
         else:
             config = {"architecture": "decoder", "pooler": False, "embedding": EmbeddingConfig()}
-            config["position"] = PositionConfig("rotary")
             task = make_task(task_class, config=config if task_class is CausalLM else None, **options)
         task.compile(keras.optimizers.SGD(0.01), run_eagerly=True)
         made[task_class] = task
