@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -57,6 +58,13 @@ WIKITEXT2 = RemoteFile(
     "77f55b912142e11fcfdf5b530231fb9c52f181e8",
     "word_language_model/data/wikitext-2/valid.txt",
 )
+MOVIE_REVIEWS = RemoteFile(
+    "movie_reviews/movie_reviews.zip",
+    "a41211ae685019137410268134db6a1a14428c89b671eb83056151a878539008",
+    "nltk/nltk_data",
+    "5db857e6f7df11eabb5e5665836db9ec8df07e28",
+    "packages/corpora/movie_reviews.zip",
+)
 
 
 def load(name: str) -> PlainTexts:
@@ -67,6 +75,8 @@ def load(name: str) -> PlainTexts:
     * `gutenberg`: three novels (Pride and Prejudice, Moby Dick, War and Peace), a document per paragraph; every 20th is
       for validation. Public domain in the USA.
     * `wikitext2`: the validation part of WikiText-2, a document per line; every 20th is for validation. CC BY-SA 3.0.
+    * `movie_reviews`: 2,000 film reviews in small letters, a document each; every 20th is for validation. CC BY 4.0.
+      Source: Pang and Lee 2004, "A Sentimental Education", polarity dataset v2.0.
 
     Raises:
         DataError: An unknown name, or a file that is neither in the data folder nor can be downloaded.
@@ -141,6 +151,12 @@ def _load_wikitext2() -> PlainTexts:
     return _hold_out([line for line in _documents(lines, "line") if not line.startswith("=")])
 
 
+def _load_movie_reviews() -> PlainTexts:
+    with zipfile.ZipFile(fetch(MOVIE_REVIEWS)) as archive:
+        names = sorted(name for name in archive.namelist() if re.search(r"/(neg|pos)/.*\.txt$", name))
+        return _hold_out([" ".join(archive.read(name).decode("utf-8").split()) for name in names])
+
+
 def _load_date_lines() -> PlainTexts:
     splits = dates.generate(train=6000, validation=300, test=0)
     return PlainTexts(*(["".join(f"{pair.source}\n" for pair in pairs)] for pairs in splits[:2]))
@@ -151,5 +167,6 @@ _LOADERS: dict[str, Callable[[], PlainTexts]] = {
     "tinyshakespeare": _load_tinyshakespeare,
     "gutenberg": _load_gutenberg,
     "wikitext2": _load_wikitext2,
+    "movie_reviews": _load_movie_reviews,
 }
 NAMES = tuple(_LOADERS)

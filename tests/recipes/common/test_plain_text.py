@@ -38,3 +38,6 @@ def test_real_data(data_folder):
     assert not any("Project Gutenberg License" in paragraph for paragraph in train)
     assert 15_000 < len(train) < 17_000 and len(validation) == (len(train) + len(validation) + 19) // 20
     assert len(load("wikitext2").train) > 1500
+    reviews = load("movie_reviews")
+    assert (len(reviews.train), len(reviews.validation)) == (1900, 100)
+    assert reviews.validation[0].startswith("plot : two teen couples go to a church party")
