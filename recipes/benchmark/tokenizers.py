@@ -25,6 +25,8 @@ from recipes.common.errors import DataError
 from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 from zoo.tokenizers.split_patterns import PATTERNS
 
+TIES = "ties with sentencepiece"  # lines that differ from it in a segmentation of equal score
+
 Encode = Callable[[list[str]], list[list[int]]]
 
 KINDS = {
@@ -75,8 +77,8 @@ def main(config: Config) -> dict[str, Any]:
         rows[kind] = compare(tokenizer, encoders, lines, config.batch_size)
         speeds[kind] = time_both(tokenizer, encoders["tokenizers"], timed, config)
         print(f"{kind}: {rows[kind]}; {speeds[kind]}", flush=True)
-    columns = ("tf.data", "SavedModel", "tokenizers", "sentencepiece")
-    print(f"\n| kind ({len(lines):,} lines each) | differ: " + " | ".join(columns) + " |\n|" + " --- |" * 5)
+    columns = ("tf.data", "SavedModel", "tokenizers", "sentencepiece", TIES)
+    print(f"\n| kind ({len(lines):,} lines each) | differ: " + " | ".join(columns) + " |\n|" + " --- |" * 6)
     for kind, row in rows.items():
         print(f"| {kind} | " + " | ".join(str(row.get(column, "")) for column in columns) + " |")
     print("\n| kind | ours, ms | tokenizers, ms | speed, theirs = 1 |\n| --- | --- | --- | --- |")
@@ -165,7 +167,8 @@ def compare(tokenizer: Tokenizer, encoders: dict[str, Encode], lines: list[str],
         batch_size: Lines of a batch.
 
     Returns:
-        Lines that differ, for `"tf.data"`, `"SavedModel"` and each of the others.
+        Lines that differ, for `"tf.data"`, `"SavedModel"` and each of the others; of those that differ from
+        `sentencepiece`, how many are segmentations of equal score (`TIES`).
     """
     import tensorflow as tf
 
@@ -177,12 +180,17 @@ def compare(tokenizer: Tokenizer, encoders: dict[str, Encode], lines: list[str],
         tf.saved_model.save(module, directory)
         reloaded = tf.saved_model.load(directory)
     differ = dict.fromkeys(["tf.data", "SavedModel", *encoders], 0)
+    if "sentencepiece" in encoders:
+        differ[TIES], scores = 0, piece_scores(tokenizer)
     for batch, piped in zip(batches(lines, batch_size), dataset, strict=True):
         eager = rows(tokenizer.tokenize(batch))
         differ["tf.data"] += count_differing(eager, rows(piped))
         differ["SavedModel"] += count_differing(eager, rows(reloaded.tokenize(tf.constant(batch))))
         for name, encode in encoders.items():
-            differ[name] += count_differing(eager, [np.asarray(row, np.int32) for row in encode(batch)])
+            theirs = [np.asarray(row, np.int32) for row in encode(batch)]
+            differ[name] += count_differing(eager, theirs)
+            if name == "sentencepiece":
+                differ[TIES] += count_ties(eager, theirs, scores)
     return differ
 
 
@@ -200,6 +208,27 @@ def rows(ragged: Any) -> list[np.ndarray]:
 def count_differing(ours: list[np.ndarray], theirs: list[np.ndarray]) -> int:
     """Returns the number of rows that are not equal."""
     return sum(not np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def count_ties(ours: list[np.ndarray], theirs: list[np.ndarray], scores: np.ndarray) -> int:
+    """Returns the number of rows that are not equal although the sums of the scores of their pieces are.
+
+    Args:
+        ours: Ids of each line.
+        theirs: Likewise.
+        scores: Score of each piece, `(vocabulary,)`.
+    """
+    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if not np.array_equal(a, b)]
+    # sums of up to some hundred scores of float32
+    return sum(bool(abs(scores[a].sum() - scores[b].sum()) < 1e-3) for a, b in pairs)
+
+
+def piece_scores(tokenizer: SentencePieceTokenizer) -> np.ndarray:
+    """Returns the score of each piece of a SentencePiece model, float64 `(vocabulary,)`."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    model = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.proto)
+    return np.array([piece.score for piece in model.pieces], np.float64)
 
 
 def time_both(tokenizer: Tokenizer, encode: Encode, lines: list[str], config: Config) -> dict[str, float]:

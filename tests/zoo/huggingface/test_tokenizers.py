@@ -8,6 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tokenizers
 
 tf = pytest.importorskip("tensorflow")
 
@@ -27,13 +28,11 @@ LINES = ["the small dog runs over 12 fields.", "two men, a dog; der B\u00e4cker"
 
 @pytest.fixture(scope="module")
 def wordpiece():
-    pytest.importorskip("tokenizers")
     return WordPieceTokenizer.train(LINES * 5, 120, lowercase=True)
 
 
 @pytest.fixture(scope="module")
 def byte_level():
-    pytest.importorskip("tokenizers")
     return ByteLevelBPETokenizer.train(LINES * 5, 300)
 
 
@@ -105,7 +104,6 @@ def test_saved_tokenizers(case, tmp_path):
         ids = [[*around[0], *one, *(around[1] * separators), *two, *around[1]] for one, two in pairs]
         expected.append({"texts": [LINES, LINES[::-1]], "ids": ids})
     (folder / "expected.json").write_text(json.dumps(expected))
-    tokenizers = pytest.importorskip("tokenizers")
     library = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     for check in expected:
         inputs = check["texts"][0] if len(check["texts"]) == 1 else list(zip(*check["texts"], strict=True))

@@ -136,7 +136,6 @@ def test_rows_that_are_no_text(task):
 
 def test_texts_without_a_token_where_nothing_is_added(encoder_config):
     """GPT-2 has no start token of its own: an empty text has nothing to learn from, and nothing breaks."""
-    pytest.importorskip("tokenizers")
     tokenizer = ByteLevelBPETokenizer.train(["alpha beta", "beta gamma"] * 3, 270)
     keras.utils.set_random_seed(0)
     config = dataclasses.replace(

@@ -82,14 +82,12 @@ def odd_texts(sentences, awkward_texts):
 
 @pytest.fixture(scope="session")
 def wordpiece(sentences):
-    pytest.importorskip("tokenizers")
     accents = ["d\u00e9j\u00e0 vu #[]!?.,' \u4f60\u597d"] * 3
     return WordPieceTokenizer.train([*sentences, *accents], 220, lowercase=True, special_tokens=["<end>"])
 
 
 @pytest.fixture(scope="session")
 def byte_level(sentences):
-    pytest.importorskip("tokenizers")
     return ByteLevelBPETokenizer.train(sentences, 420, special_tokens=["<|im_start|>", "<|im_end|>"])
 
 

@@ -3,11 +3,11 @@
 import json
 
 import pytest
+import tokenizers
 
 from zoo.tokenizers import ByteLevelBPETokenizer, Tokenizer
 from zoo.tokenizers.split_patterns import PATTERNS
 
-tokenizers = pytest.importorskip("tokenizers")
 pre_tokenizers = tokenizers.pre_tokenizers
 
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import tokenizers
 from sentencepiece import sentencepiece_model_pb2
 
 from zoo.tokenizers import (
@@ -14,7 +15,6 @@ from zoo.tokenizers import (
 )
 from zoo.tokenizers.split_patterns import PATTERNS
 
-tokenizers = pytest.importorskip("tokenizers")
 decoders, models, normalizers = tokenizers.decoders, tokenizers.models, tokenizers.normalizers
 pre_tokenizers, processors = tokenizers.pre_tokenizers, tokenizers.processors
 

@@ -3,10 +3,9 @@
 import json
 
 import pytest
+import tokenizers
 
 from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer, load_huggingface, save_huggingface
-
-tokenizers = pytest.importorskip("tokenizers")
 
 
 def library_of(directory):

@@ -2,11 +2,11 @@
 
 import pytest
 import tensorflow as tf
+import tokenizers
 
 from zoo.tokenizers import ByteLevelBPETokenizer
 from zoo.tokenizers.special_tokens import StringIndex
 
-tokenizers = pytest.importorskip("tokenizers")
 END, START = "<|endoftext|>", "<|im_start|>"
 
 

@@ -4,7 +4,6 @@ import pytest
 
 from zoo.tokenizers import ByteLevelBPETokenizer, WordPieceTokenizer
 
-pytest.importorskip("tokenizers")
 KINDS = {
     "wordpiece": lambda texts, size: WordPieceTokenizer.train(texts, size, lowercase=False),
     "byte_level": lambda texts, size: ByteLevelBPETokenizer.train(texts, size),

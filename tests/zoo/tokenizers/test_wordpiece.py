@@ -2,10 +2,9 @@
 
 import pytest
 import tensorflow as tf
+import tokenizers
 
 from zoo.tokenizers import Tokenizer, WordPieceTokenizer
-
-tokenizers = pytest.importorskip("tokenizers")
 
 
 def library(tokenizer, **options):
