@@ -180,13 +180,9 @@ def _agreement(truth: np.ndarray, predicted: np.ndarray) -> np.ndarray:
 
 
 def _detokenize(tokenizer: Any, ids: Sequence[np.ndarray]) -> list[str]:
-    """Texts of token ids up to the end token, if there is one."""
-    texts = []
-    for row in ids:
-        ends = np.flatnonzero(row == tokenizer.end_id)
-        row = row[: ends[0]] if len(ends) else row
-        texts.append(tokenizer.detokenize(row[np.newaxis]).numpy()[0].decode("utf-8"))
-    return texts
+    """Texts of token ids. An end that is predicted too early is one wrong token: the true prefix goes on after it."""
+    rows = [row[row != tokenizer.end_id] for row in ids]
+    return [tokenizer.detokenize(row[np.newaxis]).numpy()[0].decode("utf-8") for row in rows]
 
 
 def _cut(texts: Sequence[str], words: int | None) -> list[str]:

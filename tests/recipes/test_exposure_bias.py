@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import sacrebleu
 
 from recipes import exposure_bias
 from recipes.common.config import parse
@@ -46,6 +47,24 @@ def test_accuracy_by_position(monkeypatch, tiny_tokenizer):
     assert list(report["bleu"]) == ["first 2 words", "whole texts"]
     table = exposure_bias.make_table({"model": report})
     assert "| model | 100.0 / 25.0 (75.0) | 50.0 / 0.0 (50.0) |" in table
+
+
+def test_an_end_predicted_too_early(monkeypatch, tiny_tokenizer):
+    """After the true prefix the text goes on, whatever was predicted before."""
+    words = "alpha beta gamma kappa iota"
+    ids, end = tiny_tokenizer.tokenize(words).numpy(), tiny_tokenizer.end_id
+    gold = np.array([*ids, end])
+    forced = gold.copy()
+    forced[1] = end
+    monkeypatch.setattr(exposure_bias, "predict", lambda *arguments: ([gold], [forced], [gold]))
+
+    class Model:
+        tokenizer = tiny_tokenizer
+
+    report = exposure_bias.measure(Model(), [TextPair("", words, "")], 1, 2)
+    without = tiny_tokenizer.detokenize([[ids[0], *ids[2:]]]).numpy()[0].decode()
+    expected = sacrebleu.corpus_bleu([without], [[words]]).score
+    assert report["bleu"]["whole texts"] == {"true": round(expected, 2), "own": 100.0}
 
 
 def test_whole_report(untrained, tmp_path):
