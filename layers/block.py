@@ -158,72 +158,34 @@ class TransformerBlock(keras.layers.Layer):
         return_weights: bool = False,
         training: bool | None = None,
     ) -> Any:
-        has_memory = memory is not None or projected_memory is not None
-        if has_memory != (self.cross_attention is not None):
-            raise ValueError(
-                "memory or projected_memory must be given exactly when the block has a cross_attention: "
-                f"cross_attention={self.cross_attention!r}, memory given: {has_memory}."
-            )
+        self._check_call(memory is not None or projected_memory is not None, cache, segment_ids, return_weights)
         # with a cache, padding_mask is about slots; the norms see only the new positions, all real
         real = padding_mask if cache is None else None
         query_positions = positions
         if positions is None and cache is not None:
             query_positions = ops.arange(ops.shape(inputs)[1]) + cache_index
-        new_cache = None
-        weights = {}
-
-        def mix(x: Any) -> Any:
-            return self.attention(x, mask=padding_mask, training=training)
-
-        def attend(x: Any) -> Any:
-            nonlocal new_cache
-            result = self.attention(
-                x,
-                padding_mask=padding_mask,
-                attention_mask=attention_mask,
-                segment_ids=segment_ids,
-                prefix_length=prefix_length,
-                positions=positions,
-                cache=cache,
-                cache_index=cache_index,
-                return_weights=return_weights,
-                training=training,
-            )
-            if return_weights:
-                *result, weights["attention"] = result
-                result = result[0] if cache is None else result
-            if cache is not None:
-                result, new_cache = result
-            return result
-
-        def cross_attend(x: Any) -> Any:
-            result = self.cross_attention(
-                x,
-                memory,
-                positions=query_positions,
-                padding_mask=memory_padding_mask,
-                projected_memory=projected_memory,
-                return_weights=return_weights,
-                training=training,
-            )
-            if return_weights:
-                result, weights["cross_attention"] = result
-            return result
-
-        def feed_forward(x: Any) -> Any:
-            if isinstance(self.feed_forward, MixtureOfExperts):
-                return self.feed_forward(x, mask=real, training=training)  # padding takes no expert's time
-            return self.feed_forward(x, training=training)
-
-        is_attention = isinstance(self.attention, MultiHeadAttention)
-        if not is_attention and (cache is not None or segment_ids is not None or return_weights):
-            raise ValueError(
-                f"cache, segment_ids and return_weights need a MultiHeadAttention, attention is {self.attention!r}."
-            )
-        functions: dict[str, Callable] = {"attention": attend if is_attention else mix}
+        shared = {"return_weights": return_weights, "training": training}
+        to_itself = {
+            "padding_mask": padding_mask,
+            "attention_mask": attention_mask,
+            "segment_ids": segment_ids,
+            "prefix_length": prefix_length,
+            "positions": positions,
+            "cache": cache,
+            "cache_index": cache_index,
+            **shared,
+        }
+        to_memory = {
+            "positions": query_positions,
+            "padding_mask": memory_padding_mask,
+            "projected_memory": projected_memory,
+            **shared,
+        }
+        weights, written = {}, {}
+        functions: dict[str, Callable] = {"attention": lambda x: self._attend(x, to_itself, weights, written)}
         if self.cross_attention is not None:
-            functions["cross_attention"] = cross_attend
-        functions["feed_forward"] = feed_forward
+            functions["cross_attention"] = lambda x: self._cross_attend(x, memory, to_memory, weights)
+        functions["feed_forward"] = lambda x: self._feed_forward(x, real, training)
 
         x = inputs
         if self.placement == "parallel":
@@ -235,10 +197,45 @@ class TransformerBlock(keras.layers.Layer):
                 x = self._sublayer(name, function, x, real, training)
         results = (x,)
         if cache is not None:
-            results += (new_cache,)
+            results += (written["cache"],)
         if return_weights:
             results += (weights,)
         return results if len(results) > 1 else x
+
+    def _check_call(self, has_memory: bool, cache: Any, segment_ids: Any, return_weights: bool) -> None:
+        if has_memory != (self.cross_attention is not None):
+            raise ValueError(
+                "memory or projected_memory must be given exactly when the block has a cross_attention: "
+                f"cross_attention={self.cross_attention!r}, memory given: {has_memory}."
+            )
+        is_attention = isinstance(self.attention, MultiHeadAttention)
+        if not is_attention and (cache is not None or segment_ids is not None or return_weights):
+            raise ValueError(
+                f"cache, segment_ids and return_weights need a MultiHeadAttention, attention is {self.attention!r}."
+            )
+
+    def _attend(self, x: Any, options: dict[str, Any], weights: dict[str, Any], written: dict[str, Any]) -> Any:
+        """Self-attention, or the mixer in its place; what else it returns goes into `weights` and `written`."""
+        if not isinstance(self.attention, MultiHeadAttention):
+            return self.attention(x, mask=options["padding_mask"], training=options["training"])
+        result = self.attention(x, **options)
+        if options["return_weights"]:
+            *result, weights["attention"] = result
+            result = result[0] if options["cache"] is None else result
+        if options["cache"] is not None:
+            result, written["cache"] = result
+        return result
+
+    def _cross_attend(self, x: Any, memory: Any, options: dict[str, Any], weights: dict[str, Any]) -> Any:
+        result = self.cross_attention(x, memory, **options)
+        if options["return_weights"]:
+            result, weights["cross_attention"] = result
+        return result
+
+    def _feed_forward(self, x: Any, real: Any, training: bool | None) -> Any:
+        if isinstance(self.feed_forward, MixtureOfExperts):
+            return self.feed_forward(x, mask=real, training=training)  # padding takes no expert's time
+        return self.feed_forward(x, training=training)
 
     def _sublayer(self, name: str, function: Callable, x: Any, real: Any, training: bool | None) -> Any:
         if self.placement == "post":
