@@ -24,11 +24,14 @@ from layers.positions import (
     ShawRelativePositions,
     SinusoidalPositionEncoding,
 )
-from layers.recurrent import RecurrentEncoder, RecurrentLayer
-from layers.recurrent_decoder import RecurrentDecoder
-from layers.recurrent_readout import RecurrentReadout
-from layers.recurrent_sampling import ScheduledSampling
-from layers.recurrent_window import AttentionWindow
+from layers.recurrent import (
+    AttentionWindow,
+    RecurrentDecoder,
+    RecurrentEncoder,
+    RecurrentLayer,
+    RecurrentReadout,
+    ScheduledSampling,
+)
 
 __all__ = [
     "ALiBi",

@@ -7,9 +7,7 @@ from keras import ops
 
 from layers.dropout import Dropout
 from layers.embeddings import TokenEmbedding
-from layers.recurrent import RecurrentEncoder
-from layers.recurrent_decoder import RecurrentDecoder
-from layers.recurrent_sampling import ScheduledSampling
+from layers.recurrent import RecurrentDecoder, RecurrentEncoder, ScheduledSampling
 from zoo.backbones.backbone import Backbone
 from zoo.config import RecurrentConfig
 from zoo.generation.categorical import draw

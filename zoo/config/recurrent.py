@@ -4,11 +4,11 @@ import dataclasses
 import json
 from typing import Any
 
-from layers.recurrent import NETWORKS
-from layers.recurrent_decoder import ATTENTIONS, BRIDGES
-from layers.recurrent_readout import READOUTS
-from layers.recurrent_sampling import check_schedule
-from layers.recurrent_window import CENTERS
+from layers.recurrent.decoder import ATTENTIONS, BRIDGES
+from layers.recurrent.layer import NETWORKS
+from layers.recurrent.readout import READOUTS
+from layers.recurrent.sampling import check_schedule
+from layers.recurrent.window import CENTERS
 from zoo.config.checks import configuration_from_dict, require, require_positive, require_types
 
 SCORES = ("additive", "dot", "scaled_dot", "bilinear")

@@ -1,4 +1,4 @@
-"""Recurrent networks over whole sequences: one layer in one direction, and an encoder of several in both."""
+"""One recurrent layer in one direction, over whole sequences or step by step."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,8 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from layers.dropout import Dropout
-from layers.recurrent_kernels import CELLS, all_states
+from layers.recurrent.kernels import CELLS, all_states
 
 NETWORKS = {"simple": keras.layers.SimpleRNN, "gru": keras.layers.GRU, "lstm": keras.layers.LSTM}
 
@@ -199,123 +198,4 @@ class RecurrentLayer(keras.layers.Layer):
             "cell": self.cell,
             "reset_after": self.reset_after,
             "backwards": self.backwards,
-        }
-
-
-@keras.saving.register_keras_serializable("keras_transformer_zoo")
-class RecurrentEncoder(keras.layers.Layer):
-    """Recurrent layers on top of each other, each in one or in both directions.
-
-    A padded row gives what it gives alone: padding leaves the states alone and has zeros as outputs.
-
-    Args:
-        units: width of the state of each layer and direction.
-        num_layers: number of layers.
-        cell: "simple", "gru" or "lstm".
-        reset_after: see `RecurrentLayer`.
-        bidirectional: whether each layer reads in both directions; its output is both joined, forward first.
-        backwards: whether a layer of one direction reads from the end (Sutskever et al. 2014, section 3.3: the source
-            is easier reversed).
-        dropout: rate of the dropout between layers.
-
-    Call arguments:
-        inputs: `(batch, length, dim)`.
-        mask: true where a position is real, `(batch, length)`; padding is on the right.
-        training: whether dropout is active.
-
-    Returns:
-        The outputs of the last layer, `(batch, length, units)` or `(batch, length, 2 * units)`, and the last states: a
-        list with one entry per layer, a list with one per direction, a list of the state tensors `(batch, units)`.
-
-    Raises:
-        ValueError: if an argument is out of range, or `backwards` goes with `bidirectional`.
-
-    Example:
-
-    >>> outputs, states = RecurrentEncoder(16, num_layers=2, bidirectional=True)(keras.ops.ones((2, 5, 8)))
-    >>> outputs.shape, len(states), len(states[0])
-    ((2, 5, 32), 2, 2)
-
-    Source: Schuster and Paliwal 1997 (both directions); Bahdanau et al. 2015, section 3.2 and appendix A.2.1.
-    """
-
-    def __init__(
-        self,
-        units: int,
-        num_layers: int = 1,
-        cell: str = "gru",
-        reset_after: bool = True,
-        bidirectional: bool = False,
-        backwards: bool = False,
-        dropout: float = 0.0,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        if num_layers < 1:
-            raise ValueError(f"`num_layers` must be at least 1, got {num_layers}.")
-        if bidirectional and backwards:
-            raise ValueError("`backwards` must be False with bidirectional=True, got True: both directions are read.")
-        self.units = units
-        self.num_layers = num_layers
-        self.cell = cell
-        self.reset_after = reset_after
-        self.bidirectional = bidirectional
-        self.backwards = backwards
-        self.dropout = dropout
-        directions = ("forward", "backward") if bidirectional else ("backward" if backwards else "forward",)
-        self.layers_by_direction = [
-            [
-                RecurrentLayer(
-                    units,
-                    cell,
-                    reset_after,
-                    backwards=direction == "backward",
-                    dtype=self.dtype_policy,
-                    name=f"{direction}_{index}",
-                )
-                for direction in directions
-            ]
-            for index in range(num_layers)
-        ]
-        self.between = [
-            Dropout(dropout, dtype=self.dtype_policy, name=f"dropout_{index}") for index in range(num_layers - 1)
-        ]
-
-    @property
-    def output_dim(self) -> int:
-        """Width of the outputs."""
-        return self.units * len(self.layers_by_direction[0])
-
-    def build(self, inputs_shape, mask_shape=None):
-        dim = inputs_shape[-1]
-        for directions in self.layers_by_direction:
-            for layer in directions:
-                layer.build((None, None, dim))
-            dim = self.output_dim
-
-    def call(self, inputs, mask=None, training=None):
-        outputs, all_states = inputs, []
-        for index, directions in enumerate(self.layers_by_direction):
-            if index:
-                outputs = self.between[index - 1](outputs, training=training)
-            results = [layer(outputs, mask=mask, training=training) for layer in directions]
-            outputs = results[0][0]
-            if len(results) > 1:
-                outputs = ops.concatenate([result[0] for result in results], axis=-1)
-            all_states.append([result[1] for result in results])
-        return outputs, all_states
-
-    def compute_mask(self, inputs, previous_mask):
-        return None
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "num_layers": self.num_layers,
-            "cell": self.cell,
-            "reset_after": self.reset_after,
-            "bidirectional": self.bidirectional,
-            "backwards": self.backwards,
-            "dropout": self.dropout,
         }

@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from layers.dropout import dropout_multiplier
-from layers.recurrent_loop import Features, run_steps
+from layers.recurrent.loop import Features, run_steps
 
 
 def _multipliers(decoder: Any, like: Any, width: int, training: Any) -> Any:

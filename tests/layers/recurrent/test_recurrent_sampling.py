@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from layers.recurrent_sampling import ScheduledSampling
+from layers.recurrent import ScheduledSampling
 
 SCHEDULES = {
     "linear": ({"constant": 0.9, "slope": 0.1, "minimum": 0.25}, lambda i: max(0.25, 0.9 - 0.1 * i)),

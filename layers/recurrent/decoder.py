@@ -7,10 +7,10 @@ import keras
 from keras import ops
 
 from layers.attention.scores import make_scored_attention
-from layers.recurrent import RecurrentLayer
-from layers.recurrent_passes import read_at_once, read_in_loop, read_own_output
-from layers.recurrent_readout import RecurrentReadout
-from layers.recurrent_window import AttentionWindow
+from layers.recurrent.layer import RecurrentLayer
+from layers.recurrent.passes import read_at_once, read_in_loop, read_own_output
+from layers.recurrent.readout import RecurrentReadout
+from layers.recurrent.window import AttentionWindow
 
 ATTENTIONS = ("none", "previous_state", "current_state")
 BRIDGES = ("dense", "copy", "backward", "context")

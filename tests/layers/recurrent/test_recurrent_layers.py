@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 from layers.recurrent import RecurrentEncoder, RecurrentLayer
-from layers.recurrent_kernels import CELLS, all_states
+from layers.recurrent.kernels import CELLS, all_states
 
 sys.path.insert(0, str(Path(__file__).parent))
 import numpy_recurrent as reference  # noqa: E402

@@ -10,7 +10,7 @@ from typing import Any
 
 from keras import ops
 
-from layers.recurrent_loop import Features, run_steps
+from layers.recurrent.loop import Features, run_steps
 
 
 def all_states(

@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from layers.recurrent import RecurrentEncoder
-from layers.recurrent_decoder import RecurrentDecoder
-from layers.recurrent_readout import RecurrentReadout
-from layers.recurrent_window import AttentionWindow
+from layers.recurrent import AttentionWindow, RecurrentDecoder, RecurrentEncoder, RecurrentReadout
 
 sys.path.insert(0, str(Path(__file__).parent))
 import numpy_recurrent as reference  # noqa: E402
