@@ -227,7 +227,8 @@ def test_functional_model_and_keras_file(tmp_path, placement):
     arrays = [normal(2, 5, 8), normal(2, 3, 6)]
     for value, expected in zip(loaded(arrays), model(arrays), strict=True):
         np.testing.assert_allclose(array(value), array(expected), rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(array(loaded(arrays)[0]), array(block(*arrays)), rtol=1e-6, atol=1e-6)
+    # without weights the attention may take another path, with roundings of its own
+    np.testing.assert_allclose(array(loaded(arrays)[0]), array(block(*arrays)), **TOLERANCE)
     again = TransformerBlock.from_config(block.get_config())
     assert again.get_config() == block.get_config()
     again(*arrays)
