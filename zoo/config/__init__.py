@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from zoo.config.model import ModelConfig
 from zoo.config.parts import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig, PositionConfig
 from zoo.config.recurrent import RecurrentConfig
 from zoo.config.transformer import TransformerConfig
 
-# by the "kind" that `to_dict` writes
-CONFIGURATIONS = {"transformer": TransformerConfig, "recurrent": RecurrentConfig}
+CONFIGURATIONS: dict[str, type[ModelConfig]] = {cls.kind: cls for cls in (TransformerConfig, RecurrentConfig)}
 
 
 def config_from_dict(values: dict[str, Any]) -> TransformerConfig | RecurrentConfig:
@@ -35,6 +35,7 @@ __all__ = [
     "AttentionConfig",
     "EmbeddingConfig",
     "FeedForwardConfig",
+    "ModelConfig",
     "NormConfig",
     "PositionConfig",
     "RecurrentConfig",

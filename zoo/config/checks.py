@@ -45,8 +45,9 @@ def require_types(config: Any, prefix: str = "") -> None:
         config: A configuration, a dataclass.
         prefix: What stands before the names in the error.
     """
-    for name, hint in typing.get_type_hints(type(config)).items():
-        value = getattr(config, name)
+    hints = typing.get_type_hints(type(config))
+    for name in (field.name for field in dataclasses.fields(config)):
+        value, hint = getattr(config, name), hints[name]
         kind = hint.__name__ if isinstance(hint, type) else hint
         require(is_of_type(value, hint), prefix + name, value, f"of type {kind}")
 

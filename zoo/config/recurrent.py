@@ -1,22 +1,22 @@
 """The configuration of a recurrent encoder-decoder."""
 
 import dataclasses
-import json
-from typing import Any
+from typing import ClassVar
 
 from layers.recurrent.decoder import ATTENTIONS, BRIDGES
 from layers.recurrent.layer import NETWORKS
 from layers.recurrent.readout import READOUTS
 from layers.recurrent.sampling import check_schedule
 from layers.recurrent.window import CENTERS
-from zoo.config.checks import configuration_from_dict, require, require_positive, require_types
+from zoo.config.checks import require, require_positive, require_types
+from zoo.config.model import ModelConfig
 
 SCORES = ("additive", "dot", "scaled_dot", "bilinear")
 FEEDINGS = ("teacher_forcing", "free_running", "scheduled_sampling")
 
 
 @dataclasses.dataclass(frozen=True)
-class RecurrentConfig:
+class RecurrentConfig(ModelConfig):
     """A recurrent encoder-decoder, with soft attention or a fixed context.
 
     Args:
@@ -65,6 +65,8 @@ class RecurrentConfig:
     >>> RecurrentConfig.from_json(config.to_json()) == config
     True
     """
+
+    kind: ClassVar[str] = "recurrent"
 
     vocabulary_size: int
     embedding_dim: int = 256
@@ -202,29 +204,3 @@ class RecurrentConfig:
         fixed = self.hidden_dim if self.context_input else 0
         context = self.memory_dim if self.attention != "none" else fixed
         return self.hidden_dim + context + self.embedding_dim
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the configuration as a dictionary of plain values."""
-        return {"kind": "recurrent", **dataclasses.asdict(self)}
-
-    def to_json(self) -> str:
-        """Returns the configuration as JSON text."""
-        return json.dumps(self.to_dict(), indent=2)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "RecurrentConfig":
-        """Returns the configuration of a dictionary.
-
-        Raises:
-            ValueError: If a key is unknown (naming the nearest) or a value out of range.
-        """
-        require(isinstance(values, dict), "The configuration", values, "a dictionary")
-        values = dict(values)
-        kind = values.pop("kind", "recurrent")
-        require(kind == "recurrent", "kind", kind, "'recurrent'")
-        return configuration_from_dict(cls, values, "")
-
-    @classmethod
-    def from_json(cls, text: str) -> "RecurrentConfig":
-        """Returns the configuration of JSON text as `to_json` writes it; errors as for `from_dict`."""
-        return cls.from_dict(json.loads(text))

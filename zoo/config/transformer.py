@@ -1,10 +1,10 @@
 """The configuration of a Transformer."""
 
 import dataclasses
-import json
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
-from zoo.config.checks import configuration_from_dict, require, require_positive, require_types
+from zoo.config.checks import require, require_positive, require_types
+from zoo.config.model import ModelConfig
 from zoo.config.parts import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig, PositionConfig
 
 ARCHITECTURES = ("encoder", "decoder", "encoder_decoder")
@@ -25,7 +25,7 @@ class InitialGains(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(ModelConfig):
     """A Transformer: encoder-only, decoder-only or encoder-decoder.
 
     Args:
@@ -55,6 +55,8 @@ class TransformerConfig:
     >>> TransformerConfig.from_json(config.to_json()) == config
     True
     """
+
+    kind: ClassVar[str] = "transformer"
 
     architecture: str
     vocabulary_size: int
@@ -175,29 +177,3 @@ class TransformerConfig:
             return (3 * decoder_layers) ** 0.25, (12 * decoder_layers) ** -0.25
         depth = (layers**4 * decoder_layers) ** (1 / 16)
         return 0.81 * depth, 0.87 / depth
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the configuration as nested dictionaries of plain values."""
-        return {"kind": "transformer", **dataclasses.asdict(self)}
-
-    def to_json(self) -> str:
-        """Returns the configuration as JSON text."""
-        return json.dumps(self.to_dict(), indent=2)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "TransformerConfig":
-        """Returns the configuration of nested dictionaries.
-
-        Raises:
-            ValueError: If a key is unknown (naming the nearest) or a value out of range.
-        """
-        require(isinstance(values, dict), "The configuration", values, "a dictionary")
-        values = dict(values)
-        kind = values.pop("kind", "transformer")
-        require(kind == "transformer", "kind", kind, "'transformer'")
-        return configuration_from_dict(cls, values, "")
-
-    @classmethod
-    def from_json(cls, text: str) -> "TransformerConfig":
-        """Returns the configuration of JSON text as `to_json` writes it; errors as for `from_dict`."""
-        return cls.from_dict(json.loads(text))

@@ -8,6 +8,17 @@ from keras import ops
 from layers.activations import get_activation
 from layers.dropout import Dropout
 from layers.norms import LayerNorm
+from zoo.config import TransformerConfig
+
+
+def initializer_of(config: TransformerConfig) -> Any:
+    """Returns the initializer of a head: of the backbone's deviation, Glorot-uniform where it has none.
+
+    Args:
+        config: The backbone's.
+    """
+    deviation = config.initializer_range
+    return "glorot_uniform" if deviation is None else keras.initializers.TruncatedNormal(stddev=deviation)
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")

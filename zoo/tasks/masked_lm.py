@@ -10,7 +10,7 @@ from keras import ops
 from zoo.backbones.backbone import Backbone
 from zoo.tasks.encoder_task import take_positions
 from zoo.tasks.encoding import dense, pack
-from zoo.tasks.heads import MaskedLMHead
+from zoo.tasks.heads import MaskedLMHead, initializer_of
 from zoo.tasks.mask_filling import MaskFilling
 from zoo.tasks.masking import chosen_positions, mask_tokens
 from zoo.training.losses import TokenCrossEntropy
@@ -93,16 +93,13 @@ class MaskedLM(MaskFilling):
         config = backbone.config
         self.head = None
         if head == "transform":
-            deviation = config.initializer_range
             self.head = MaskedLMHead(
                 (config.embedding.factor_dim if config.embedding.tie_output else None) or config.hidden_dim,
                 config.vocabulary_size,
                 head_activation,
                 use_bias=head_bias,
                 norm_epsilon=config.norm.epsilon,
-                kernel_initializer="glorot_uniform"
-                if deviation is None
-                else keras.initializers.TruncatedNormal(stddev=deviation),
+                kernel_initializer=initializer_of(config),
                 name="head",
                 dtype=self.dtype_policy,
             )

@@ -10,7 +10,7 @@ from keras import ops
 
 from zoo.backbones.backbone import Backbone
 from zoo.tasks.encoder_task import EncoderTask, pool, require_pooling
-from zoo.tasks.heads import ClassificationHead
+from zoo.tasks.heads import ClassificationHead, initializer_of
 from zoo.tasks.labels import Labels, as_numbers
 from zoo.tasks.raw_batches import row_count
 from zoo.tasks.raw_data import require_count
@@ -97,7 +97,6 @@ class TextClassifier(EncoderTask):
         if hidden_activation == "auto":
             hidden_activation = "tanh" if self.pooling == "first" else None
         config = backbone.config
-        deviation = getattr(config, "initializer_range", None)
         self.head = ClassificationHead(
             len(self.labels),
             hidden_activation,
@@ -106,9 +105,7 @@ class TextClassifier(EncoderTask):
             norm_epsilon=config.norm.epsilon,
             dropout=head_dropout,
             dropout_before=head_dropout_before,
-            kernel_initializer="glorot_uniform"
-            if deviation is None
-            else keras.initializers.TruncatedNormal(stddev=deviation),
+            kernel_initializer=initializer_of(config),
             name="head",
             dtype=self.dtype_policy,
         )

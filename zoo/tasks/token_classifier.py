@@ -12,7 +12,7 @@ from zoo.backbones.backbone import Backbone
 from zoo.tasks.bio import OUTSIDE, decode_bio
 from zoo.tasks.encoder_task import EncoderTask, take_positions
 from zoo.tasks.encoding import added_count
-from zoo.tasks.heads import ClassificationHead
+from zoo.tasks.heads import ClassificationHead, initializer_of
 from zoo.tasks.labels import Labels
 from zoo.tasks.raw_batches import row_count
 from zoo.tasks.raw_data import as_sequence, as_text, as_texts, require_count, require_same_length, shorten
@@ -79,7 +79,6 @@ class TokenClassifier(EncoderTask):
         super().__init__(backbone, tokenizer, sequence_length=sequence_length, truncate=truncate, **kwargs)
         self.labels = Labels(labels, lowest=2)
         config = backbone.config
-        deviation = getattr(config, "initializer_range", None)
         self.head = ClassificationHead(
             len(self.labels),
             hidden_activation,
@@ -87,9 +86,7 @@ class TokenClassifier(EncoderTask):
             inner_norm=inner_norm,
             norm_epsilon=config.norm.epsilon,
             dropout=head_dropout,
-            kernel_initializer="glorot_uniform"
-            if deviation is None
-            else keras.initializers.TruncatedNormal(stddev=deviation),
+            kernel_initializer=initializer_of(config),
             name="head",
             dtype=self.dtype_policy,
         )
