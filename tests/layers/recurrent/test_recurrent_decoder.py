@@ -1,17 +1,12 @@
 """The recurrent decoder against a step-by-step formula, in one call, step by step, and fed with its own output."""
 
-import sys
-from pathlib import Path
-
 import keras
 import numpy as np
+import numpy_recurrent as reference
 import pytest
 from keras import ops
 
 from layers.recurrent import AttentionWindow, RecurrentDecoder, RecurrentEncoder, RecurrentReadout
-
-sys.path.insert(0, str(Path(__file__).parent))
-import numpy_recurrent as reference  # noqa: E402
 
 LENGTHS = np.array([6, 3, 1])
 LUONG = {"attention": "current_state", "readout": "attentional"}

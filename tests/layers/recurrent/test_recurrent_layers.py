@@ -1,18 +1,13 @@
 """Recurrent layers and encoders: equations, padding, gradients."""
 
-import sys
-from pathlib import Path
-
 import keras
 import numpy as np
+import numpy_recurrent as reference
 import pytest
 from keras import ops
 
 from layers.recurrent import RecurrentEncoder, RecurrentLayer
 from layers.recurrent.kernels import CELLS, all_states
-
-sys.path.insert(0, str(Path(__file__).parent))
-import numpy_recurrent as reference  # noqa: E402
 
 CELL_OPTIONS = {
     "simple": {"cell": "simple"},

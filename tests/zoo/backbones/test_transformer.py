@@ -1,4 +1,4 @@
-"""The Transformer backbone: the whole original model in NumPy, and what every configuration owes."""
+"""The Transformer backbone: the whole original model in NumPy, its choices and its files."""
 
 import dataclasses
 
@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from small_transformers import TOLERANCE, VOCABULARY, array, below, config, made, pair, token_ids
 
 from zoo import (
     AttentionConfig,
@@ -14,67 +15,7 @@ from zoo import (
     FeedForwardConfig,
     NormConfig,
     PositionConfig,
-    TransformerConfig,
 )
-
-# float32 through two layers of three sublayers each
-TOLERANCE = {"atol": 5e-5, "rtol": 5e-5}
-VOCABULARY = 30
-POSITIONS = ("none", "sinusoidal", "learned", "rotary", "relative_bias", "alibi", "shaw")
-
-
-def config(architecture, position="sinusoidal", **options):
-    return TransformerConfig(
-        architecture,
-        vocabulary_size=VOCABULARY,
-        **{
-            "max_length": 24,
-            "hidden_dim": 16,
-            "num_layers": 2,
-            "attention": AttentionConfig(num_heads=4, num_key_value_heads=2),
-            "position": position if isinstance(position, PositionConfig) else PositionConfig(position),
-            "norm": NormConfig(placement="pre"),
-            "feed_forward": FeedForwardConfig(24),
-            "embedding": EmbeddingConfig(scale=True),
-            **options,
-        },
-    )
-
-
-def made(*arguments, **options):
-    """A backbone with random weights, biases and norms included."""
-    backbone = Backbone.from_config(config(*arguments, **options))
-    generator = np.random.default_rng(1)
-    for weight in backbone.weights:
-        if "moving" not in weight.path:
-            weight.assign(weight + generator.normal(0, 0.2, weight.shape))
-    return backbone
-
-
-def array(x):
-    return ops.convert_to_numpy(x)
-
-
-def token_ids(rows, length, seed=0):
-    return np.random.default_rng(seed).integers(1, VOCABULARY, (rows, length)).astype("int32")
-
-
-def below(lengths, longest):
-    return np.arange(longest) < np.array(lengths)[:, None]
-
-
-def pair(source_lengths, target_lengths):
-    """Inputs of an encoder-decoder, padded with garbage."""
-    source_mask, target_mask = (below(lengths, max(lengths)) for lengths in (source_lengths, target_lengths))
-    return {
-        "encoder_token_ids": token_ids(*source_mask.shape),
-        "encoder_padding_mask": source_mask,
-        "decoder_token_ids": token_ids(*target_mask.shape, seed=1),
-        "decoder_padding_mask": target_mask,
-    }
-
-
-# The original model
 
 
 def normalize(norm, x):
@@ -165,166 +106,6 @@ def test_dropout_only_at_training():
     assert np.abs(array(backbone(inputs, training=True)) - expected).max() > 0.1
 
 
-# Rows are independent
-
-
-@pytest.mark.parametrize("position", POSITIONS)
-@pytest.mark.parametrize("architecture", ["encoder", "decoder"])
-def test_padded_batch_is_each_alone(architecture, position):
-    backbone, lengths = made(architecture, position), [7, 3, 5]
-    ids = token_ids(3, 7)
-    together = array(backbone({"token_ids": ids, "padding_mask": below(lengths, 7)}))
-    for row, length in enumerate(lengths):
-        inputs = {"token_ids": ids[row : row + 1, :length], "padding_mask": below([length], length)}
-        np.testing.assert_allclose(together[row, :length], array(backbone(inputs))[0], **TOLERANCE)
-
-
-def test_padded_pairs_are_each_alone():
-    backbone, lengths = made("encoder_decoder", "relative_bias"), [(7, 2), (3, 6), (5, 5)]
-    inputs = pair(*map(list, zip(*lengths, strict=True)))
-    together = backbone(inputs)
-    for row, (source, target) in enumerate(lengths):
-        alone = backbone(
-            {name: value[row : row + 1, : source if "encoder" in name else target] for name, value in inputs.items()}
-        )
-        for name, length in (("encoder_sequence_output", source), ("decoder_sequence_output", target)):
-            np.testing.assert_allclose(array(together[name])[row, :length], array(alone[name])[0], **TOLERANCE)
-
-
-def test_batch_norm_ignores_padding():
-    # all norms see only what is real: those of the blocks, the embedding norm and the final norm, on both sides
-    options = {"norm": NormConfig("batch", "pre", embedding=True), "dropout": 0.0}
-    backbone, lengths = made("encoder_decoder", **options), ([4, 7], [6, 3])
-    inputs, outputs = pair(*lengths), []
-    for garbage in (1, 2):
-        for side, mask in zip(("encoder", "decoder"), (below(lengths[0], 7), below(lengths[1], 6)), strict=True):
-            inputs[f"{side}_token_ids"] = np.where(mask, inputs[f"{side}_token_ids"], garbage)
-        output = backbone(inputs, training=True)
-        outputs.append(
-            [
-                array(output[f"{side}_sequence_output"])[inputs[f"{side}_padding_mask"]]
-                for side in ("encoder", "decoder")
-            ]
-        )
-    for first, second in zip(*outputs, strict=True):
-        np.testing.assert_allclose(first, second, **TOLERANCE)
-
-
-@pytest.mark.parametrize("position", POSITIONS)
-@pytest.mark.parametrize("architecture", ["encoder", "decoder"])
-def test_packed_is_separate(architecture, position):
-    backbone, ids = made(architecture, position), token_ids(1, 9)
-    sequence_ids = np.array([[1, 1, 1, 1, 2, 2, 2, 3, 3]])
-    positions = np.array([[0, 1, 2, 3, 0, 1, 2, 0, 1]])
-    packed = array(
-        backbone(
-            {
-                "token_ids": ids,
-                "padding_mask": np.ones((1, 9), "bool"),
-                "sequence_ids": sequence_ids,
-                "positions": positions,
-            }
-        )
-    )
-    for number in (1, 2, 3):
-        part = sequence_ids[0] == number
-        alone = backbone({"token_ids": ids[:, part], "padding_mask": np.ones((1, part.sum()), "bool")})
-        np.testing.assert_allclose(packed[0, part], array(alone)[0], **TOLERANCE)
-
-
-# Decoding
-
-
-@pytest.mark.parametrize("position", POSITIONS)
-def test_decoding_an_encoder_decoder_is_the_full_pass(position):
-    backbone, inputs = made("encoder_decoder", position), pair([5, 7], [6, 6])
-    expected = array(backbone.logits(backbone(inputs)["decoder_sequence_output"]))
-    state, constants = backbone.start_decoding(inputs, capacity=8)
-    for index in range(6):
-        logits, state = backbone.decode_step(inputs["decoder_token_ids"][:, index], index, state, constants)
-        np.testing.assert_allclose(array(logits), expected[:, index], **TOLERANCE)
-        assert "float32" in str(logits.dtype)
-    assert all(tensor.shape[0] == 2 for tensor in keras.tree.flatten((state, constants)))
-
-
-@pytest.mark.parametrize("position", POSITIONS)
-@pytest.mark.parametrize("window", [None, (2, 0)])
-def test_decoding_ragged_prompts_is_the_full_pass_of_each(position, window):
-    attention = AttentionConfig(
-        num_heads=4,
-        num_key_value_heads=1,
-        window=window,
-        window_layers=None if window is None else (True, False),
-    )
-    backbone, lengths = made("decoder", position, attention=attention), [4, 2, 5]
-    texts = token_ids(3, 9)  # of which the first tokens are the prompts, to be padded on the left
-    prompts = np.zeros((3, 5), "int32")
-    for row, length in enumerate(lengths):
-        prompts[row, 5 - length :] = texts[row, :length]
-    mask = below(lengths, 5)[:, ::-1]
-    state, constants = backbone.start_decoding({"padding_mask": mask}, capacity=9)
-    held = [cache["key"].shape[2] for cache in state["caches"]]
-    assert held == ([9, 9] if window is None else [3, 9])
-    # the prompt but for its last token in one go, longer than the window, then token by token
-    _, state = backbone.advance(prompts[:, :4], 0, state, constants)
-    token, steps = prompts[:, 4], []
-    for index in range(4, 8):
-        logits, state = backbone.decode_step(token, index, state, constants)
-        steps.append(array(logits))
-        token = np.array([texts[row, length + index - 4] for row, length in enumerate(lengths)])
-    for row, length in enumerate(lengths):
-        total = length + 3
-        hidden = backbone({"token_ids": texts[row : row + 1, :total], "padding_mask": np.ones((1, total), "bool")})
-        expected = array(backbone.logits(hidden))[0, length - 1 :]
-        np.testing.assert_allclose(np.stack(steps)[:, row], expected, **TOLERANCE)
-
-
-def test_decoding_with_a_rotary_scaling_that_depends_on_the_length():
-    scaling = {"kind": "dynamic_ntk", "factor": 4.0, "original_max_position_embeddings": 4}
-    position = PositionConfig("rotary", scaling=scaling)
-    backbone = made("decoder", position, attention=AttentionConfig(num_heads=4, window=(2, 0)))
-    ids, mask = token_ids(2, 9), np.ones((2, 9), "bool")
-    expected = array(backbone({"token_ids": ids, "padding_mask": mask}))
-    # whatever the capacity, the padding and the packing, it is computed for `max_length`
-    for capacity in (9, 20):
-        state, constants = backbone.start_decoding({"padding_mask": mask}, capacity=capacity)
-        for index in range(9):
-            hidden, state = backbone.advance(ids[:, index : index + 1], index, state, constants)
-            np.testing.assert_allclose(array(hidden)[:, 0], expected[:, index], **TOLERANCE)
-    padded = {"token_ids": np.pad(ids, ((0, 0), (0, 7))), "padding_mask": np.pad(mask, ((0, 0), (0, 7)))}
-    np.testing.assert_allclose(array(backbone(padded))[:, :9], expected, **TOLERANCE)
-    shorter = made("decoder", position, attention=AttentionConfig(num_heads=4, window=(2, 0)), max_length=4)
-    shorter.set_weights(backbone.get_weights())
-    assert np.abs(array(shorter({"token_ids": ids, "padding_mask": mask})) - expected).max() > 1e-3
-
-
-def test_decoding_with_xla_and_unknown_sizes():
-    tf = pytest.importorskip("tensorflow")
-    backbone = made("decoder", "rotary", attention=AttentionConfig(num_heads=4, window=(2, 0)))
-    ids = token_ids(2, 6)
-    expected = array(backbone.logits(backbone({"token_ids": ids, "padding_mask": np.ones((2, 6), "bool")})))
-
-    @tf.function(jit_compile=True, autograph=False)
-    def decode(prompts, token):
-        state, constants = backbone.start_decoding({"padding_mask": tf.ones_like(prompts, tf.bool)}, capacity=6)
-        hidden, state = backbone.advance(prompts, 0, state, constants)
-        logits, _ = backbone.decode_step(token, tf.shape(prompts)[1], state, constants)
-        return backbone.logits(hidden), logits
-
-    decode = decode.get_concrete_function(tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None,), tf.int32))
-    prompt_logits, logits = decode(tf.constant(ids[:, :5]), tf.constant(ids[:, 5]))
-    np.testing.assert_allclose(array(prompt_logits), expected[:, :5], **TOLERANCE)
-    np.testing.assert_allclose(array(logits), expected[:, 5], **TOLERANCE)
-
-
-def test_encoder_does_not_decode():
-    with pytest.raises(ValueError, match="architecture='encoder' does not decode"):
-        made("encoder").start_decoding({"padding_mask": np.ones((1, 3), "bool")}, 4)
-
-
-# Outputs
-
-
 def test_logits():
     hidden = np.random.default_rng(0).normal(size=(2, 3, 16)).astype("float32")
     options = EmbeddingConfig(output_bias=True, output_scale=0.5, logit_soft_cap=2.0)
@@ -337,64 +118,6 @@ def test_logits():
     np.testing.assert_allclose(
         array(backbone.logits(hidden)), hidden @ array(layer.kernel) + array(layer.bias), **TOLERANCE
     )
-
-
-def test_deep_norm_starts_small():
-    def model(residual_scale, deviation=None):
-        options = {"hidden_dim": 64, "norm": NormConfig(), "feed_forward": FeedForwardConfig(64)}
-        attention = AttentionConfig(num_heads=4)
-        return Backbone.from_config(
-            config(
-                "encoder_decoder",
-                attention=attention,
-                residual_scale=residual_scale,
-                initializer_range=deviation,
-                **options,
-            )
-        )
-
-    keras.utils.set_random_seed(0)
-    for deviation in (None, 0.02):
-        deep, plain = model("deep_norm", deviation), model(1.0, deviation)
-        for stack, depth in (("encoder", (2**4 * 2) ** (1 / 16) / 0.87), ("decoder", 24**0.25)):
-            blocks = [getattr(backbone, stack).blocks[0] for backbone in (deep, plain)]
-            assert blocks[0].residual_scale == pytest.approx(0.81 * 0.87 * depth if stack == "encoder" else 6**0.25)
-            parts = ["attention"] + ["cross_attention"] * (stack == "decoder")
-            kernels = [
-                {
-                    **{f"{part}_{name}": getattr(block, part) for part in parts for name in ("query", "key")},
-                    **{f"{part}_{name}": getattr(block, part) for part in parts for name in ("value", "output")},
-                }
-                for block in blocks
-            ]
-            for name in kernels[0]:
-                projection = name.rsplit("_", 1)[1]
-                one, other = (array(getattr(made[name], f"{projection}_projection").kernel).std() for made in kernels)
-                # of 4,096 numbers the deviation is known to about 1 %
-                assert one / other == pytest.approx(1.0 if projection in ("query", "key") else 1 / depth, rel=0.05)
-            for name in ("up", "down"):
-                one, other = (array(getattr(block.feed_forward, name).kernel).std() for block in blocks)
-                assert one / other == pytest.approx(1 / depth, rel=0.05)
-
-
-def test_residual_branches_start_small():
-    keras.utils.set_random_seed(0)
-    options = {"hidden_dim": 64, "feed_forward": FeedForwardConfig(64, num_experts=4), "initializer_range": 0.02}
-    attention = AttentionConfig(num_heads=4)
-    backbone = Backbone.from_config(
-        config("encoder_decoder", attention=attention, scale_residual_initializer=True, **options)
-    )
-    blocks = (backbone.encoder.blocks[0], backbone.decoder.blocks[0])
-    for block, branches in zip(blocks, (4, 6), strict=True):
-        attention, feed_forward = block.attention, block.feed_forward
-        plain = array(attention.query_projection.kernel).std()
-        smaller = [attention.output_projection.kernel, feed_forward.down_kernel]
-        smaller += [block.cross_attention.output_projection.kernel] if branches == 6 else []
-        for kernel in smaller:
-            # of 4,096 numbers the deviation is known to about 1 %
-            assert array(kernel).std() / plain == pytest.approx(branches**-0.5, rel=0.05)
-        for kernel in (attention.value_projection.kernel, feed_forward.up_kernel):
-            assert array(kernel).std() / plain == pytest.approx(1, rel=0.05)
 
 
 def test_experts():
@@ -489,25 +212,6 @@ def test_windows_by_layer():
     backbone = made("decoder", position, attention=attention, num_layers=4)
     assert [block.attention.window for block in backbone.decoder.blocks] == [(3, 0), None] * 2
     assert [block.attention.position.base for block in backbone.decoder.blocks] == [1e4, 1e6] * 2
-
-
-def test_initializer_range():
-    backbone = Backbone.from_config(
-        config(
-            "decoder",
-            "learned",
-            hidden_dim=64,
-            initializer_range=0.02,
-            embedding=EmbeddingConfig(num_segments=8, tie_output=False),
-        )
-    )
-    for weight in backbone.weights:
-        if len(weight.shape) == 2:
-            # truncated at two standard deviations, which leaves 0.88 of the deviation; 512 numbers at least
-            assert 0.015 < array(weight).std() < 0.022 and np.abs(array(weight)).max() <= 0.0401, weight.path
-
-
-# Keeping
 
 
 @pytest.mark.parametrize("architecture", ["encoder", "decoder", "encoder_decoder"])

@@ -1,0 +1,123 @@
+"""Multi-head attention with a key-value cache against the full pass."""
+
+import numpy as np
+import pytest
+from numpy_attention import TOLERANCE, array, made, normal, relative_bias
+
+from layers import (
+    ALiBi,
+    RotaryEmbedding,
+    ShawRelativePositions,
+)
+from layers.attention import make_cache, rolling_positions
+
+CACHED_POSITIONS = {
+    "none": lambda: None,
+    "rotary": lambda: RotaryEmbedding(6),
+    "relative_bias": lambda: relative_bias(bidirectional=False),
+    "alibi": lambda: ALiBi(4),
+    "shaw": lambda: ShawRelativePositions(6, 2),
+}
+
+
+def decoded(layer, x, capacity, chunks, positions=None, **options):
+    """Outputs and weights of the chunks, each fed after the ones before it."""
+    cache = make_cache(len(x), layer.num_key_value_heads, capacity, layer.head_dim, layer.value_head_dim)
+    outputs, weights, index = [], [], 0
+    for count in chunks:
+        part = slice(index, index + count)
+        given = {} if positions is None else {"positions": positions[:, part]}
+        output, cache, weight = layer(
+            x[:, part], cache=cache, cache_index=index, return_weights=True, **given, **options
+        )
+        outputs.append(array(output))
+        weights.append(array(weight))
+        index += count
+    return np.concatenate(outputs, axis=1), weights
+
+
+@pytest.mark.parametrize("position", CACHED_POSITIONS)
+@pytest.mark.parametrize("chunks", [[1] * 7, [3, 1, 3]], ids=str)
+@pytest.mark.parametrize("window", [None, (2, 0)])
+def test_cached_is_the_full_pass(position, chunks, window):
+    layer = made(
+        4, 6, causal=True, window=window, num_key_value_heads=2, value_head_dim=6, position=CACHED_POSITIONS[position]()
+    )
+    x = normal(2, 7, 12)
+    expected, expected_weights = layer(x, return_weights=True)
+    output, weights = decoded(layer, x, 9, chunks)
+    np.testing.assert_allclose(output, array(expected), **TOLERANCE)
+    weights = np.concatenate(weights, axis=2)
+    np.testing.assert_allclose(weights[..., :7], array(expected_weights), **TOLERANCE)
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("position", CACHED_POSITIONS)
+@pytest.mark.parametrize("chunks", [[1] * 7, [2, 2, 3], [5, 1, 1], [7]], ids=str)
+def test_rolling_cache_is_the_full_pass(position, chunks):
+    # a window of three positions: the first chunks of five and seven are longer
+    layer = made(4, 6, causal=True, window=(2, 0), num_key_value_heads=2, position=CACHED_POSITIONS[position]())
+    x = normal(2, 7, 12)
+    assert layer.is_rolling(3) and not layer.is_rolling(9)
+    output, weights = decoded(layer, x, 3, chunks)
+    np.testing.assert_allclose(output, array(layer(x)), **TOLERANCE)
+    for weight in weights:
+        np.testing.assert_allclose(weight.sum(-1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("position", CACHED_POSITIONS)
+@pytest.mark.parametrize(("capacity", "window"), [(9, None), (3, (2, 0))])
+@pytest.mark.parametrize("chunks", [[4, 1, 1, 1], [1] * 7], ids=str)
+def test_cached_rows_padded_on_the_left(position, capacity, window, chunks):
+    layer = made(4, 6, causal=True, window=window, position=CACHED_POSITIONS[position]())
+    x, starts = normal(3, 7, 12), np.array([0, 2, 3])
+    positions = np.arange(7) - starts[:, None]
+    garbage = np.where((positions < 0)[..., None], np.float32(50), x)
+    output, _ = decoded(layer, garbage, capacity, chunks, positions)
+    for row, start in enumerate(starts):
+        alone = array(layer(x[row : row + 1, start:]))[0]
+        np.testing.assert_allclose(output[row, start:], alone, **TOLERANCE)
+
+
+@pytest.mark.parametrize("position", CACHED_POSITIONS)
+@pytest.mark.parametrize(("capacity", "window"), [(9, None), (3, (2, 0))])
+def test_cached_rows_that_start_later(position, capacity, window):
+    # what is not written yet must not pass for an entry at a position below the first
+    layer = made(4, 6, causal=True, window=window, position=CACHED_POSITIONS[position]())
+    x, positions = normal(2, 7, 12), np.arange(7) + np.array([[5], [0]])
+    output, _ = decoded(layer, x, capacity, [1, 4, 1, 1], positions)
+    np.testing.assert_allclose(output, array(layer(x, positions=positions)), **TOLERANCE)
+
+
+def test_weights_of_a_rolling_cache_stand_by_slot():
+    layer, x = made(2, 4, causal=True, window=(2, 0)), normal(1, 6, 12)
+    _, full = layer(x, return_weights=True)
+    _, weights = decoded(layer, x, 3, [1] * 6)
+    for step in range(2, 6):
+        entries = array(rolling_positions(3, step + 1))
+        np.testing.assert_allclose(weights[step][0, :, 0], array(full)[0, :, step][:, entries], **TOLERANCE)
+
+
+def test_cached_block_local_and_padding_mask():
+    layer, x = made(4, 6, causal=True, block_size=3), normal(2, 7, 12)
+    np.testing.assert_allclose(decoded(layer, x, 8, [2, 3, 1, 1])[0], array(layer(x)), **TOLERANCE)
+    mask = np.array([[True] * 8, [False, True, False, True, True, True, True, True]])
+    expected = array(layer(x, padding_mask=mask[:, :7]))
+    np.testing.assert_allclose(decoded(layer, x, 8, [2, 3, 1, 1], padding_mask=mask)[0], expected, **TOLERANCE)
+
+
+def test_cached_decoding_of_unknown_batch_and_length():
+    tf = pytest.importorskip("tensorflow")
+    layer, x = made(4, 6, causal=True, window=(2, 0), position=RotaryEmbedding(6)), normal(2, 7, 12)
+    spec = {name: tf.TensorSpec((None, 4, 3, 6)) for name in ("key", "value")}
+
+    @tf.function(input_signature=[tf.TensorSpec((None, None, 12)), spec, tf.TensorSpec((), tf.int32)])
+    def step(inputs, cache, index):
+        return layer(inputs, cache=cache, cache_index=index)
+
+    cache, outputs, index = make_cache(2, 4, 3, 6), [], 0
+    for count in (5, 1, 1):
+        output, cache = step(x[:, index : index + count], cache, index)
+        outputs.append(output)
+        index += count
+    np.testing.assert_allclose(np.concatenate(outputs, axis=1), array(layer(x)), **TOLERANCE)

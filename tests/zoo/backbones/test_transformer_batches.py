@@ -1,0 +1,73 @@
+"""The rows of a batch do not see each other: padding and packing."""
+
+import numpy as np
+import pytest
+from small_transformers import POSITIONS, TOLERANCE, array, below, made, pair, token_ids
+
+from zoo import (
+    NormConfig,
+)
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("architecture", ["encoder", "decoder"])
+def test_padded_batch_is_each_alone(architecture, position):
+    backbone, lengths = made(architecture, position), [7, 3, 5]
+    ids = token_ids(3, 7)
+    together = array(backbone({"token_ids": ids, "padding_mask": below(lengths, 7)}))
+    for row, length in enumerate(lengths):
+        inputs = {"token_ids": ids[row : row + 1, :length], "padding_mask": below([length], length)}
+        np.testing.assert_allclose(together[row, :length], array(backbone(inputs))[0], **TOLERANCE)
+
+
+def test_padded_pairs_are_each_alone():
+    backbone, lengths = made("encoder_decoder", "relative_bias"), [(7, 2), (3, 6), (5, 5)]
+    inputs = pair(*map(list, zip(*lengths, strict=True)))
+    together = backbone(inputs)
+    for row, (source, target) in enumerate(lengths):
+        alone = backbone(
+            {name: value[row : row + 1, : source if "encoder" in name else target] for name, value in inputs.items()}
+        )
+        for name, length in (("encoder_sequence_output", source), ("decoder_sequence_output", target)):
+            np.testing.assert_allclose(array(together[name])[row, :length], array(alone[name])[0], **TOLERANCE)
+
+
+def test_batch_norm_ignores_padding():
+    # all norms see only what is real: those of the blocks, the embedding norm and the final norm, on both sides
+    options = {"norm": NormConfig("batch", "pre", embedding=True), "dropout": 0.0}
+    backbone, lengths = made("encoder_decoder", **options), ([4, 7], [6, 3])
+    inputs, outputs = pair(*lengths), []
+    for garbage in (1, 2):
+        for side, mask in zip(("encoder", "decoder"), (below(lengths[0], 7), below(lengths[1], 6)), strict=True):
+            inputs[f"{side}_token_ids"] = np.where(mask, inputs[f"{side}_token_ids"], garbage)
+        output = backbone(inputs, training=True)
+        outputs.append(
+            [
+                array(output[f"{side}_sequence_output"])[inputs[f"{side}_padding_mask"]]
+                for side in ("encoder", "decoder")
+            ]
+        )
+    for first, second in zip(*outputs, strict=True):
+        np.testing.assert_allclose(first, second, **TOLERANCE)
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("architecture", ["encoder", "decoder"])
+def test_packed_is_separate(architecture, position):
+    backbone, ids = made(architecture, position), token_ids(1, 9)
+    sequence_ids = np.array([[1, 1, 1, 1, 2, 2, 2, 3, 3]])
+    positions = np.array([[0, 1, 2, 3, 0, 1, 2, 0, 1]])
+    packed = array(
+        backbone(
+            {
+                "token_ids": ids,
+                "padding_mask": np.ones((1, 9), "bool"),
+                "sequence_ids": sequence_ids,
+                "positions": positions,
+            }
+        )
+    )
+    for number in (1, 2, 3):
+        part = sequence_ids[0] == number
+        alone = backbone({"token_ids": ids[:, part], "padding_mask": np.ones((1, part.sum()), "bool")})
+        np.testing.assert_allclose(packed[0, part], array(alone)[0], **TOLERANCE)
