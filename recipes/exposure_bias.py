@@ -28,9 +28,8 @@ from recipes.common.finish import load_task
 from recipes.common.parallel_datasets import open_pairs
 from recipes.common.parallel_text import TextPair
 from recipes.common.text_metrics import bleu
-from zoo.files import write_text_atomically
+from zoo.files import complete_or_absent, write_text_atomically
 from zoo.generation import Greedy
-from zoo.inspect import plot_curves
 
 # the sizes of the small models, and how each is fed
 SMALL = {"embedding_dim": 64, "hidden_dim": 128, "readout_dim": 64, "reset_after": True, "dropout": 0.1}
@@ -43,6 +42,8 @@ FEEDINGS = {
     },
     "free running": {"feeding": "free_running"},
 }
+
+FEWEST_DRAWN = 50  # tokens of a position: the shares of fewer say little
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +87,7 @@ def main(config: ExposureBiasConfig) -> dict[str, Any]:
     table = make_table(reports)
     write_text_atomically(folder / "exposure_bias.json", json.dumps(reports, indent=2) + "\n")
     write_text_atomically(folder / "exposure_bias.md", table)
-    draw(reports, folder)
+    draw(reports, folder / "exposure_bias.png")
     print(table)
     return reports
 
@@ -214,26 +215,47 @@ def make_table(reports: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw(reports: dict[str, dict[str, Any]], folder: Path) -> None:
-    """Draws accuracy and BLEU by position.
+def draw(reports: dict[str, dict[str, Any]], path: Path) -> None:
+    """Draws accuracy by position and BLEU by length, after the true prefix on the left and after the own on the right.
 
     Args:
-        reports: What `measure` returned, by name of the model.
-        folder: Where to.
+        reports: What `measure` returned, by name of the model. Positions of fewer than `FEWEST_DRAWN` tokens are in
+            the table only.
+        path: PNG file to write.
     """
-    for key, label, file in (
-        ("accuracy", "share of true tokens", "accuracy_by_position.png"),
-        ("bleu", "BLEU of the first words", "bleu_by_position.png"),
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 6.4), layout="constrained")
+    panels = figure.subplots(2, 2, sharex="row", sharey="row")
+    for row, key, x_label, y_label in (
+        (0, "accuracy", "tokens of the true text, up to", "share of true tokens"),
+        (1, "bleu", "first words of the text", "BLEU"),
     ):
-        series = {}
-        for name, report in reports.items():
-            rows = [values for row, values in report[key].items() if row != "whole texts"]
-            bucket = int(next(iter(report["accuracy"])).split("-")[1])
-            places = [bucket * (index + 1) for index in range(len(rows))]
-            for prefix in ("true", "own"):
-                series[f"{name}, {prefix} prefix"] = (places, [values[prefix] for values in rows])
-        unit = "tokens" if key == "accuracy" else "words"
-        plot_curves(series, folder / file, x_label=f"position ({unit}, up to)", y_label=label, title="Exposure bias")
+        for axes, prefix in zip(panels[row], ("true", "own"), strict=True):
+            for name, report in reports.items():
+                places, values = curve(report[key], prefix)
+                axes.plot(places, values, marker=".", label=name)
+            axes.set_title(f"after {'the true' if prefix == 'true' else 'its own'} prefix")
+            axes.set_xlabel(x_label)
+            axes.grid(alpha=0.3)
+        panels[row, 0].set_ylabel(y_label)
+    panels[0, 1].legend()
+    with complete_or_absent(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=110)
+
+
+def curve(rows: dict[str, dict[str, float]], prefix: str) -> tuple[list[int], list[float]]:
+    """Returns the positions and values to draw of one part of a report.
+
+    Args:
+        rows: `report["accuracy"]` or `report["bleu"]`.
+        prefix: "true" or "own".
+    """
+    kept = {}
+    for name, values in rows.items():
+        if name != "whole texts" and values.get("tokens", FEWEST_DRAWN) >= FEWEST_DRAWN:
+            kept[int(name.split("-")[-1].removeprefix("first ").removesuffix(" words"))] = values[prefix]
+    return list(kept), list(kept.values())
 
 
 if __name__ == "__main__":

@@ -67,6 +67,17 @@ def test_an_end_predicted_too_early(monkeypatch, tiny_tokenizer):
     assert report["bleu"]["whole texts"] == {"true": round(expected, 2), "own": 100.0}
 
 
+def test_what_is_drawn():
+    rows = {
+        "1-5": {"true": 0.9, "own": 0.8, "tokens": 1000},
+        "6-10": {"true": 0.7, "own": 0.5, "tokens": 50},
+        "11-15": {"true": 1.0, "own": 0.0, "tokens": 2},  # too few to draw
+    }
+    assert exposure_bias.curve(rows, "own") == ([5, 10], [0.8, 0.5])
+    rows = {"first 5 words": {"true": 40.0, "own": 30.0}, "whole texts": {"true": 35.0, "own": 25.0}}
+    assert exposure_bias.curve(rows, "true") == ([5], [40.0])
+
+
 def test_whole_report(untrained, tmp_path):
     untrained.save_to_preset(tmp_path / "model")
     (tmp_path / "pairs.tsv").write_text("alpha beta\tbeta alpha\nkappa\tomega theta beta alpha iota beta\n")
@@ -75,7 +86,7 @@ def test_whole_report(untrained, tmp_path):
     reports = exposure_bias.main(config)
     assert json.loads((tmp_path / "report" / "exposure_bias.json").read_text()) == reports
     written = sorted(path.name for path in (tmp_path / "report").iterdir())
-    assert written == ["accuracy_by_position.png", "bleu_by_position.png", "exposure_bias.json", "exposure_bias.md"]
+    assert written == ["exposure_bias.json", "exposure_bias.md", "exposure_bias.png"]
 
 
 def test_wrong_arguments():
