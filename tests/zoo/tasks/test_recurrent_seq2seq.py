@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from zoo import Backbone, Beam, Seq2SeqLM
+from zoo import Backbone, Beam, Sample, Seq2SeqLM
 from zoo.config import RecurrentConfig
 from zoo.training.losses import TokenCrossEntropy
 
@@ -50,6 +50,17 @@ def test_beam_search_finds_the_more_probable(learned, texts):
     greedy = learned.generate(some, jit_compile=False)
     # the search ends when nothing better can come, so no text of greedy search is better
     assert (learned.score(some, beam) >= learned.score(some, greedy) - 1e-3).all()
+
+
+def test_sampling(learned, texts):
+    some = texts[60:66]
+    options = {"jit_compile": False, "max_length": 8}
+    greedy = learned.generate(some, **options)
+    assert learned.generate(some, sampler=Sample(top_k=1), **options) == greedy
+    first, again, other = (
+        learned.generate(some, sampler=Sample(temperature=2.0), seed=seed, **options) for seed in (1, 1, 2)
+    )
+    assert first == again != other and first != greedy
 
 
 def test_saved_and_loaded(learned, copied, tmp_path):
