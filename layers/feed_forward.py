@@ -4,6 +4,7 @@ import keras
 
 from layers.activations import get_activation
 from layers.dropout import Dropout
+from layers.initializers import separate
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -82,7 +83,7 @@ class FeedForward(keras.layers.Layer):
 
     def _dense(self, units: int, name: str) -> keras.layers.Dense:
         initializer = (name == "down" and self.output_initializer) or self.kernel_initializer
-        initializer = initializer.clone()  # its own draw for each projection
+        initializer = separate(initializer, ("up", "down", "gate").index(name))
         return keras.layers.Dense(
             units, use_bias=self.use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name
         )

@@ -7,6 +7,7 @@ from keras import ops
 
 from layers.activations import get_activation
 from layers.dropout import Dropout
+from layers.initializers import separate
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -134,7 +135,8 @@ class MixtureOfExperts(keras.layers.Layer):
     def _add_projection(self, name, input_dim, output_dim):
         shape = (self.num_experts, input_dim, output_dim)
         initializer = (name == "down" and self.output_initializer) or self.kernel_initializer
-        kernel = self.add_weight(name=f"{name}_kernel", shape=shape, initializer=_stacked(initializer))
+        first = ("gate", "up", "down").index(name) * self.num_experts
+        kernel = self.add_weight(name=f"{name}_kernel", shape=shape, initializer=_stacked(initializer, first))
         if not self.use_bias:
             return kernel, None
         shape = (self.num_experts, 1, output_dim)
@@ -258,17 +260,16 @@ class MixtureOfExperts(keras.layers.Layer):
         }
 
 
-def _stacked(initializer):
-    """One kernel after the other: initializers would take the first of three axes for a convolution's window."""
+def _stacked(initializer, first):
+    """One kernel after the other: initializers would take the first of three axes for a convolution's window.
+
+    Args:
+        initializer: Of one kernel.
+        first: Number of the first kernel among all kernels of the layer, each of which has its own draw.
+    """
 
     def initialize(shape, dtype=None):
-        seed = getattr(initializer, "seed", None)
-        kernels = []
-        for index in range(shape[0]):
-            one = initializer
-            if isinstance(seed, int):  # it gives the same numbers at each call
-                one = type(initializer).from_config({**initializer.get_config(), "seed": seed + index})
-            kernels.append(one(shape[1:], dtype=dtype))
+        kernels = [separate(initializer, first + index)(shape[1:], dtype=dtype) for index in range(shape[0])]
         return ops.stack(kernels)
 
     return initialize

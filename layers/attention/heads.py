@@ -8,6 +8,7 @@ from keras import ops
 from layers.attention.arguments import checked
 from layers.attention.kernels import attend
 from layers.attention.masks import AttentionMask
+from layers.initializers import separate
 from layers.norms import make_norm
 
 
@@ -33,8 +34,8 @@ class AttentionHeads(keras.layers.Layer):
 
     def _dense(self, name: str, units: int) -> keras.layers.Dense:
         initializer = {"value": self.value_initializer, "output": self.output_initializer}.get(name)
-        # each projection draws its own initial weights, hence a fresh initializer
-        initializer = (initializer or self.kernel_initializer).clone()
+        index = ("query", "key", "value", "output", "gate").index(name)
+        initializer = separate(initializer or self.kernel_initializer, index)
         return keras.layers.Dense(
             units, use_bias=name in self.use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name
         )

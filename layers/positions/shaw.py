@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from layers.initializers import separate
 from layers.positions.common import check_positive_integer, distances, float32_or_wider
 
 
@@ -61,15 +62,14 @@ class ShawRelativePositions(keras.layers.Layer):
         self.num_distances = 2 * max_distance + 1
 
     def build(self, *input_shapes):
-        # Clones, because one unseeded initializer object gives the same numbers each time it is called.
         self.key_embeddings = self.add_weight(
             shape=(self.num_distances, self.head_dim),
-            initializer=self.embeddings_initializer.clone(),
+            initializer=separate(self.embeddings_initializer, 0),
             name="key_embeddings",
         )
         self.value_embeddings = self.add_weight(
             shape=(self.num_distances, self.value_dim),
-            initializer=self.embeddings_initializer.clone(),
+            initializer=separate(self.embeddings_initializer, 1),
             name="value_embeddings",
         )
         self.built = True

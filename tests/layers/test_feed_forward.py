@@ -154,3 +154,11 @@ def test_layer_contract(options, rng, check_layer):
 def test_errors(options, message):
     with pytest.raises(ValueError, match=message):
         FeedForward(**{"intermediate_dim": 4, **options})
+
+
+@pytest.mark.parametrize("initializer", ["glorot_uniform", keras.initializers.GlorotUniform(seed=3)])
+def test_kernels_of_one_shape_start_different(initializer):
+    layer = FeedForward(6, gated=True, kernel_initializer=initializer)
+    layer.build((None, None, 6))
+    kernels = [ops.convert_to_numpy(dense.kernel).ravel() for dense in (layer.gate, layer.up, layer.down)]
+    assert np.abs(np.corrcoef(kernels) - np.eye(3)).max() < 0.8  # 36 random numbers each

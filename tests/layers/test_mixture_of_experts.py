@@ -209,6 +209,17 @@ def test_experts_start_like_single_networks_and_differ():
         assert np.abs(kernels[0] - kernels[1]).max() > 0.1 and np.abs(kernels[1] - kernels[2]).max() > 0.1
 
 
+@pytest.mark.parametrize("initializer", ["glorot_uniform", keras.initializers.GlorotUniform(seed=3)])
+def test_kernels_of_one_shape_start_different(initializer):
+    layer = MixtureOfExperts(3, 6, kernel_initializer=initializer)
+    layer.build((None, None, 6))
+    kernels = [
+        value(kernel)[index] for kernel in (layer.gate_kernel, layer.up_kernel, layer.down_kernel) for index in range(3)
+    ]
+    correlations = np.corrcoef([kernel.ravel() for kernel in kernels])
+    assert np.abs(correlations - np.eye(9)).max() < 0.8  # 36 random numbers each
+
+
 def test_layer_contract(layer, rng, check_layer):
     # Close probabilities may be ordered differently in half precision, so the router's choices are made clear.
     layer.router.kernel.assign(layer.router.kernel * 5)

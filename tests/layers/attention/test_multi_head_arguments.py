@@ -136,3 +136,11 @@ def test_vectors_for_values_need_a_path_that_holds_the_weights():
 def test_unknown_path():
     with pytest.raises(ValueError, match="path.*'quantum'"):
         made(4, 6, path="quantum")(normal(2, 5, 12))
+
+
+@pytest.mark.parametrize("initializer", ["glorot_uniform", keras.initializers.GlorotUniform(seed=3)])
+def test_kernels_of_one_shape_start_different(initializer):
+    layer = MultiHeadAttention(2, 6, output_gate=True, kernel_initializer=initializer)
+    layer.build((None, None, 12))
+    kernels = [array(weight).ravel() for weight in layer.weights if weight.path.endswith("kernel")]
+    assert len(kernels) == 5 and np.abs(np.corrcoef(kernels) - np.eye(5)).max() < 0.5  # 144 random numbers each

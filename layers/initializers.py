@@ -1,0 +1,24 @@
+"""Initial weights that differ between the parts of a layer."""
+
+import keras
+
+
+def separate(initializer: keras.initializers.Initializer, index: int) -> keras.initializers.Initializer:
+    """Returns a copy of an initializer that draws other numbers than the copies of other indices.
+
+    A Keras initializer draws the same numbers at each call. Weights of one shape that share it start equal, and as long
+    as their gradients are equal, too, they stay so.
+
+    Args:
+        initializer: The initializer. With an integer seed the copy has the seed `seed + index`, without one a seed of
+            its own.
+        index: Number of the weight within the layer.
+
+    Example:
+
+    >>> up, gate = (separate(keras.initializers.GlorotUniform(seed=3), index) for index in range(2))
+    """
+    config = initializer.get_config()
+    if isinstance(config.get("seed"), int):
+        config["seed"] += index
+    return type(initializer).from_config(config)
