@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from recipes.common.errors import DataError
 from recipes.common.resumable import ResumableBatches, require_options
-from zoo.tasks.packing import packed_batches
+from zoo.preprocessing.packing import packed_batches
 
 _COUNTED_AT_ONCE = 4096
 

@@ -4,8 +4,8 @@ import os
 from typing import Any
 
 from zoo.export.saved_model import Endpoint, require_tensorflow, save_endpoints
-from zoo.tasks.encoding import checked_lengths
-from zoo.tasks.raw_data import require_count
+from zoo.preprocessing.rows import require_count
+from zoo.preprocessing.token_rows import checked_lengths
 
 
 def export_text_classifier(task: Any, directory: str | os.PathLike) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from zoo.export.saved_model import Endpoint, require_tensorflow, save_endpoints
 from zoo.generation import Sampler, pad_batch
 from zoo.generation.texts import cut_at_stops, without_ends
-from zoo.tasks.encoding import checked_lengths
+from zoo.preprocessing.token_rows import checked_lengths
 
 
 def export_seq2seq(

@@ -1,9 +1,7 @@
 """Tasks: a backbone with its tokenizer, doing one job on texts."""
 
-from zoo.tasks.bio import decode_bio, encode_bio
 from zoo.tasks.causal_lm import CausalLM
 from zoo.tasks.masked_lm import MaskedLM
-from zoo.tasks.masking import chosen_positions, mask_tokens
 from zoo.tasks.seq2seq_lm import Seq2SeqLM
 from zoo.tasks.task import Task
 from zoo.tasks.text_classifier import TextClassifier
@@ -18,8 +16,4 @@ __all__ = [
     "TextClassifier",
     "TextEmbedder",
     "TokenClassifier",
-    "chosen_positions",
-    "decode_bio",
-    "encode_bio",
-    "mask_tokens",
 ]

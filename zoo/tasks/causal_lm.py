@@ -7,10 +7,10 @@ import keras
 
 from zoo.backbones.backbone import Backbone
 from zoo.generation import get_processors, get_sampler
+from zoo.preprocessing.packing import packed_batches
+from zoo.preprocessing.rows import as_sequence, as_texts, is_dataset, require_count
 from zoo.tasks.continuation import TextContinuation
-from zoo.tasks.packing import packed_batches
 from zoo.tasks.raw_batches import CHECKED_AT_ONCE
-from zoo.tasks.raw_data import as_sequence, as_texts, is_dataset, require_count
 from zoo.tasks.text_scores import TextScores
 from zoo.training.losses import TokenCrossEntropy
 
@@ -129,7 +129,7 @@ class CausalLM(TextContinuation, TextScores):
     def packed_dataset(
         self, texts: Any, batch_size: int | None = None, length: int | None = None, shuffle: bool = True
     ) -> Any:
-        """Returns texts end to end in rows of one length, see `zoo.tasks.packing.packed_batches`.
+        """Returns texts end to end in rows of one length, see `zoo.preprocessing.packing.packed_batches`.
 
         Args:
             texts: List, array or tensor of strings, or a dataset of scalar strings.

@@ -8,7 +8,7 @@ import numpy as np
 from zoo.generation import GenerationCache, GenerationOptions, Generator, Session
 from zoo.generation.samplers import Beam
 from zoo.generation.texts import PieceWriter, continuations, cut_at_stops
-from zoo.tasks.raw_data import as_text, as_texts, require_count, require_same_length, shorten
+from zoo.preprocessing.rows import as_text, as_texts, require_count, require_same_length, shorten
 from zoo.tasks.text_generation import TextGeneration, split_stops
 
 # Tokens between two looks at the texts for stop strings.

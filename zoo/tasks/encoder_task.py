@@ -5,8 +5,8 @@ from typing import Any
 from keras import ops
 
 from zoo.backbones.backbone import Backbone
-from zoo.tasks.encoding import added_count, dense, pack
-from zoo.tasks.raw_data import as_texts, require_count, require_same_length
+from zoo.preprocessing.rows import as_texts, require_count, require_same_length
+from zoo.preprocessing.token_rows import added_count, dense, pack
 from zoo.tasks.task import Task
 
 POOLINGS = ("first", "mean", "max", "last", "pooler")

@@ -8,7 +8,7 @@ from keras import ops
 
 from zoo.generation import Contrastive, GenerationOptions, Sampler, compiled, decode, pad_batch, pad_length
 from zoo.generation.texts import cut_at_stops, without_ends
-from zoo.tasks.raw_data import as_text, as_texts, require_count
+from zoo.preprocessing.rows import as_text, as_texts, require_count
 from zoo.tasks.text_generation import TextGeneration, split_stops
 
 # The paper lets an output be at most this many tokens longer than its input (Vaswani et al. 2017, section 6.1).

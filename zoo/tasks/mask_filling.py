@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from zoo.preprocessing.masking import chosen_positions
+from zoo.preprocessing.rows import as_text, as_texts, require_count
+from zoo.preprocessing.token_rows import added_count
 from zoo.tasks.encoder_task import EncoderTask
-from zoo.tasks.encoding import added_count
-from zoo.tasks.masking import chosen_positions
-from zoo.tasks.raw_data import as_text, as_texts, require_count
 
 
 class MaskFilling(EncoderTask):

@@ -8,11 +8,11 @@ import numpy as np
 from keras import ops
 
 from zoo.backbones.backbone import Backbone
+from zoo.preprocessing.masking import chosen_positions, mask_tokens
+from zoo.preprocessing.token_rows import dense, pack
 from zoo.tasks.encoder_task import take_positions
-from zoo.tasks.encoding import dense, pack
 from zoo.tasks.heads import MaskedLMHead, initializer_of
 from zoo.tasks.mask_filling import MaskFilling
-from zoo.tasks.masking import chosen_positions, mask_tokens
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import TokenAccuracy
 

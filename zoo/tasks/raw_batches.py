@@ -6,8 +6,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from zoo.tasks.encoding import checked_lengths
-from zoo.tasks.raw_data import as_texts, as_weights, is_dataset, is_raw, require_count, shorten
+from zoo.preprocessing.rows import as_texts, as_weights, is_dataset, is_raw, require_count, shorten
+from zoo.preprocessing.token_rows import checked_lengths
 
 # Texts are tokenized this many at a time where their lengths are checked.
 CHECKED_AT_ONCE = 4096

@@ -10,9 +10,9 @@ from keras import ops
 
 from zoo.backbones.backbone import Backbone
 from zoo.generation import Sampler, get_processors, get_sampler, score
+from zoo.preprocessing.rows import as_sequence, as_text, as_texts, require_count, require_same_length
 from zoo.tasks.mapping import TextMapping
 from zoo.tasks.raw_batches import row_count
-from zoo.tasks.raw_data import as_sequence, as_text, as_texts, require_count, require_same_length
 from zoo.training.losses import TokenCrossEntropy
 
 

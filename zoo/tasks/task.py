@@ -8,10 +8,10 @@ from typing import Any
 import keras
 
 from zoo.backbones.backbone import Backbone
+from zoo.preprocessing.rows import require_count
 from zoo.presets.directory import save_task_parts
 from zoo.tasks.adaptation import LoraReport, QuantizationReport, enable_lora, quantize
 from zoo.tasks.loading import QUANTIZATION, default_policy, load_task
-from zoo.tasks.raw_data import require_count
 from zoo.tasks.text_model import TextModel
 
 

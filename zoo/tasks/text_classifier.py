@@ -9,11 +9,11 @@ import numpy as np
 from keras import ops
 
 from zoo.backbones.backbone import Backbone
+from zoo.preprocessing.labels import Labels, as_numbers
+from zoo.preprocessing.rows import require_count
 from zoo.tasks.encoder_task import EncoderTask, pool, require_pooling
 from zoo.tasks.heads import ClassificationHead, initializer_of
-from zoo.tasks.labels import Labels, as_numbers
 from zoo.tasks.raw_batches import row_count
-from zoo.tasks.raw_data import require_count
 
 PROBLEMS = ("single_label", "multi_label", "regression")
 

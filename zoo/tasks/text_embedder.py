@@ -9,10 +9,10 @@ import numpy as np
 from keras import ops
 
 from zoo.backbones.backbone import Backbone
+from zoo.preprocessing.labels import as_numbers
+from zoo.preprocessing.rows import require_count
 from zoo.tasks.encoder_task import EncoderTask, pool, require_pooling
-from zoo.tasks.labels import as_numbers
 from zoo.tasks.raw_batches import row_count
-from zoo.tasks.raw_data import require_count
 from zoo.training.embedding_losses import CosineRegression, InBatchNegatives
 
 OBJECTIVES = ("in_batch_negatives", "cosine_regression")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from zoo.generation import GenerationOptions
-from zoo.tasks.raw_data import as_text, require_count
+from zoo.preprocessing.rows import as_text, require_count
 from zoo.tasks.task import Task
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from zoo.preprocessing.rows import is_dataset, is_raw, require_count
 from zoo.tasks.raw_batches import RawBatches, row_count, take
-from zoo.tasks.raw_data import is_dataset, is_raw, require_count
 
 
 class TextModel(RawBatches):

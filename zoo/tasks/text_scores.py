@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from zoo.generation import compiled, score
-from zoo.tasks.raw_data import as_texts, require_count, require_same_length
+from zoo.preprocessing.rows import as_texts, require_count, require_same_length
 from zoo.tasks.task import Task
 
 # Lengths are padded to multiples of this, so that few shapes are compiled.

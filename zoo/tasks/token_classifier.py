@@ -9,13 +9,13 @@ import numpy as np
 from keras import ops
 
 from zoo.backbones.backbone import Backbone
-from zoo.tasks.bio import OUTSIDE, decode_bio
+from zoo.preprocessing.bio import OUTSIDE, decode_bio
+from zoo.preprocessing.labels import Labels
+from zoo.preprocessing.rows import as_sequence, as_text, as_texts, require_count, require_same_length, shorten
+from zoo.preprocessing.token_rows import added_count
 from zoo.tasks.encoder_task import EncoderTask, take_positions
-from zoo.tasks.encoding import added_count
 from zoo.tasks.heads import ClassificationHead, initializer_of
-from zoo.tasks.labels import Labels
 from zoo.tasks.raw_batches import row_count
-from zoo.tasks.raw_data import as_sequence, as_text, as_texts, require_count, require_same_length, shorten
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import TokenAccuracy
 
@@ -272,7 +272,7 @@ class TokenClassifier(EncoderTask):
         return [[self.labels[label] for label in row.argmax(axis=-1)] for row in rows]
 
     def entities(self, texts: Any, *, batch_size: int = 32) -> list[Any]:
-        """Returns the entities that BIO tags mark, see `zoo.tasks.bio.decode_bio`.
+        """Returns the entities that BIO tags mark, see `zoo.preprocessing.bio.decode_bio`.
 
         Args:
             texts: As for `tag`.

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.tasks.raw_data import as_sequence, require_count, require_same_length, shorten
+from zoo.preprocessing.rows import as_sequence, require_count, require_same_length, shorten
 
 
 class Labels:

@@ -7,8 +7,8 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
+from zoo.preprocessing.token_rows import checked_lengths, dense, pack  # noqa: E402
 from zoo.tasks.encoder_task import pool, take_positions  # noqa: E402
-from zoo.tasks.encoding import checked_lengths, dense, pack  # noqa: E402
 
 START, END = 1, 2
 

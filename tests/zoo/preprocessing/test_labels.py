@@ -5,7 +5,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from zoo.tasks.labels import Labels, as_numbers  # noqa: E402
+from zoo.preprocessing.labels import Labels, as_numbers  # noqa: E402
 
 NAMED = Labels(["bad", "good", "so-so"])
 

@@ -5,7 +5,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from zoo.tasks import chosen_positions, mask_tokens  # noqa: E402
+from zoo.preprocessing import chosen_positions, mask_tokens  # noqa: E402
 
 MASK, FIRST_ORDINARY, SIZE = 4, 5, 1000
 ORDINARY = np.arange(FIRST_ORDINARY, SIZE)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from zoo.tasks import decode_bio, encode_bio
+from zoo.preprocessing import decode_bio, encode_bio
 
 
 @pytest.mark.parametrize(
