@@ -159,8 +159,7 @@ class TransformerBlock(keras.layers.Layer):
         training: bool | None = None,
     ) -> Any:
         self._check_call(memory is not None or projected_memory is not None, cache, segment_ids, return_weights)
-        # with a cache, padding_mask is about slots; the norms see only the new positions, all real
-        real = padding_mask if cache is None else None
+        real = padding_mask if cache is None else mask_of_new(inputs, padding_mask, positions, cache_index)
         query_positions = positions
         if positions is None and cache is not None:
             query_positions = ops.arange(ops.shape(inputs)[1]) + cache_index
@@ -281,6 +280,27 @@ class TransformerBlock(keras.layers.Layer):
             if config.get(part) is not None:
                 config[part] = keras.saving.deserialize_keras_object(config[part])
         return cls(**config)
+
+
+def mask_of_new(inputs: Any, padding_mask: Any, positions: Any, cache_index: Any) -> Any:
+    """Returns which of the positions that a cached call adds are real, `(batch, length)`; None where all are.
+
+    Args:
+        inputs: The new positions, `(batch, length, width)`.
+        padding_mask: True where the entry of a cache's slot is real, `(batch, capacity)`, or None.
+        positions: Positions, `(length,)` or `(batch, length)`, below zero where there is padding; or None.
+        cache_index: Slot of the first new entry, a scalar integer.
+    """
+    batch, length = ops.shape(inputs)[:2]
+    masks = []
+    if positions is not None:
+        masks.append(ops.broadcast_to(ops.convert_to_tensor(positions) >= 0, (batch, length)))
+    if padding_mask is not None:
+        slots = ops.broadcast_to(ops.arange(length) + cache_index, (batch, length))
+        masks.append(ops.take_along_axis(ops.cast(padding_mask, "bool"), slots, axis=1))
+    if len(masks) == 2:
+        return ops.logical_and(*masks)
+    return masks[0] if masks else None
 
 
 def normalize(norm: keras.layers.Layer, x: Any, padding_mask: Any, training: bool | None) -> Any:

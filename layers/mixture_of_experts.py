@@ -23,10 +23,11 @@ class MixtureOfExperts(keras.layers.Layer):
     * dropless (`capacity_factor=None`): every token gets all its experts. Assignments are laid out in at most
       `2 * num_experts` blocks of as many rows as an expert gets on average; each block belongs to one expert. The cost
       is at most that of `2 * experts_per_token` experts per token, however unequal the loads are.
-    * with a capacity: each expert takes `ceil(capacity_factor * experts_per_token * tokens / num_experts)` tokens, in
-      their order, first choices before second ones. What is over the capacity is dropped: it adds nothing to `y` (the
-      residual connection around the layer carries the token on). `dropped_share` holds the share of assignments that
-      the last training step dropped.
+    * with a capacity: in training each expert takes `ceil(capacity_factor * experts_per_token * tokens / num_experts)`
+      tokens, in their order, first choices before second ones. What is over the capacity is dropped: it adds nothing to
+      `y` (the residual connection around the layer carries the token on). `dropped_share` holds the share of
+      assignments that the last training step dropped. At inference nothing is dropped: what a row gets must not depend
+      on the rest of the batch, nor on how many tokens of it are passed at a time.
 
     In training the load-balancing loss `load_balance_weight * num_experts * sum_e f_e P_e` is added with `add_loss`:
     `f_e` is the share of assignments that goes to expert e and `P_e` the mean of `p_e`. It is `load_balance_weight` at
@@ -44,7 +45,7 @@ class MixtureOfExperts(keras.layers.Layer):
         use_bias: whether the experts' projections add a bias. The router has none.
         normalize_weights: whether the weights of the chosen experts are made to sum to one. Default: where a token has
             more than one expert. (With one, the weight would be the constant 1 and the router learn nothing.)
-        capacity_factor: room per expert relative to the mean load, or `None` for the dropless way.
+        capacity_factor: room per expert in training relative to the mean load, or `None` for the dropless way.
         load_balance_weight: factor of the load-balancing loss; 0 adds none.
         dropout: rate of dropout between the activation and the second layer.
         kernel_initializer: of the experts' kernels, for each expert as for a single one.
@@ -156,11 +157,12 @@ class MixtureOfExperts(keras.layers.Layer):
         assignments = ops.one_hot(ops.transpose(experts), self.num_experts, dtype="int32")
         if real is not None:
             assignments = assignments * ops.cast(real, "int32")
-        place = self._place_in_blocks if self.capacity_factor is None else self._place_within_capacity
+        has_capacity = training and self.capacity_factor is not None
+        place = self._place_within_capacity if has_capacity else self._place_in_blocks
         slots, block_experts, num_blocks, block_size = place(assignments)
         if training:
             self._add_load_balance(assignments, probabilities, real)
-            if self.capacity_factor is not None:
+            if has_capacity:
                 self._count_dropped(assignments, slots < num_blocks * block_size)
         blocks = _gather_blocks(tokens, slots, num_blocks, block_size)
         outputs = self._apply_experts(blocks, block_experts, training)

@@ -295,3 +295,30 @@ def test_mixers_and_experts_take_the_places_of_attention_and_feed_forward():
     np.testing.assert_allclose(np.asarray(outputs)[1:, :4], alone, atol=1e-5)
     with pytest.raises(ValueError, match="cache"):
         block(x, cache={}, cache_index=0)
+
+
+@pytest.mark.parametrize("by", ["positions", "padding_mask"])
+@pytest.mark.parametrize("training", [False, True])
+def test_experts_of_a_cached_block_do_not_see_left_padding(by, training):
+    """Alone and in a row padded on the left; in training the experts have a capacity that padding could take."""
+    x = normal(1, 4, 8)
+    experts = MixtureOfExperts(4, 16, experts_per_token=1, capacity_factor=1.0, load_balance_weight=0.0)
+    block = TransformerBlock(MultiHeadAttention(2, 4, causal=True), experts)
+    block.build((None, None, 8))
+    experts.router.kernel.assign(5 * normal(8, 4, seed=1))
+    padded = np.concatenate([np.repeat(x[:, :1], 20, axis=1), x], axis=1)
+    options = {"positions": np.arange(-20, 4)[None]}
+    if by == "padding_mask":
+        options = {"padding_mask": np.arange(30)[None] >= 20}
+    capacity = experts.capacity_factor
+    experts.capacity_factor = None  # alone, nothing is dropped
+    alone, _ = block(x, cache=make_cache(1, 2, 10, 4), cache_index=0)
+    experts.capacity_factor = capacity
+    output, cache = block(padded, cache=make_cache(1, 2, 30, 4), cache_index=0, training=training, **options)
+    np.testing.assert_allclose(array(output)[:, 20:], array(alone), **TOLERANCE)
+    step = {"positions": np.array([[4]])} if by == "positions" else options
+    if by == "padding_mask":
+        _, alone_cache = block(x, cache=make_cache(1, 2, 10, 4), cache_index=0)
+        alone, _ = block(x[:, :1], cache=alone_cache, cache_index=4)
+        output, _ = block(x[:, :1], cache=cache, cache_index=24, **step)
+        np.testing.assert_allclose(array(output), array(alone), **TOLERANCE)

@@ -111,7 +111,17 @@ def test_formula(layer, batch):
 def test_formula_without_mask(layer, rng):
     inputs = rng.normal(size=(3, 5, 6)).astype("float32")
     expected, _, _ = reference(layer, inputs, np.ones((3, 5), bool))
-    np.testing.assert_allclose(layer(inputs), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(layer(inputs, training=True), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_do_not_depend_on_the_batch_at_inference(rng):
+    """A capacity is for training: with it one row would take the room of another, and a long call that of a step."""
+    layer = built(rng, capacity_factor=0.3)
+    inputs = rng.normal(size=(3, 5, 6)).astype("float32")
+    outputs = ops.convert_to_numpy(layer(inputs))
+    layer.capacity_factor = None
+    expected, _, _ = reference(layer, inputs, np.ones((3, 5), bool))
+    np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 2), (1, 3), (2, 4), (7, 11)])
@@ -142,7 +152,7 @@ def test_padding_takes_no_capacity(rng):
     # four tokens, each with room for ceil(2 * 8 / 5) = 4 at every expert: nothing is dropped
     expected, dropped, _ = reference(layer, inputs, mask)
     assert dropped == 0
-    np.testing.assert_allclose(layer(doubled, mask=mask), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(layer(doubled, mask=mask, training=True), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_padding_only(layer):
@@ -182,7 +192,7 @@ def test_one_step_of_training(capacity_factor, jit_compile, batch, rng):
     layer = built(rng, capacity_factor=capacity_factor, load_balance_weight=0.3)
     before = layer.get_weights()
     _, _, loss = reference(layer, inputs, mask)
-    outputs = ops.convert_to_numpy(layer(inputs, mask=mask))
+    outputs = ops.convert_to_numpy(layer(inputs, mask=mask, training=True))
     symbols = [keras.Input((None, 6)), keras.Input((None,), dtype="bool")]
     model = keras.Model(symbols, layer(symbols[0], mask=symbols[1]))
     model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit_compile)

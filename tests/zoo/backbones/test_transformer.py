@@ -138,6 +138,25 @@ def test_padded_batch_of_experts_is_each_alone():
         np.testing.assert_allclose(together[row, :length], array(alone)[0], **TOLERANCE)
 
 
+def test_padding_takes_no_capacity_of_the_experts_of_a_decoder():
+    experts = FeedForwardConfig(24, num_experts=3, experts_per_token=1, capacity_factor=1.0)
+    backbone = made("encoder_decoder", feed_forward=experts, dropout=0.0)
+    inputs = {
+        "encoder_token_ids": token_ids(2, 6),
+        "encoder_padding_mask": below([6, 4], 6),
+        "decoder_token_ids": token_ids(2, 12),
+        "decoder_padding_mask": below([4, 3], 12),
+    }
+    others = {**inputs, "decoder_token_ids": np.where(below([4, 3], 12), token_ids(2, 12), 5)}
+    outputs = [
+        array(backbone(x, training=True)["decoder_sequence_output"])[inputs["decoder_padding_mask"]]
+        for x in (inputs, others)
+    ]
+    np.testing.assert_allclose(*outputs, **TOLERANCE)
+    losses = [[float(loss) for loss in backbone.losses] for x in (inputs, others) if backbone(x, training=True)]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
 def test_norm_choices():
     norm = NormConfig("layer", "pre", use_bias=False, embedding=True, first_attention=False)
     backbone = made("encoder", norm=norm)
