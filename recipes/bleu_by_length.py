@@ -17,8 +17,8 @@ from recipes.common import command_line
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError, DataError
 from recipes.common.text_metrics import bleu
-from zoo.files import write_text_atomically
 from zoo.inspect import plot_curves
+from zoo.storage import write_text_atomically
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,8 +23,8 @@ from recipes.common import command_line
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError
 from zoo.config import RecurrentConfig
-from zoo.files import write_text_atomically
 from zoo.inspect import plot_attention, plot_curves
+from zoo.storage import write_text_atomically
 from zoo.training import TokenCrossEntropy
 
 PAD, START, END, FIRST_SYMBOL = 0, 1, 2, 3

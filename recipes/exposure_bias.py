@@ -28,8 +28,8 @@ from recipes.common.finish import load_task
 from recipes.common.parallel_datasets import open_pairs
 from recipes.common.parallel_text import TextPair
 from recipes.common.text_metrics import bleu
-from zoo.files import complete_or_absent, write_text_atomically
 from zoo.generation import Greedy
+from zoo.storage import atomic_write, write_text_atomically
 
 # the sizes of the small models, and how each is fed
 SMALL = {"embedding_dim": 64, "hidden_dim": 128, "readout_dim": 64, "reset_after": True, "dropout": 0.1}
@@ -240,7 +240,7 @@ def draw(reports: dict[str, dict[str, Any]], path: Path) -> None:
             axes.grid(alpha=0.3)
         panels[row, 0].set_ylabel(y_label)
     panels[0, 1].legend()
-    with complete_or_absent(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, format="png", dpi=110)
 
 

@@ -18,7 +18,7 @@ from recipes.common.config import setting
 from recipes.common.errors import ConfigError
 from recipes.common.finish import TASKS, load_task
 from recipes.common.plain_text import open_plain
-from zoo.files import write_text_atomically
+from zoo.storage import write_text_atomically
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 import zoo
 from recipes.benchmark.timing import time_in_turn
 from recipes.common.config import setting
-from zoo.files import write_text_atomically
+from zoo.storage import write_text_atomically
 
 
 @dataclasses.dataclass(frozen=True)

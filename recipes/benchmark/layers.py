@@ -19,7 +19,7 @@ from recipes.benchmark.attention_layers import AttentionConfig
 from recipes.benchmark.layer_growth import GrowthConfig
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError
-from zoo.files import write_text_atomically
+from zoo.storage import write_text_atomically
 
 PARTS = {"growth": layer_growth, "attention": attention_layers}
 

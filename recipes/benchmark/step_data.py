@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from zoo.files import write_text_atomically
+from zoo.storage import write_text_atomically
 
 
 def make_batch(

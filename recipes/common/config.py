@@ -18,7 +18,7 @@ import jsonargparse
 
 from recipes.common.config_yaml import dump_yaml, read_yaml
 from recipes.common.errors import ConfigError
-from zoo.files import write_text_atomically
+from zoo.storage import write_text_atomically
 
 Config = TypeVar("Config")
 

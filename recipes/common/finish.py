@@ -17,7 +17,7 @@ from recipes.common.run_folder import RunFolder
 from zoo.backbones import Backbone
 from zoo.generation import Sampler, get_sampler
 from zoo.presets import preset_config
-from zoo.presets.directory import read_description
+from zoo.storage import read_description
 from zoo.tasks import Task
 from zoo.tokenizers import Tokenizer
 
@@ -84,7 +84,7 @@ def load_task(directory: str, kind: str | None = None) -> Task:
     if kind not in (None, *TASKS):
         raise ConfigError(f"task must be one of {', '.join(TASKS)}, got {kind!r}")
     try:
-        return getattr(zoo, kind or read_description(directory)["task"]).from_preset(directory)
+        return getattr(zoo, kind or read_description(directory).task).from_preset(directory)
     except (OSError, ValueError) as error:
         raise DataError(str(error)) from error
 

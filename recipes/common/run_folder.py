@@ -10,7 +10,7 @@ import filelock
 
 from recipes.common import config as config_module
 from recipes.common.errors import ConfigError, RunFolderError
-from zoo.files import write_text_atomically
+from zoo.storage import write_text_atomically
 
 _CONFIG_FILE = "config.yaml"
 _LOCK_FILE = "run.lock"

@@ -13,6 +13,7 @@ from recipes.common.config import setting
 from recipes.common.errors import ConfigError
 from recipes.common.run_folder import RunFolder
 from zoo.inspect import plot_curves
+from zoo.storage import average_weights, load_weights
 from zoo.training import (
     CheckpointAveraging,
     InverseSquareRoot,
@@ -24,8 +25,6 @@ from zoo.training import (
     WarmupCosine,
     WarmupLinear,
     WarmupStableDecay,
-    average_weights,
-    load_weights,
 )
 
 

@@ -19,7 +19,7 @@ import zoo
 from recipes.common import command_line
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError, DataError
-from zoo.training.tensor_files import open_tensors
+from zoo.storage import open_tensors
 
 pytestmark = pytest.mark.usefixtures("without_xla")
 

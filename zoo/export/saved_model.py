@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from zoo.files import written_whole
+from zoo.storage import replace_folder
 
 
 class Endpoint(NamedTuple):
@@ -68,7 +68,7 @@ def save_endpoints(task: Any, directory: str | os.PathLike, endpoints: Mapping[s
         function, signatures[name] = made[endpoint]
         setattr(module, name, function)
     signatures["serving_default"] = signatures[next(iter(endpoints))]
-    with written_whole(directory, lambda old: (old / "saved_model.pb").exists(), "SavedModel") as folder:
+    with replace_folder(directory, lambda old: (old / "saved_model.pb").exists(), "SavedModel") as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures)
 
 

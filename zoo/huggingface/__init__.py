@@ -14,12 +14,10 @@ from zoo.huggingface.directory import (
     load_backbone,
     read_config,
 )
-from zoo.huggingface.hub import fetch
 from zoo.huggingface.tasks import load_task, save_task
 from zoo.huggingface.writing import write_backbone
 
 __all__ = [
-    "fetch",
     "is_huggingface",
     "load_backbone",
     "load_task",

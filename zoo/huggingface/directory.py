@@ -14,8 +14,9 @@ from zoo.backbones.backbone import Backbone
 from zoo.config import TransformerConfig
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import Family, Head, get_family
-from zoo.huggingface.files import CONFIG_FILE, TensorFiles, open_directory, read_json
 from zoo.huggingface.weights import Row, check_rows, named_layers, table_rows
+from zoo.storage import TensorFiles, open_checkpoint, read_json
+from zoo.storage.checkpoint import CONFIG_FILE
 
 
 def is_huggingface(directory: str | os.PathLike) -> bool:
@@ -45,7 +46,7 @@ def read_config(directory: str | os.PathLike) -> TransformerConfig:
     directory = Path(directory)
     values = read_json(directory / CONFIG_FILE)
     family = get_family(values.get("model_type"))
-    with open_directory(directory) as tensors:
+    with open_checkpoint(directory) as tensors:
         return _read_config(family, values, _plain_names(family, tensors))[0]
 
 
@@ -145,7 +146,7 @@ def _load(
 ) -> tuple[Backbone, dict[str, Any], HeadWeights]:
     values = read_json(directory / CONFIG_FILE)
     family = get_family(values.get("model_type"))
-    with open_directory(directory) as files:
+    with open_checkpoint(directory) as files:
         tensors = _plain_names(family, files)
         config, reader = _read_config(family, values, tensors)
         head = head_of(family, task)

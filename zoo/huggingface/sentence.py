@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from zoo.huggingface.files import read_json
+from zoo.storage import read_json
 
 MODULES_FILE = "modules.json"
 LENGTH_FILE = "sentence_bert_config.json"

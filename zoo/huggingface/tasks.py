@@ -7,9 +7,10 @@ from typing import Any
 
 from zoo.config import TransformerConfig
 from zoo.huggingface.directory import head_layers, load_task_parts
-from zoo.huggingface.files import CONFIG_FILE, read_json
 from zoo.huggingface.sentence import read_sentence_options, write_sentence_options
 from zoo.huggingface.writing import write_backbone
+from zoo.storage import read_json
+from zoo.storage.checkpoint import CONFIG_FILE
 
 
 def load_task(

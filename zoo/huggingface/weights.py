@@ -18,7 +18,7 @@ import numpy as np
 
 from layers.feed_forward import FeedForward
 from zoo.backbones.transformer import Transformer
-from zoo.huggingface.files import TensorFiles
+from zoo.storage import TensorFiles
 
 LEAVES = {
     "kernel": "weight",

@@ -7,13 +7,12 @@ from typing import Any
 
 from zoo.backbones.backbone import Backbone
 from zoo.config import TransformerConfig
-from zoo.files import written_whole
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.directory import check_count, head_layers, head_of, is_huggingface
 from zoo.huggingface.family import Family, all_families, get_family, types_of_layers
-from zoo.huggingface.files import CONFIG_FILE, WEIGHTS_FILE
 from zoo.huggingface.weights import Row, named_layers, table_rows
-from zoo.training.tensor_files import write_tensors
+from zoo.storage import replace_folder, write_tensors
+from zoo.storage.checkpoint import CONFIG_FILE, WEIGHTS_FILE
 
 
 def write_backbone(
@@ -56,7 +55,7 @@ def write_backbone(
         except (ValueError, KeyError, TypeError) as error:
             problems.append(f"{family.model_type}: {error}")
             continue
-        with written_whole(directory, is_huggingface, "model of the Transformers library") as folder:
+        with replace_folder(directory, is_huggingface, "model of the Transformers library") as folder:
             (folder / CONFIG_FILE).write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
             tensors = {row.name: row.write() for row in rows}
             write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from zoo.files import complete_or_absent
+from zoo.storage import atomic_write
 
 
 def _save(figure: Any, path: str | os.PathLike) -> Path:
-    with complete_or_absent(Path(path)) as temporary:
+    with atomic_write(Path(path)) as temporary:
         figure.savefig(temporary, format="png", dpi=120, bbox_inches="tight")
     return Path(path)
 

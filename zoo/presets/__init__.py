@@ -7,7 +7,6 @@ from zoo.presets import encoders as _encoders  # noqa: F401
 from zoo.presets import recurrent as _recurrent  # noqa: F401  (registers its presets)
 from zoo.presets import small as _small  # noqa: F401
 from zoo.presets import transformer as _transformer  # noqa: F401
-from zoo.presets.directory import load_task_parts, save_task_parts
 from zoo.presets.registry import Preset, PresetTable, get_preset, list_presets, preset_config, register_preset
 
 __all__ = [
@@ -15,8 +14,6 @@ __all__ = [
     "PresetTable",
     "get_preset",
     "list_presets",
-    "load_task_parts",
     "preset_config",
     "register_preset",
-    "save_task_parts",
 ]

@@ -11,12 +11,42 @@ from typing import Any
 import keras
 
 from zoo.backbones.backbone import Backbone
-from zoo.files import recover
-from zoo.presets.directory import WEIGHTS_FILE, load_task_parts
+from zoo.config import config_from_dict
 from zoo.presets.registry import preset_config
+from zoo.storage import Preset, PresetDescription, fetch, open_preset, recover, write_preset
+from zoo.tokenizers import Tokenizer
 
 # Key of a saved model's options with the mode of its quantized weights.
 QUANTIZATION = "quantization"
+
+
+def save_task(task: Any, directory: str | os.PathLike) -> None:
+    """Writes a task as a preset directory, see `Task.save_to_preset`.
+
+    Args:
+        task: The task.
+        directory: Where to; replaced if it holds a saved model, an error if it holds something else.
+    """
+    description = PresetDescription(
+        task=type(task).__name__,
+        backbone=task.backbone.config.to_dict(),
+        options=task.saved_options(),
+        parameter_count=task.backbone_parameters,
+    )
+    tokenizer = task.tokenizer
+    write_preset(
+        directory, description, lambda path: _save_weights(task, path), None if tokenizer is None else tokenizer.save
+    )
+
+
+def _save_weights(task: Any, path: Path) -> None:
+    # Keras would write the optimizer's moments, too: twice the weights again
+    optimizer = vars(task).pop("optimizer", None)
+    try:
+        task.save_weights(path)
+    finally:
+        if optimizer is not None:
+            task.optimizer = optimizer
 
 
 @contextlib.contextmanager
@@ -48,8 +78,6 @@ def load_task(
     """
     name = os.fspath(preset)
     if name.startswith("hf://"):
-        from zoo.huggingface import fetch
-
         return _from_huggingface(task_class, fetch(name), load_weights, tokenizer, choices)
     recover(preset)
     if not Path(preset).is_dir():
@@ -91,11 +119,19 @@ def _from_saved_model(
     if set(choices) - set(given) or tokenizer is not None:
         others = sorted(set(choices) - set(given)) + ["tokenizer"] * (tokenizer is not None)
         raise ValueError(f"A saved model ({directory}) brings its own configuration and tokenizer; got {others} too.")
-    description, backbone, tokenizer = load_task_parts(directory)
-    saved = dict(description["options"])
+    with open_preset(directory) as preset:
+        return _from_open_preset(task_class, preset, directory, load_weights, given)
+
+
+def _from_open_preset(
+    task_class: type, preset: Preset, directory: str | os.PathLike, load_weights: bool, given: dict[str, Any]
+) -> Any:
+    backbone = _backbone(preset.description, directory)
+    tokenizer = None if preset.tokenizer is None else Tokenizer.load(preset.tokenizer)
+    saved = dict(preset.description.options)
     mode = saved.pop(QUANTIZATION, None)
-    weights = Path(directory) / WEIGHTS_FILE if load_weights else None
-    kind = description["task"]
+    weights = preset.weights if load_weights else None
+    kind = preset.description.task
     if kind == task_class.__name__ and given.get("labels", saved.get("labels")) == saved.get("labels"):
         return _restored(task_class(backbone, tokenizer, **{**saved, **given}), mode, weights)
     donor_class = _donor(kind, task_class, backbone, directory)
@@ -107,6 +143,17 @@ def _from_saved_model(
     if load_weights:
         warnings.warn(f"{directory} has no weights for the head of this task: it starts untrained.", stacklevel=4)
     return task_class(backbone, tokenizer, **{**_shared(saved, task_class, kind), **given})
+
+
+def _backbone(description: PresetDescription, directory: str | os.PathLike) -> Backbone:
+    """The backbone of a saved model, with initial weights."""
+    backbone = Backbone.from_config(config_from_dict(description.backbone))
+    if backbone.parameter_count() != description.parameter_count:
+        raise ValueError(
+            f"{Path(directory) / 'config.json'} describes a backbone of {backbone.parameter_count()} parameters, its "
+            f"weights are those of one of {description.parameter_count}: the file was changed."
+        )
+    return backbone
 
 
 def _restored(task: Any, mode: str | None, weights: Path | None) -> Any:

@@ -9,9 +9,8 @@ import keras
 
 from zoo.backbones.backbone import Backbone
 from zoo.preprocessing.rows import require_count
-from zoo.presets.directory import save_task_parts
 from zoo.tasks.adaptation import LoraReport, QuantizationReport, enable_lora, quantize
-from zoo.tasks.loading import QUANTIZATION, default_policy, load_task
+from zoo.tasks.loading import QUANTIZATION, default_policy, load_task, save_task
 from zoo.tasks.text_model import TextModel
 
 
@@ -90,7 +89,7 @@ class Task(TextModel):
         Args:
             directory: Where to.
         """
-        save_task_parts(self, directory)
+        save_task(self, directory)
 
     def saved_options(self) -> dict[str, Any]:
         """Returns `options()` and what was done to the weights, for a saved model."""
@@ -106,9 +105,9 @@ class Task(TextModel):
         Returns:
             The model type.
         """
-        from zoo.huggingface.tasks import save_task
+        from zoo.huggingface import save_task as save_huggingface_task
 
-        return save_task(self, directory, model_type=model_type)
+        return save_huggingface_task(self, directory, model_type=model_type)
 
     def enable_lora(
         self, rank: int, *, alpha: float | None = None, targets: Sequence[str] = ("query", "value")

@@ -7,7 +7,7 @@ import inspect
 import os
 from typing import Any, ClassVar
 
-from zoo.tokenizers.storage import CONFIG_FILE, read_tokenizer, write_tokenizer
+from zoo.storage.tokenizer import CONFIG_FILE, read_tokenizer, write_tokenizer
 
 _KINDS: dict[str, type[StoredTokenizer]] = {}
 

@@ -19,7 +19,6 @@ from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import Perplexity, TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
 from zoo.training.schedules import InverseSquareRoot, PerUpdate, WarmupCosine, WarmupLinear, WarmupStableDecay
 from zoo.training.state import ResumableData, TrainingState
-from zoo.training.weights import average_weights, load_weights, save_weights
 
 __all__ = [
     "CheckpointAveraging",
@@ -40,7 +39,4 @@ __all__ = [
     "WarmupCosine",
     "WarmupLinear",
     "WarmupStableDecay",
-    "average_weights",
-    "load_weights",
-    "save_weights",
 ]

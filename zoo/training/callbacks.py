@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from zoo.files import complete_or_absent, write_bytes
+from zoo.storage import atomic_write, write_bytes
 
 
 class Throughput(keras.callbacks.Callback):
@@ -89,7 +89,7 @@ class SampleOutputs(keras.callbacks.Callback):
         if self.show:
             print("\n" + "\n".join(lines))
         if self.directory is not None:
-            with complete_or_absent(self.directory / f"epoch-{epoch + 1:04d}.txt") as path:
+            with atomic_write(self.directory / f"epoch-{epoch + 1:04d}.txt") as path:
                 write_bytes(path, [f"{line}\n".encode() for line in lines])
 
 

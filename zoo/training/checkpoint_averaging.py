@@ -6,8 +6,7 @@ from pathlib import Path
 import keras
 from keras import ops
 
-from zoo.files import remove_incomplete
-from zoo.training.weights import save_weights
+from zoo.storage import remove_incomplete, save_weights
 
 _FILE_NAME = re.compile(r"weights-step-(\d+)\.safetensors")
 

@@ -11,7 +11,17 @@ import keras
 import numpy as np
 from keras import ops
 
-from zoo.files import complete_or_absent, remove, remove_incomplete, write_bytes
+from zoo.storage import (
+    atomic_write,
+    name_variables,
+    open_tensors,
+    read_variables,
+    remove,
+    remove_incomplete,
+    save_weights,
+    write_bytes,
+    write_tensors,
+)
 from zoo.training.callback_state import (
     check_callback,
     get_callback_state,
@@ -19,13 +29,6 @@ from zoo.training.callback_state import (
     set_callback_state,
     split_arrays,
 )
-from zoo.training.tensor_files import (
-    name_variables,
-    open_tensors,
-    read_variables,
-    write_tensors,
-)
-from zoo.training.weights import save_weights
 
 _FORMAT = 1
 _STATE_FILE = "state.json"
@@ -314,7 +317,7 @@ class TrainingState(keras.callbacks.Callback):
             "callbacks": callbacks,
             "history": self._history(logs, epoch_ended=not batch),
         }
-        with complete_or_absent(self.directory / f"epoch-{epoch:05d}-batch-{batch:08d}") as folder:
+        with atomic_write(self.directory / f"epoch-{epoch:05d}-batch-{batch:08d}") as folder:
             folder.mkdir()
             write_tensors(folder / _TENSOR_FILE, tensors)
             write_bytes(folder / _STATE_FILE, [json.dumps(state, indent=1).encode()])

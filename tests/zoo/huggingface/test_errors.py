@@ -10,7 +10,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from zoo import AttentionConfig, Backbone, FeedForwardConfig, NormConfig, PositionConfig, TransformerConfig
-from zoo.huggingface import fetch, is_huggingface, load_backbone, read_config, write_backbone
+from zoo.huggingface import is_huggingface, load_backbone, read_config, write_backbone
+from zoo.storage import fetch
 
 
 def change_tensors(folder, change):

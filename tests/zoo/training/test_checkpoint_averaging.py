@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 
+from zoo.storage import average_weights, load_weights, save_weights
 from zoo.training.checkpoint_averaging import CheckpointAveraging
 from zoo.training.losses import TokenCrossEntropy
-from zoo.training.weights import average_weights, load_weights, save_weights
 
 
 def make_model(seed=0):

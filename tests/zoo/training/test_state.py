@@ -18,10 +18,9 @@ import safetensors.numpy
 
 tf = pytest.importorskip("tensorflow", reason="the data of these tests is a tf.data.Dataset")
 
+from zoo.storage import load_weights, tensors  # noqa: E402
 from zoo.training import state as state_module  # noqa: E402
-from zoo.training import tensor_files  # noqa: E402
 from zoo.training.state import TrainingState  # noqa: E402
-from zoo.training.weights import load_weights  # noqa: E402
 
 _PROGRAM = Path(__file__).with_name("tiny_training.py")
 _specification = importlib.util.spec_from_file_location("tiny_training", _PROGRAM)
@@ -274,13 +273,13 @@ def test_more_layers_than_in_the_file(tmp_path):
         return keras.Sequential([keras.Input((2,)), *(keras.layers.Dense(2) for _ in range(layers))])
 
     path = tmp_path / "weights.safetensors"
-    tensor_files.write_tensors(path, tensor_files.name_variables(model(2).weights))
-    tensor_files.read_variables(path, tensor_files.name_variables(model(2).weights))  # dense_2, dense_3 now
+    tensors.write_tensors(path, tensors.name_variables(model(2).weights))
+    tensors.read_variables(path, tensors.name_variables(model(2).weights))  # dense_2, dense_3 now
     with pytest.raises(ValueError) as error:
-        tensor_files.read_variables(path, tensor_files.name_variables(model(3).weights))
+        tensors.read_variables(path, tensors.name_variables(model(3).weights))
     assert str(error.value).count("in the model, not in the file") == 2
     with pytest.raises(ValueError) as error:
-        tensor_files.read_variables(path, tensor_files.name_variables(model(1).weights))
+        tensors.read_variables(path, tensors.name_variables(model(1).weights))
     assert str(error.value).count("in the file, not in the model") == 2
 
 
@@ -360,8 +359,8 @@ def test_tensors_of_all_dtypes_come_back_as_they_were(tmp_path, dtype):
     import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy)
 
     values = np.arange(6).reshape(2, 3).astype(dtype)
-    tensor_files.write_tensors(tmp_path / "file", {"a": values, "empty": values[:0], "scalar": values[1, 1]})
-    with tensor_files.open_tensors(tmp_path / "file") as file:
+    tensors.write_tensors(tmp_path / "file", {"a": values, "empty": values[:0], "scalar": values[1, 1]})
+    with tensors.open_tensors(tmp_path / "file") as file:
         assert list(file.offset_keys()) == ["a", "empty", "scalar"]
         for name, expected in (("a", values), ("empty", values[:0]), ("scalar", values[1, 1])):
             np.testing.assert_array_equal(file.get_tensor(name), expected)

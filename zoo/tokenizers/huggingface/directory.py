@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from zoo.storage.tokenizer import FORMAT
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
 from zoo.tokenizers.huggingface.bpe import from_bpe
@@ -14,7 +15,6 @@ from zoo.tokenizers.huggingface.special import roles_from_config, usual_roles
 from zoo.tokenizers.huggingface.unigram import from_unigram
 from zoo.tokenizers.huggingface.wordpiece import from_wordpiece
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
-from zoo.tokenizers.storage import FORMAT
 from zoo.tokenizers.wordpiece import WordPieceTokenizer
 
 _MODEL_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.model", "sentencepiece.bpe.model")

@@ -1,34 +1,17 @@
 """Tensors of a directory of the Transformers library: one safetensors file, or several with an index."""
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from zoo.training.tensor_files import open_tensors
+from zoo.storage.json_files import read_json
+from zoo.storage.tensors import open_tensors
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Returns the dictionary in a JSON file.
-
-    Raises:
-        ValueError: If it is no JSON, or no dictionary.
-        FileNotFoundError: If there is none.
-    """
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold a dictionary, it holds a {type(values).__name__}.")
-    return values
 
 
 class TensorFiles:
@@ -50,7 +33,7 @@ class TensorFiles:
 
 
 @contextlib.contextmanager
-def open_directory(directory: Path) -> Iterator[TensorFiles]:
+def open_checkpoint(directory: Path) -> Iterator[TensorFiles]:
     """Opens the safetensors files of a directory.
 
     Args:

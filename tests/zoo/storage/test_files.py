@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from zoo.files import write_text_atomically
+from zoo.storage import write_text_atomically
 
 
 def test_writes_text_as_it_is(tmp_path):

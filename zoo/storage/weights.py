@@ -6,8 +6,8 @@ from pathlib import Path
 
 import keras
 
-from zoo.files import complete_or_absent
-from zoo.training.tensor_files import (
+from zoo.storage.files import atomic_write
+from zoo.storage.tensors import (
     dtype_name,
     match_variables,
     name_variables,
@@ -31,7 +31,7 @@ def save_weights(path: str | Path, model: keras.Model, metadata: dict[str, str] 
     Example:
         >>> save_weights("best.safetensors", model)
     """
-    with complete_or_absent(Path(path)) as temporary:
+    with atomic_write(Path(path)) as temporary:
         write_tensors(temporary, name_variables(model.weights), metadata)
 
 

@@ -38,7 +38,7 @@ def write_bytes(path: Path, blocks: Iterable[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def complete_or_absent(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Gives a temporary path beside `path`; what was written there takes the place of `path` if the block succeeds.
 
     A file replaces an earlier one in one step. A folder must not exist before.
@@ -50,7 +50,7 @@ def complete_or_absent(path: Path) -> Iterator[Path]:
         OSError: with a message that says what is unharmed, if writing fails.
 
     Example:
-        >>> with complete_or_absent(Path("weights.safetensors")) as temporary:
+        >>> with atomic_write(Path("weights.safetensors")) as temporary:
         ...     write_bytes(temporary, [content])
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -101,12 +101,12 @@ def write_text_atomically(path: str | os.PathLike, text: str) -> None:
     Example:
         >>> write_text_atomically("config.yaml", "seed: 1\\n")
     """
-    with complete_or_absent(Path(path)) as temporary:
+    with atomic_write(Path(path)) as temporary:
         write_bytes(temporary, [text.encode("utf-8")])
 
 
 @contextlib.contextmanager
-def written_whole(directory: str | os.PathLike, may_replace: Callable[[Path], bool], what: str) -> Iterator[Path]:
+def replace_folder(directory: str | os.PathLike, may_replace: Callable[[Path], bool], what: str) -> Iterator[Path]:
     """Yields a new directory beside `directory` that takes its place when the block ends without an error.
 
     Whatever stops the writing (an error, a full disk, a kill), what was there before stays good. In the worst case, a
@@ -122,7 +122,7 @@ def written_whole(directory: str | os.PathLike, may_replace: Callable[[Path], bo
 
     Example:
 
-    >>> with written_whole("runs/model", lambda old: (old / "config.json").exists(), "saved model") as folder:
+    >>> with replace_folder("runs/model", lambda old: (old / "config.json").exists(), "saved model") as folder:
     ...     (folder / "config.json").write_text("{}")
     """
     directory = Path(directory)

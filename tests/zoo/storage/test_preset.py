@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from zoo import Seq2SeqLM, Task
-from zoo.files import written_whole
+from zoo.storage import replace_folder
 
 SOURCES, TARGETS = ["alpha beta", "gamma"], ["beta", "gamma iota"]
 
@@ -103,7 +103,7 @@ def test_failing_rename_puts_the_old_model_back(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "rename", fail_second)
     with pytest.raises(OSError, match="device is gone"):
-        with written_whole(tmp_path / "model", lambda old: True, "model") as folder:
+        with replace_folder(tmp_path / "model", lambda old: True, "model") as folder:
             (folder / "file").write_text("new")
     assert (tmp_path / "model" / "file").read_text() == "old" and os.listdir(tmp_path) == ["model"]
 
@@ -126,13 +126,13 @@ def test_kill_between_the_renames(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", kill_at_second)
         with pytest.raises(Killed):
-            with written_whole(model, lambda old: True, "model") as folder:
+            with replace_folder(model, lambda old: True, "model") as folder:
                 (folder / "config.json").write_text("[]")
     assert not model.exists()
     with pytest.raises(ValueError, match="config.json"):  # of the model that was put back, not "no such preset"
         Seq2SeqLM.from_preset(model)
     assert (model / "config.json").read_text() == "{}"
-    with written_whole(model, lambda old: True, "model") as folder:
+    with replace_folder(model, lambda old: True, "model") as folder:
         (folder / "config.json").write_text("new")
     assert (model / "config.json").read_text() == "new" and os.listdir(tmp_path) == ["model"]
 

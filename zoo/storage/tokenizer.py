@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from zoo.files import complete_or_absent, write_bytes
+from zoo.storage.files import atomic_write, write_bytes
 
 CONFIG_FILE = "tokenizer.json"
 FORMAT = "keras_transformer_zoo.tokenizer"
@@ -117,5 +117,5 @@ def _stored_names(directory: Path) -> set[str]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with complete_or_absent(path) as temporary:
+    with atomic_write(path) as temporary:
         write_bytes(temporary, [content])

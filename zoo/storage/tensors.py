@@ -12,7 +12,7 @@ import numpy as np
 import safetensors
 from keras import ops
 
-from zoo.files import write_bytes
+from zoo.storage.files import write_bytes
 
 _DTYPE_NAMES = {
     "bool": "BOOL",

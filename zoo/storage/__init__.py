@@ -1,0 +1,55 @@
+"""Everything that touches a disk: atomic writes, JSON, safetensors, checkpoints, preset directories, the hub."""
+
+from zoo.storage.checkpoint import TensorFiles, open_checkpoint
+from zoo.storage.files import (
+    atomic_write,
+    recover,
+    remove,
+    remove_incomplete,
+    replace_folder,
+    write_bytes,
+    write_text_atomically,
+)
+from zoo.storage.hub import fetch
+from zoo.storage.json_files import read_json
+from zoo.storage.preset import Preset, PresetDescription, open_preset, read_description, write_preset
+from zoo.storage.tensors import (
+    dtype_name,
+    match_variables,
+    name_variables,
+    open_tensors,
+    read_variables,
+    write_tensors,
+)
+from zoo.storage.tokenizer import read_tokenizer, write_tokenizer
+from zoo.storage.weights import average_weights, load_weights, save_weights
+
+__all__ = [
+    "Preset",
+    "PresetDescription",
+    "TensorFiles",
+    "atomic_write",
+    "average_weights",
+    "dtype_name",
+    "fetch",
+    "load_weights",
+    "match_variables",
+    "name_variables",
+    "open_checkpoint",
+    "open_preset",
+    "open_tensors",
+    "read_description",
+    "read_json",
+    "read_tokenizer",
+    "read_variables",
+    "recover",
+    "remove",
+    "remove_incomplete",
+    "replace_folder",
+    "save_weights",
+    "write_bytes",
+    "write_preset",
+    "write_tensors",
+    "write_text_atomically",
+    "write_tokenizer",
+]
