@@ -70,13 +70,12 @@ def banded_attention(query, key, value, mask, *, scale, bias=None, soft_cap=None
             runs.append(_slice_axis(run, axis + 1, 0, min(chunk, frame - piece * chunk)))
         return runs[0] if pieces == 1 else ops.concatenate(runs, axis=axis + 1)
 
-    query = _split_axis(_fit_axis(query * scale, 2, chunks * chunk), 2, chunk)
+    query = _split_axis(_fit_axis(to_float32(query) * scale, 2, chunks * chunk), 2, chunk)
     if groups > 1:
         query = ops.reshape(query, (batch, key_value_heads, groups, chunks, chunk, query.shape[-1]))
         query = ops.transpose(query, (0, 1, 3, 2, 4, 5))
         query = ops.reshape(query, (batch, key_value_heads, chunks, groups * chunk, query.shape[-1]))
-    scores = ops.einsum("bkcqd,bkcmd->bkcqm", query, frames(key, 2))
-    scores = to_float32(scores)
+    scores = ops.einsum("bkcqd,bkcmd->bkcqm", query, to_float32(frames(key, 2)))
     if soft_cap is not None:
         scores = soft_cap * ops.tanh(scores / soft_cap)
     if bias is not None:

@@ -5,9 +5,12 @@ value, the reference being one score of the row (online softmax: Milakov and Gim
 Dao et al. 2022, algorithm 1). Only the logarithm of each row's sum is stored. The backward pass computes the scores
 again (Dao et al. 2022, algorithm 4).
 
-Three things keep the number of passes over a block of scores, which is what costs on a CPU beside the products, low:
-* Numbers that are to be added to all scores of a row or of a column (the reference, padding) ride along as one more
-  feature of queries and keys in the matrix product.
+The inputs of the matrix products may be rounded (to TF32 or bfloat16, the default of GPUs). What has to be exact, the
+reference, the logarithm of the sum and the mean of the gradients, is therefore subtracted from the products.
+
+Three things keep the number of passes over a block of scores low, which cost most on a CPU after the products:
+* Padding of keys rides along as one more feature of queries and keys in the matrix product. Its numbers, 0 and one that
+  is very low, survive any rounding.
 * The reference need not be the highest score. Any score of the row serves as long as nothing overflows, so a block is
   first computed with the reference at hand, and again with the highest score only in case it did overflow.
 * Blocks out of sight (causal, window) are skipped, and those that are wholly in sight are not masked.
@@ -113,14 +116,13 @@ class _Problem:
         self.query = grid.cut_queries(query * self.query_factor)
         self.key, self.value = grid.cut_keys(key), grid.cut_keys(value)
         self.key_offsets = mask.key_offsets(self.dtype)
-        self.row_ones = ops.ones((grid.batch, grid.key_value_heads, grid.rows, 1), self.dtype)
-        self.key_ones = ops.ones((grid.key_blocks, grid.batch, grid.key_value_heads, grid.key_block, 1), self.dtype)
-        # The features that rows extended by `shifted` meet. The products that do not need them use `self.key`: a
-        # number of columns that is no multiple of a vector register's costs a product a fifth of its time.
-        self.extended_key = self.key
-        if soft_cap is None:
-            extra = [self.key_ones] if self.key_offsets is None else [self.key_ones, self.key_offsets]
-            self.extended_key = ops.concatenate([self.key, *extra], axis=-1)
+        # The products that do not need the feature of the padding use `self.query` and `self.key`: a number of columns
+        # that is no multiple of a vector register's costs a product a fifth of its time.
+        self.extended_query, self.extended_key = self.query, self.key
+        if self.key_offsets is not None and soft_cap is None:
+            ones = ops.ones((grid.query_blocks, grid.batch, grid.key_value_heads, grid.rows, 1), self.dtype)
+            self.extended_query = ops.concatenate([self.query, ones], axis=-1)
+            self.extended_key = ops.concatenate([self.key, self.key_offsets], axis=-1)
         self.bias = bias
         self.sinks = None
         if sinks is not None:
@@ -128,11 +130,10 @@ class _Problem:
             sinks = ops.broadcast_to(sinks, (grid.batch, grid.key_value_heads, grid.groups, grid.query_block, 1))
             self.sinks = ops.reshape(sinks, (grid.batch, grid.key_value_heads, grid.rows, 1))
 
-    def scores(self, query_rows, i, j):
-        """Scores of blocks i and j after soft cap, bias and mask, less the shift that is part of `query_rows`.
+    def scores(self, i, j):
+        """Scores of blocks i and j after soft cap, bias and mask.
 
         Args:
-            query_rows: Result of `shifted`.
             i: Index of the query block.
             j: Index of the key block.
 
@@ -140,24 +141,15 @@ class _Problem:
             The scores `(batch, key_value_heads, rows, key_block)` and the tanh of the soft cap, if there is one.
         """
         grid, tanh = self.grid, None
-        if self.soft_cap is None:
-            scores = ops.einsum("bkrd,bkcd->bkrc", query_rows, self.extended_key[j])
-        else:
-            query_rows, shift = query_rows
-            tanh = ops.tanh(ops.einsum("bkrd,bkcd->bkrc", query_rows, self.extended_key[j]))
-            scores = self.soft_cap * tanh - shift
+        scores = ops.einsum("bkrd,bkcd->bkrc", self.extended_query[i], self.extended_key[j])
+        if self.soft_cap is not None:
+            tanh = ops.tanh(scores)
+            scores = self.soft_cap * tanh
             if self.key_offsets is not None:
                 scores = scores + ops.swapaxes(self.key_offsets[j], -1, -2)
         if self.bias is not None:
             scores = grid.by_row(grid.by_group(scores) + self.bias.block(i, j))
         return self.mask.hide(scores, i, j), tanh
-
-    def shifted(self, query_rows, shift):
-        """Query rows such that `scores` of them come out less by `shift` `(batch, key_value_heads, rows, 1)`."""
-        if self.soft_cap is not None:
-            return query_rows, shift
-        extra = [-shift] if self.key_offsets is None else [-shift, self.row_ones]
-        return ops.concatenate([query_rows, *extra], axis=-1)
 
     def forward(self):
         """The output in blocks, and the logarithm of each row's sum of exponentials."""
@@ -165,8 +157,6 @@ class _Problem:
         block = (grid.batch, grid.key_value_heads, grid.rows)
 
         def outer(i, outputs, log_sums):
-            query_rows = self.query[i]
-            unshifted = self.shifted(query_rows, ops.zeros((*block, 1), self.dtype))
             first, last = self.mask.key_range(i)
 
             def inner(step, sums, totals, reference, all_seen):
@@ -174,12 +164,12 @@ class _Problem:
                 safe = _replace_unseen(reference)
 
                 def keep_reference():
-                    scores, _ = self.scores(self.shifted(query_rows, safe), i, j)
-                    weights = ops.exp(scores)
+                    scores, _ = self.scores(i, j)
+                    weights = ops.exp(scores - safe)
                     return sums + ops.matmul(weights, self.value[j]), totals + _sum(weights)
 
                 def new_reference():
-                    scores, _ = self.scores(unshifted, i, j)
+                    scores, _ = self.scores(i, j)
                     highest = ops.maximum(reference, ops.max(scores, axis=-1, keepdims=True))
                     new_safe = _replace_unseen(highest)
                     factor, weights = ops.exp(reference - new_safe), ops.exp(scores - new_safe)
@@ -236,20 +226,17 @@ class _Problem:
         grid = self.grid
         output_gradients = grid.cut_queries(output_gradient)
         means = _sum(outputs * output_gradients)
-        # One more feature subtracts the mean in the product that gives the gradient of the weights.
-        extended_gradients = ops.concatenate([output_gradients, -means], axis=-1)
-        extended_value = ops.concatenate([self.value, self.key_ones], axis=-1)
         bias_gradient = () if self.bias is None else (ops.zeros_like(self.bias.bias),)
 
         def outer(i, query_gradients, key_gradients, value_gradients, *bias_gradient):
             query_rows = self.query[i]
-            shifted_rows = self.shifted(query_rows, log_sums[i])
             first, last = self.mask.key_range(i)
 
             def inner(j, row_gradients, key_gradients, value_gradients, *bias_gradient):
-                scores, tanh = self.scores(shifted_rows, i, j)
-                weights = ops.exp(scores)
-                score_gradients = weights * ops.einsum("bkrd,bkcd->bkrc", extended_gradients[i], extended_value[j])
+                scores, tanh = self.scores(i, j)
+                weights = ops.exp(scores - log_sums[i])
+                weight_gradients = ops.einsum("bkrd,bkcd->bkrc", output_gradients[i], self.value[j])
+                score_gradients = weights * (weight_gradients - means[i])
                 if bias_gradient:
                     by_head = ops.reshape(score_gradients, (grid.batch, -1, grid.query_block, grid.key_block))
                     bias_gradient = (self.bias.add_gradient(bias_gradient[0], by_head, i, j),)

@@ -85,7 +85,8 @@ def _attend_rows(
         As `plain_attention`.
     """
     query_length, key_length = ops.shape(query)[2], ops.shape(key)[2]
-    scores = to_float32(grouped_matmul(query * scale, key, transpose=True))
+    # in float32 from the product on: a score of 20 in bfloat16 is off by up to 0.06, and its weight by 6 %
+    scores = grouped_matmul(to_float32(query) * scale, to_float32(key), transpose=True)
     if soft_cap is not None:
         scores = soft_cap * ops.tanh(scores / soft_cap)
     visible = None if mask is None else mask.materialize(query_length, key_length, query_start)
