@@ -19,10 +19,13 @@ from layers.norms import DynamicTanh, LayerNorm, MaskedBatchNorm, RMSNorm, Scale
 from layers.positions import (
     ALiBi,
     LearnedPositionEmbedding,
+    PositionEncoding,
     RelativePositionBias,
     RotaryEmbedding,
     ShawRelativePositions,
     SinusoidalPositionEncoding,
+    XPos,
+    register_position,
 )
 from layers.recurrent import (
     AttentionWindow,
@@ -50,6 +53,7 @@ __all__ = [
     "MaskedBatchNorm",
     "MixtureOfExperts",
     "MultiHeadAttention",
+    "PositionEncoding",
     "RMSNorm",
     "RecurrentDecoder",
     "RecurrentEncoder",
@@ -65,6 +69,8 @@ __all__ = [
     "SinusoidalPositionEncoding",
     "TokenEmbedding",
     "TransformerBlock",
+    "XPos",
     "make_norm",
     "make_scored_attention",
+    "register_position",
 ]

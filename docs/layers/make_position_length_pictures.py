@@ -59,13 +59,13 @@ def read_library() -> tuple[np.ndarray, np.ndarray]:
 
 
 def make_model(position: keras.layers.Layer | None) -> keras.Model:
-    acts_on = getattr(position, "acts_on", None)
+    on_embeddings = position is not None and position.acts_on_embeddings()
     token_ids = keras.Input((None,), dtype="int32")
     x = keras.layers.Embedding(128, WIDTH)(token_ids)
-    if acts_on == "embedding":
-        x = x + position(ops.cumsum(ops.ones_like(token_ids), axis=1) - 1)
+    if on_embeddings:
+        x = position.on_embeddings(x, ops.cumsum(ops.ones_like(token_ids), axis=1) - 1)
     for _ in range(BLOCKS):
-        inside = None if acts_on == "embedding" else position
+        inside = None if on_embeddings else position
         attention = layers.MultiHeadAttention(HEADS, HEAD_DIM, causal=True, position=inside, path="plain")
         x = layers.TransformerBlock(attention, layers.FeedForward(4 * WIDTH, "gelu"), placement="pre")(x)
     return keras.Model(token_ids, keras.layers.Dense(128)(layers.LayerNorm()(x)))

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from layers.attention.masks import AttentionMask
+from layers.positions.base import PositionEncoding
 
 PROJECTIONS = ("query", "key", "value", "output")
 
@@ -47,20 +48,15 @@ def check_configuration(layer: Any) -> None:
 
 def _check_position(layer):
     position = layer.position
-    if getattr(position, "acts_on", "embedding") == "embedding":
+    if not isinstance(position, PositionEncoding):
+        raise ValueError(f"position must be a PositionEncoding or None, got {position!r}.")
+    if not position.acts_in_attention():
         raise ValueError(
-            f"position={position!r} is not added inside attention. Allowed: a layer that acts on queries and keys, "
-            "on scores, or on keys and values; one that acts on the embedding is added to the inputs of the model."
+            f"position must act on queries and keys, on scores or on the output of attention, got {position!r}, which "
+            "acts on the embedded tokens: add it to the inputs of the model."
         )
-    for size, expected in (
-        ("num_heads", layer.num_heads),
-        ("head_dim", layer.head_dim),
-        ("value_dim", layer.value_head_dim),
-    ):
-        actual = getattr(position, size, expected)
-        if actual != expected:
-            raise ValueError(f"position={position!r} must have {size}={expected}, it has {actual}.")
-    if position.acts_on == "keys_and_values" and layer.attention_path not in ("auto", "plain"):
+    position.check_heads(layer.num_heads, layer.head_dim, layer.value_head_dim)
+    if position.needs_weights and layer.attention_path not in ("auto", "plain"):
         raise ValueError(
             f"path must be 'auto' or 'plain' with position={position!r}, which needs all weights at once; "
             f"got {layer.attention_path!r}."

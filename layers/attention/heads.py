@@ -10,6 +10,7 @@ from layers.attention.kernels import attend
 from layers.attention.masks import AttentionMask
 from layers.initializers import separate
 from layers.norms import make_norm
+from layers.positions.base import NO_POSITION, PositionHooks
 
 
 class AttentionHeads(keras.layers.Layer):
@@ -61,30 +62,26 @@ class AttentionHeads(keras.layers.Layer):
         Returns:
             `{"key": (batch, key_value_heads, memory_length, head_dim), "value": ...}`.
         """
-        key, value = self._project_key_value(memory, self._rotation(ops.arange(ops.shape(memory)[1])))
+        key, value = self._project_key_value(memory, self._hooks.prepare(ops.arange(ops.shape(memory)[1])))
         return {"key": key, "value": value}
 
-    def _acts_on(self, where: str) -> bool:
-        return self.position is not None and self.position.acts_on == where
+    @property
+    def _hooks(self) -> PositionHooks:
+        return NO_POSITION if self.position is None else self.position
 
-    def _rotation(self, positions: Any, sequence_length: Any = None) -> tuple[Any, Any] | None:
-        """Cosines and sines of rotary positions, computed once for queries and keys; None for other positions."""
-        return self.position.cos_sin(positions, sequence_length) if self._acts_on("query_key") else None
-
-    def _project_query(self, inputs: Any, rotation: tuple[Any, Any] | None) -> Any:
+    def _project_query(self, inputs: Any, prepared: Any) -> Any:
         query = _split_heads(self.query_projection(inputs), self.num_heads, self.head_dim)
-        return ops.transpose(self._normed_and_rotated(query, self.query_norm, rotation), (0, 2, 1, 3))
+        if self.query_norm is not None:
+            query = self.query_norm(query)
+        return ops.transpose(self._hooks.on_queries(query, prepared), (0, 2, 1, 3))
 
-    def _project_key_value(self, memory: Any, rotation: tuple[Any, Any] | None) -> tuple[Any, Any]:
+    def _project_key_value(self, memory: Any, prepared: Any) -> tuple[Any, Any]:
         key = _split_heads(self.key_projection(memory), self.num_key_value_heads, self.head_dim)
         value = _split_heads(self.value_projection(memory), self.num_key_value_heads, self.value_head_dim)
-        key = self._normed_and_rotated(key, self.key_norm, rotation)
+        if self.key_norm is not None:
+            key = self.key_norm(key)
+        key = self._hooks.on_keys(key, prepared)
         return ops.transpose(key, (0, 2, 1, 3)), ops.transpose(value, (0, 2, 1, 3))
-
-    def _normed_and_rotated(self, x: Any, norm: keras.layers.Layer | None, rotation: tuple[Any, Any] | None) -> Any:
-        if norm is not None:
-            x = norm(x)
-        return x if rotation is None else self.position.rotate(x, *rotation)
 
     def _mask(self, inputs: Any, key: Any, *, padding_mask: Any, attention_mask: Any, segment_ids: Any, **others: Any):
         """The mask of a call; `others` are arguments of `AttentionMask`."""
@@ -124,30 +121,22 @@ class AttentionHeads(keras.layers.Layer):
 
         if key_positions is None:
             key_positions = ops.arange(ops.shape(key)[2])
-        bias = None
-        if self._acts_on("scores"):
-            bias = self.position
-        elif self._acts_on("keys_and_values"):
-            bias = self.scale * self.position.key_bias(query, positions, key_positions)
+        hooks = self._hooks
         result = attend(
             query,
             key,
             value,
             mask,
             scale=self.scale,
-            bias=bias,
+            bias=hooks.score_bias(query, positions, key_positions, self.scale),
             soft_cap=self.logit_soft_cap,
             sinks=self.sinks,
             dropout=dropout,
             path=self.attention_path,
-            return_weights=return_weights or self._acts_on("keys_and_values"),
+            return_weights=return_weights or hooks.needs_weights,
         )
-        if not (return_weights or self._acts_on("keys_and_values")):
-            return result, None
-        output, weights = result
-        if self._acts_on("keys_and_values"):
-            # the vectors of the values are weighted as the values are, dropout included
-            output = output + self.position.value_context(dropped[-1] if dropped else weights, positions, key_positions)
+        output, weights = result if return_weights or hooks.needs_weights else (result, None)
+        output = hooks.on_output(output, dropped[-1] if dropped else weights, positions, key_positions)
         return output, weights
 
     def _join_heads(self, heads: Any, inputs: Any) -> Any:

@@ -10,7 +10,6 @@ from layers.attention.arguments import PROJECTIONS, check_call, check_configurat
 from layers.attention.cache import extend_cache
 from layers.attention.heads import AttentionHeads
 from layers.dropout import Dropout
-from layers.positions.rotary_scaling import LENGTH_DEPENDENT
 
 # Arguments of the constructor that are attributes of the same name.
 _KEPT_AS_GIVEN = """
@@ -36,7 +35,7 @@ class MultiHeadAttention(AttentionHeads):
         output_dim: Width of the result. Default the width of `inputs`.
         use_bias: True, False, or the names of the projections that have a bias, out of "query", "key", "value",
             "output".
-        position: Position object that acts on queries and keys (`RotaryEmbedding`), on the scores
+        position: A `PositionEncoding` that acts on queries and keys (`RotaryEmbedding`, `XPos`), on the scores
             (`RelativePositionBias`, `ALiBi`) or on keys and values (`ShawRelativePositions`); None for none.
         causal: Whether a query sees only keys at its own and earlier positions.
         window: Sliding window `(left, right)`: how many positions before and after its own a query sees. None on a side
@@ -67,6 +66,9 @@ class MultiHeadAttention(AttentionHeads):
         positions: Positions of the queries (and of the keys in self-attention), `(length,)` or `(batch, length)`.
             Default `0, 1, 2, ...`, from `cache_index` on with a cache. With a cache they are consecutive in each row
             and go on where the last call ended; entries at positions below zero are padding that nobody sees.
+        sequence_length: Number of tokens of the whole text, a scalar or `(batch,)`, for positions that depend on it
+            (`RotaryEmbedding` with a scaling such as "dynamic_ntk", without a `sequence_length` of its own). Default
+            the largest position plus one; with a cache it must be given.
         cache: Key-value cache of this layer as made by `make_cache`; the new keys and values are written to it.
         cache_index: Number of entries in the cache already, a scalar integer.
         projected_memory: What `project_memory` returned; takes the place of `memory`.
@@ -169,6 +171,7 @@ class MultiHeadAttention(AttentionHeads):
         segment_ids: Any = None,
         prefix_length: Any = None,
         positions: Any = None,
+        sequence_length: Any = None,
         cache: dict[str, Any] | None = None,
         cache_index: Any = None,
         projected_memory: dict[str, Any] | None = None,
@@ -185,16 +188,21 @@ class MultiHeadAttention(AttentionHeads):
         if positions is None:
             positions = ops.arange(ops.shape(inputs)[1])
             positions = positions if cache_index is None else positions + cache_index
-        # cached keys stay as they were rotated: scalings that depend on the length take that of the whole cache
-        rotation = self._rotation(positions, None if cache is None else ops.shape(cache["key"])[2])
-        query = self._project_query(inputs, rotation)
+        if cache is not None and sequence_length is None and self._hooks.depends_on_length:
+            raise ValueError(
+                f"sequence_length must be given with a cache and position={self.position!r}, which depends on the "
+                "length of the whole text: keys in the cache stay as they were encoded. Or make the position for one "
+                "sequence_length."
+            )
+        prepared = self._hooks.prepare(positions, sequence_length)
+        query = self._project_query(inputs, prepared)
         key_positions, new_cache = None, None
         if projected_memory is not None:
             key, value = projected_memory["key"], projected_memory["value"]
         elif memory is not None:
-            key, value = self._project_key_value(memory, self._rotation(ops.arange(ops.shape(memory)[1])))
+            key, value = self._project_key_value(memory, self._hooks.prepare(ops.arange(ops.shape(memory)[1])))
         else:
-            key, value = self._project_key_value(inputs, rotation)
+            key, value = self._project_key_value(inputs, prepared)
             key_positions = positions
         if cache is not None:
             rolling = self.is_rolling(cache["key"].shape[2])
@@ -237,10 +245,6 @@ class MultiHeadAttention(AttentionHeads):
             capacity: Number of positions that the cache holds.
         """
         if self.window is None or self.window[0] is None or not isinstance(capacity, int):
-            return False
-        # a rotary scaling that depends on the length takes it from the capacity of the cache
-        scaling = getattr(self.position, "scaling", None)
-        if scaling is not None and scaling["kind"] in LENGTH_DEPENDENT:
             return False
         return capacity == self.window[0] + 1
 

@@ -2,20 +2,37 @@
 
 Every layer here takes the positions themselves, integers of shape `(length,)` or `(batch, length)`, instead of
 assuming 0, 1, 2, ...: a row that starts in the middle (a key-value cache), a left-padded row and several texts packed
-in one row are other numbers, not other code. The class attribute `acts_on` says where a layer comes in: `"embedding"`
-(its output is added to the token embeddings), `"query_key"` (it rotates queries and keys), `"scores"` (its output is
-added to the attention scores) or `"keys_and_values"` (it adds to the scores and to the output of attention).
+in one row are other numbers, not other code. `PositionEncoding`, their base class, has a hook for each place at which a
+position can come in: embeddings, queries and keys, scores, output. `register_position` makes one known by name.
 """
 
 from layers.positions.alibi import ALiBi, alibi_slopes
+from layers.positions.base import (
+    NO_POSITION,
+    PositionEncoding,
+    make_position,
+    position_class,
+    position_kinds,
+    position_options,
+    register_position,
+)
 from layers.positions.learned import LearnedPositionEmbedding
 from layers.positions.relative_bias import RelativePositionBias, relative_position_buckets
 from layers.positions.rotary import RotaryEmbedding
 from layers.positions.rotary_scaling import ROTARY_SCALINGS
 from layers.positions.shaw import ShawRelativePositions
 from layers.positions.sinusoidal import SinusoidalPositionEncoding
+from layers.positions.xpos import XPos
 
 __all__ = [
+    "NO_POSITION",
+    "PositionEncoding",
+    "XPos",
+    "make_position",
+    "position_class",
+    "position_kinds",
+    "position_options",
+    "register_position",
     "ROTARY_SCALINGS",
     "ALiBi",
     "LearnedPositionEmbedding",

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from layers.positions.base import PositionEncoding, register_position
 from layers.positions.common import (
     bias_shape,
     check_above_zero,
@@ -36,8 +37,9 @@ def alibi_slopes(num_heads: int, bias_max: float = 8.0) -> np.ndarray:
     return np.concatenate([slopes, between[: num_heads - power]])
 
 
+@register_position("alibi")
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class ALiBi(keras.layers.Layer):
+class ALiBi(PositionEncoding):
     """Lowers the score of a key in proportion to its distance from the query, with a fixed slope per head.
 
     The bias is `-slope * abs(key position - query position)`. With a causal mask this is the paper's; without one it is
@@ -66,7 +68,7 @@ class ALiBi(keras.layers.Layer):
     Source: Press, Smith and Lewis 2022, "Train Short, Test Long: Attention with Linear Biases", section 3.
     """
 
-    acts_on = "scores"
+    shared_by_blocks = True
     depends_on_distance = True  # attention may evaluate one row for all queries
 
     def __init__(self, num_heads: int, bias_max: float = 8.0, **kwargs):
@@ -74,8 +76,8 @@ class ALiBi(keras.layers.Layer):
         self.num_heads = check_positive_integer("ALiBi", "num_heads", num_heads)
         self.bias_max = check_above_zero("ALiBi", "bias_max", bias_max)
 
-    def build(self, *input_shapes):
-        self.built = True
+    def score_bias(self, query, query_positions, key_positions, scale):
+        return self  # called by the kernel, for the distances that it needs
 
     def call(self, query_positions, key_positions):
         dtype = float32_or_wider(self.compute_dtype)

@@ -3,17 +3,20 @@
 import keras
 from keras import ops
 
+from layers.positions.base import PositionEncoding, register_position
 from layers.positions.common import check_positive_integer, integer_positions
 
 
+@register_position("learned")
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class LearnedPositionEmbedding(keras.layers.Layer):
+class LearnedPositionEmbedding(PositionEncoding):
     """One trained vector per position, to be added to token embeddings.
 
     Args:
         max_length: number of positions; the layer knows positions 0 to `max_length - 1` only.
         dim: width of the vectors.
         embeddings_initializer: how the vectors start.
+        offset: rows of the table before that of position 0, which nothing reads: 2 in BART and RoBERTa.
         **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
 
     Call arguments:
@@ -36,24 +39,33 @@ class LearnedPositionEmbedding(keras.layers.Layer):
     section 3.5 and table 3, row E.
     """
 
-    acts_on = "embedding"
+    shared_by_blocks = True
 
-    def __init__(self, max_length: int, dim: int, embeddings_initializer="uniform", **kwargs):
+    def __init__(self, max_length: int, dim: int, embeddings_initializer="uniform", offset: int = 0, **kwargs):
         super().__init__(**kwargs)
         self.max_length = check_positive_integer("LearnedPositionEmbedding", "max_length", max_length)
         self.dim = check_positive_integer("LearnedPositionEmbedding", "dim", dim)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+            raise ValueError(f"LearnedPositionEmbedding: `offset` must be an integer of at least 0, got {offset!r}.")
+        self.offset = offset
 
     def build(self, *input_shapes):
         self.embeddings = self.add_weight(
-            shape=(self.max_length, self.dim), initializer=self.embeddings_initializer, name="embeddings"
+            shape=(self.max_length + self.offset, self.dim),
+            initializer=self.embeddings_initializer,
+            name="embeddings",
         )
         self.built = True
+
+    def on_embeddings(self, x, positions):
+        # positions below zero belong to left padding: any vector will do
+        return x + ops.cast(self(ops.maximum(positions, 0)), x.dtype)
 
     def call(self, positions):
         positions = integer_positions("LearnedPositionEmbedding", "positions", positions)
         self._check_range(positions)
-        vectors = ops.take(self.embeddings, positions, axis=0)
+        vectors = ops.take(self.embeddings, positions + self.offset if self.offset else positions, axis=0)
         # Compiled, some backends would take the last vector for a position out of range: better a loud NaN.
         known = ops.logical_and(positions >= 0, positions < self.max_length)
         return ops.where(ops.expand_dims(known, -1), vectors, ops.cast(float("nan"), vectors.dtype))
@@ -79,4 +91,5 @@ class LearnedPositionEmbedding(keras.layers.Layer):
             "max_length": self.max_length,
             "dim": self.dim,
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+            "offset": self.offset,
         }

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from layers.positions.base import PositionEncoding, register_position
 from layers.positions.common import bias_shape, check_positive_integer, distances, float32_or_wider
 
 
@@ -45,8 +46,9 @@ def relative_position_buckets(
     return (offset + np.where(distance < exact, distance, wide)).astype("int32")
 
 
+@register_position("relative_bias")
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class RelativePositionBias(keras.layers.Layer):
+class RelativePositionBias(PositionEncoding):
     """Adds to each attention score a learned number that depends on the head and on the bucket of the distance.
 
     T5 has one such layer per stack, shared by all its blocks, and does not scale the scores.
@@ -81,7 +83,7 @@ class RelativePositionBias(keras.layers.Layer):
     section 2.1.
     """
 
-    acts_on = "scores"
+    shared_by_blocks = True
     depends_on_distance = True  # attention may evaluate one row for all queries
 
     def __init__(
@@ -123,6 +125,9 @@ class RelativePositionBias(keras.layers.Layer):
             name="embeddings",
         )
         self.built = True
+
+    def score_bias(self, query, query_positions, key_positions, scale):
+        return self  # called by the kernel, for the distances that it needs
 
     def call(self, query_positions, key_positions):
         # Beyond max_distance nothing changes, so the logarithms are needed for that many distances only, not for every

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from layers.positions.base import PositionEncoding, register_position
 from layers.positions.common import (
     check_above_zero,
     check_choice,
@@ -19,8 +20,9 @@ from layers.positions.rotary_scaling import (
 )
 
 
+@register_position("rotary")
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class RotaryEmbedding(keras.layers.Layer):
+class RotaryEmbedding(PositionEncoding):
     """Rotates pairs of features of queries and keys by angles that grow with the position.
 
     Pair `i` of a token at position `p` is turned by `p * base ** (-2 i / rotary_dim)`, so that the product of a query
@@ -65,8 +67,6 @@ class RotaryEmbedding(keras.layers.Layer):
     Source: Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding", section 3.2, equation 34.
     """
 
-    acts_on = "query_key"
-
     def __init__(
         self,
         head_dim: int,
@@ -89,8 +89,19 @@ class RotaryEmbedding(keras.layers.Layer):
         if sequence_length is not None:
             check_positive_integer("RotaryEmbedding", "sequence_length", sequence_length)
 
-    def build(self, *input_shapes):
-        self.built = True
+    @property
+    def depends_on_length(self):
+        """Whether the angles depend on the number of tokens of the text."""
+        return self.scaling is not None and self.scaling["kind"] in LENGTH_DEPENDENT and self.sequence_length is None
+
+    def prepare(self, positions, sequence_length=None):
+        return self.cos_sin(positions, sequence_length)
+
+    def on_queries(self, query, prepared):
+        return self.rotate(query, *prepared)
+
+    def on_keys(self, key, prepared):
+        return self.rotate(key, *prepared)
 
     def call(self, x, positions, sequence_length=None):
         return self.rotate(x, *self.cos_sin(positions, sequence_length))

@@ -4,11 +4,13 @@ import keras
 from keras import ops
 
 from layers.initializers import separate
+from layers.positions.base import PositionEncoding, register_position
 from layers.positions.common import check_positive_integer, distances, float32_or_wider
 
 
+@register_position("shaw")
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class ShawRelativePositions(keras.layers.Layer):
+class ShawRelativePositions(PositionEncoding):
     """Adds a learned vector to each key and each value, which depends on the clipped distance from the query.
 
     With the distance `r = clip(key position - query position, -max_distance, max_distance)`, attention becomes
@@ -43,7 +45,7 @@ class ShawRelativePositions(keras.layers.Layer):
     and 5.
     """
 
-    acts_on = "keys_and_values"
+    needs_weights = True
 
     def __init__(
         self,
@@ -73,6 +75,12 @@ class ShawRelativePositions(keras.layers.Layer):
             name="value_embeddings",
         )
         self.built = True
+
+    def score_bias(self, query, query_positions, key_positions, scale):
+        return scale * self.key_bias(query, query_positions, key_positions)
+
+    def on_output(self, output, weights, query_positions, key_positions):
+        return output + self.value_context(weights, query_positions, key_positions)
 
     def key_bias(self, query, query_positions, key_positions):
         """What the vectors of the keys add to the scores before these are scaled.

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from layers.positions.base import PositionEncoding, register_position
 from layers.positions.common import (
     check_above_zero,
     check_choice,
@@ -13,8 +14,9 @@ from layers.positions.common import (
 )
 
 
+@register_position("sinusoidal")
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class SinusoidalPositionEncoding(keras.layers.Layer):
+class SinusoidalPositionEncoding(PositionEncoding):
     """Fixed sines and cosines of geometrically spaced wavelengths, to be added to token embeddings.
 
     With `frequency_i = base ** (-2 i / dim)`, position `p` gets `sin(p * frequency_i)` and `cos(p * frequency_i)` for
@@ -45,7 +47,7 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.5.
     """
 
-    acts_on = "embedding"
+    shared_by_blocks = True
 
     def __init__(self, dim: int, base: float = 10000.0, layout: str = "interleaved", **kwargs):
         super().__init__(**kwargs)
@@ -54,8 +56,9 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
         self.layout = check_choice("SinusoidalPositionEncoding", "layout", layout, ("interleaved", "concatenated"))
         self._frequencies = self.base ** (-np.arange(0, dim, 2, dtype="float64") / dim)
 
-    def build(self, *input_shapes):
-        self.built = True
+    def on_embeddings(self, x, positions):
+        # positions below zero belong to left padding: any encoding will do
+        return x + ops.cast(self(ops.maximum(positions, 0)), x.dtype)
 
     def call(self, positions):
         positions = integer_positions("SinusoidalPositionEncoding", "positions", positions)

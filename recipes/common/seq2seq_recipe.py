@@ -170,8 +170,8 @@ def draw_seq2seq(run: RunFolder, model: zoo.Seq2SeqLM, source: str) -> None:
         model: The trained model.
         source: The text whose output is looked at.
     """
-    position = getattr(model.backbone.decoder, "position_embedding", None)
-    if position is not None:
+    position = getattr(model.backbone.decoder, "position", None)
+    if position is not None and position.acts_on_embeddings():
         encoding = position(np.arange(min(100, model.backbone.config.max_length)))
         plot_position_encoding(np.asarray(encoding, "float32"), run.plots / "positions.png")
     tokenizer = model.tokenizer

@@ -16,7 +16,7 @@ from zoo import (
 # float32 through two layers of three sublayers each
 TOLERANCE = {"atol": 5e-5, "rtol": 5e-5}
 VOCABULARY = 30
-POSITIONS = ("none", "sinusoidal", "learned", "rotary", "relative_bias", "alibi", "shaw")
+POSITIONS = ("none", "sinusoidal", "learned", "rotary", "relative_bias", "alibi", "shaw", "xpos")
 
 
 def config(architecture, position="sinusoidal", **options):

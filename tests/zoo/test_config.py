@@ -165,6 +165,11 @@ def test_wrong_json(text, message):
         (lambda: PositionConfig("alibi", base=500.0), "position.base must be 10000.0 with .*'alibi'.*'rotary'"),
         (lambda: PositionConfig("sinusoidal", rotary_dim=8), "position.rotary_dim must be None with"),
         (lambda: PositionConfig("rotary", max_distance=8), "position.max_distance must be 128 with .*'shaw'"),
+        (lambda: PositionConfig("learned", local_base=5.0), "position.local_base must be None .*'rotary', 'xpos'"),
+        (
+            lambda: PositionConfig("xpos", options={"gama": 1.0}),
+            r"position.options\['gama'\] must be left out .*'gamma'",
+        ),
         (lambda: PositionConfig("rotary", base=0), "position.base must be above 0, got 0"),
         (lambda: PositionConfig("learned", offset=-1), "position.offset must be at least 0, got -1"),
         (lambda: NormConfig("median"), "norm.kind must be one of .*'rms'.* got 'median'"),

@@ -11,14 +11,7 @@ from layers.dropout import Dropout
 from layers.feed_forward import FeedForward
 from layers.mixture_of_experts import MixtureOfExperts
 from layers.norms import make_norm
-from layers.positions import (
-    ALiBi,
-    LearnedPositionEmbedding,
-    RelativePositionBias,
-    RotaryEmbedding,
-    ShawRelativePositions,
-    SinusoidalPositionEncoding,
-)
+from layers.positions import PositionEncoding, make_position, position_class
 from zoo.config import TransformerConfig
 from zoo.config.transformer import InitialGains
 
@@ -58,8 +51,10 @@ class TransformerStack(keras.layers.Layer):
         self.num_layers = num_layers
         self.causal = causal
         self.has_cross_attention = cross_attention
-        self.position_embedding = self._make_position_embedding()
-        self.shared_position = self._make_score_position()
+        # the position encoding that all blocks share; those that each block has for itself are in its attention
+        self.position = None
+        if config.position.kind != "none" and position_class(config.position.kind).shared_by_blocks:
+            self.position = self._make_position()
         norm = config.norm
         self.embedding_norm = self._make_norm("embedding_norm") if norm.embedding else None
         self.embedding_dropout = None
@@ -78,59 +73,26 @@ class TransformerStack(keras.layers.Layer):
         norm = self.config.norm
         return {**({"unit_offset": True} if norm.unit_offset else {}), **({} if norm.use_bias else {"center": False})}
 
-    def _make_position_embedding(self) -> keras.layers.Layer | None:
+    def _make_position(self, has_window: bool = False) -> PositionEncoding:
         config, position = self.config, self.config.position
-        if position.kind == "sinusoidal":
-            return SinusoidalPositionEncoding(
-                config.hidden_dim,
-                base=position.base,
-                layout=position.layout or "interleaved",
-                name="position",
-                dtype=self.dtype_policy,
-            )
-        if position.kind == "learned":
-            return LearnedPositionEmbedding(
-                config.max_length + position.offset,
-                config.hidden_dim,
-                embeddings_initializer=self._initializer("uniform"),
-                name="position",
-                dtype=self.dtype_policy,
-            )
-        return None
+        sizes = {
+            "num_heads": config.attention.num_heads,
+            "head_dim": config.head_dim,
+            "dim": config.hidden_dim,
+            "max_length": config.max_length,
+            "sequence_length": config.max_length,
+            "bidirectional": not self.causal,
+        }
+        if config.initializer_range is not None:
+            sizes["embeddings_initializer"] = self._initializer()
+        options = {"name": position.kind, "dtype": self.dtype_policy}
+        return make_position(position.kind, sizes, **position.layer_options(has_window), **options)
 
-    def _make_score_position(self) -> keras.layers.Layer | None:
-        """Positions that all blocks share because they have weights of their own (T5) or none at all (ALiBi)."""
-        heads, position = self.config.attention.num_heads, self.config.position
-        if position.kind == "relative_bias":
-            return RelativePositionBias(
-                heads,
-                num_buckets=position.num_buckets,
-                max_distance=position.max_distance,
-                bidirectional=not self.causal,
-                name="relative_bias",
-                dtype=self.dtype_policy,
-            )
-        if position.kind == "alibi":
-            return ALiBi(heads, name="alibi", dtype=self.dtype_policy)
-        return None
-
-    def _make_block_position(self, has_window: bool) -> keras.layers.Layer | None:
-        config, position = self.config, self.config.position
-        if position.kind == "rotary":
-            base = position.local_base if has_window and position.local_base else position.base
-            return RotaryEmbedding(
-                config.head_dim,
-                base=base,
-                layout=position.layout or "half_split",
-                rotary_dim=position.rotary_dim,
-                scaling=position.scaling,
-                sequence_length=config.max_length,
-                name="rotary",
-                dtype=self.dtype_policy,
-            )
-        if position.kind == "shaw":
-            return ShawRelativePositions(config.head_dim, position.max_distance, name="shaw", dtype=self.dtype_policy)
-        return self.shared_position
+    def _block_position(self, has_window: bool) -> PositionEncoding | None:
+        if self.config.position.kind == "none":
+            return None
+        position = self.position or self._make_position(has_window)
+        return position if position.acts_in_attention() else None
 
     def _initializer(self, default: str | None = None, gain: float = 1.0) -> Any:
         """Initial weights as configured; `gain` multiplies their deviation."""
@@ -173,7 +135,7 @@ class TransformerStack(keras.layers.Layer):
             attention=make_attention(
                 "attention",
                 causal=self.causal,
-                position=self._make_block_position(has_window),
+                position=self._block_position(has_window),
                 window=attention.window if has_window else None,
             ),
             cross_attention=make_attention("cross_attention") if self.has_cross_attention else None,
@@ -215,8 +177,8 @@ class TransformerStack(keras.layers.Layer):
 
     def build(self, inputs_shape: tuple) -> None:
         shape = (None, None, self.config.hidden_dim)
-        if self.position_embedding is not None:
-            self.position_embedding.build((None,))
+        if self.position is not None:
+            self.position.build((None,))
         for norm in (self.embedding_norm, self.final_norm):
             if norm is not None:
                 norm.build(shape)
@@ -240,8 +202,8 @@ class TransformerStack(keras.layers.Layer):
         training: bool | None = None,
     ) -> Any:
         x = inputs
-        if self.position_embedding is not None:
-            x = x + self._position_embeddings(x, positions, cache_index)
+        if self.position is not None:
+            x = self.position.on_embeddings(x, self._positions(x, positions, cache_index))
         # with caches, padding_mask is about slots; the norms see only the new positions, all real
         real = padding_mask if caches is None else None
         if self.embedding_norm is not None:
@@ -277,18 +239,18 @@ class TransformerStack(keras.layers.Layer):
             results += (weights,)
         return results if len(results) > 1 else x
 
-    def _position_embeddings(self, x: Any, positions: Any, cache_index: Any) -> Any:
+    @staticmethod
+    def _positions(x: Any, positions: Any, cache_index: Any) -> Any:
         if positions is None:
             positions = ops.arange(ops.shape(x)[1])
             if cache_index is not None:
                 positions = positions + cache_index
-        # positions before the start belong to left padding: any embedding will do
-        return ops.cast(self.position_embedding(ops.maximum(positions, 0) + self.config.position.offset), x.dtype)
+        return positions
 
     def make_caches(self, batch_size: Any, capacity: int) -> list[dict[str, Any]]:
         """Returns empty key-value caches, one per block.
 
-        A block with a window holds no more than the window, unless its rotary scaling depends on the capacity.
+        A block with a window holds no more than the window.
 
         Args:
             batch_size: Rows.

@@ -30,7 +30,7 @@ def _table() -> dict[str, str]:
                 table[f"{ours}.{part}.{projection}"] = f"{theirs}.{number}.{name}.{projection[0]}"
         table[f"{ours}.feed_forward_norm"] = f"{theirs}.{last}.layer_norm"
         table[f"{ours}.feed_forward.down"] = f"{theirs}.{last}.DenseReluDense.wo"
-        table[f"{side}.relative_bias"] = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias"
+        table[f"{side}.position"] = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias"
         table[f"{side}.final_norm"] = f"{side}.final_layer_norm"
     return table
 

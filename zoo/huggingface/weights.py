@@ -95,10 +95,7 @@ def named_layers(backbone: Transformer) -> dict[str, Any]:
         stack = getattr(backbone, side)
         if stack is None:
             continue
-        names = {"position": "position_embedding", "relative_bias": "shared_position"}
-        for name in ("embedding_norm", "final_norm"):
-            names[name] = name
-        layers |= {f"{side}.{name}": getattr(stack, attribute) for name, attribute in names.items()}
+        layers |= {f"{side}.{name}": getattr(stack, name) for name in ("position", "embedding_norm", "final_norm")}
         for index, block in enumerate(stack.blocks):
             layers |= {f"{side}.{index}.{name}": layer for name, layer in _block_layers(block).items()}
     return {name: layer for name, layer in layers.items() if layer is not None and layer.weights}

@@ -8,6 +8,7 @@ from numpy_attention import TOLERANCE, array, formula, made, normal, order, rela
 
 from layers import (
     ALiBi,
+    PositionEncoding,
     RotaryEmbedding,
     ShawRelativePositions,
 )
@@ -128,11 +129,10 @@ def test_query_with_nothing_to_see_gets_the_bias_of_the_output_only():
 def test_relative_bias_adds_to_the_scores():
     table = np.random.default_rng(8).normal(size=(2 * 11 - 1, 4))
 
-    class ByDistance(keras.layers.Layer):
-        acts_on = "scores"
+    class ByDistance(PositionEncoding):
         num_heads = 4
 
-        def call(self, query_positions, key_positions):
+        def score_bias(self, query, query_positions, key_positions, scale):
             distance = ops.expand_dims(query_positions, 1) - ops.expand_dims(key_positions, 0) + 10
             return ops.expand_dims(ops.transpose(ops.take(table, distance, axis=0), (2, 0, 1)), 0)
 

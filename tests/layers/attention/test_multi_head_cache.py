@@ -8,6 +8,7 @@ from layers import (
     ALiBi,
     RotaryEmbedding,
     ShawRelativePositions,
+    XPos,
 )
 from layers.attention import make_cache, rolling_positions
 
@@ -17,6 +18,7 @@ CACHED_POSITIONS = {
     "relative_bias": lambda: relative_bias(bidirectional=False),
     "alibi": lambda: ALiBi(4),
     "shaw": lambda: ShawRelativePositions(6, 2),
+    "xpos": lambda: XPos(6, scale_base=8.0),
 }
 
 
@@ -87,6 +89,25 @@ def test_cached_rows_that_start_later(position, capacity, window):
     x, positions = normal(2, 7, 12), np.arange(7) + np.array([[5], [0]])
     output, _ = decoded(layer, x, capacity, [1, 4, 1, 1], positions)
     np.testing.assert_allclose(output, array(layer(x, positions=positions)), **TOLERANCE)
+
+
+@pytest.mark.parametrize("sequence_length", [7, np.array([7, 7])], ids=["scalar", "per_row"])
+def test_cached_with_a_scaling_that_depends_on_the_length(sequence_length):
+    scaling = {"kind": "dynamic_ntk", "factor": 4.0, "original_max_position_embeddings": 4}
+    layer, x = made(4, 6, causal=True, position=RotaryEmbedding(6, scaling=scaling)), normal(2, 7, 12)
+    expected = array(layer(x))
+    output, _ = decoded(layer, x, 9, [3, 1, 1, 2], sequence_length=sequence_length)
+    np.testing.assert_allclose(output, expected, **TOLERANCE)
+    assert np.abs(array(layer(x, sequence_length=12)) - expected).max() > 1e-3
+    with pytest.raises(ValueError, match="sequence_length must be given with a cache and position=<RotaryEmbedding"):
+        decoded(layer, x, 9, [7])
+
+
+def test_cached_with_a_scaling_for_one_length():
+    scaling = {"kind": "dynamic_ntk", "factor": 4.0, "original_max_position_embeddings": 4}
+    position = RotaryEmbedding(6, scaling=scaling, sequence_length=16)
+    layer, x = made(4, 6, causal=True, position=position), normal(2, 7, 12)
+    np.testing.assert_allclose(decoded(layer, x, 9, [3, 1, 3])[0], array(layer(x)), **TOLERANCE)
 
 
 def test_weights_of_a_rolling_cache_stand_by_slot():

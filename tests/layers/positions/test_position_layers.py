@@ -8,10 +8,16 @@ from layers import positions as position_layers
 from layers.positions import (
     ALiBi,
     LearnedPositionEmbedding,
+    PositionEncoding,
     RelativePositionBias,
     RotaryEmbedding,
     ShawRelativePositions,
     SinusoidalPositionEncoding,
+    XPos,
+    make_position,
+    position_class,
+    position_kinds,
+    register_position,
 )
 
 LONGROPE = {
@@ -28,6 +34,7 @@ LAYERS = {
     "rotary": lambda **kwargs: RotaryEmbedding(8, base=500.0, **kwargs),
     "rotary_interleaved_partial": lambda **kwargs: RotaryEmbedding(8, layout="interleaved", rotary_dim=4, **kwargs),
     "rotary_longrope": lambda **kwargs: RotaryEmbedding(8, scaling=LONGROPE, **kwargs),
+    "xpos": lambda **kwargs: XPos(8, scale_base=16.0, **kwargs),
     "relative_bias": lambda **kwargs: RelativePositionBias(
         3, num_buckets=8, max_distance=20, bidirectional=False, **kwargs
     ),
@@ -67,7 +74,7 @@ LAYERS["shaw"] = lambda **kwargs: ShawAttention(ShawRelativePositions(8, 3, **kw
 def apply(layer, x, positions):
     if isinstance(layer, RotaryEmbedding | ShawAttention):
         return layer(x, positions)
-    if layer.acts_on == "embedding":
+    if layer.acts_on_embeddings():
         return layer(positions)
     return layer(positions, positions)
 
@@ -83,20 +90,44 @@ def inputs(numbers, batch=2, length=11):
     return [numbers.normal(size=(batch, length, 2, 8)).astype("float32"), positions.astype("int32")]
 
 
-def test_every_layer_says_where_it_acts():
-    found = {
-        name: getattr(position_layers, name).acts_on
+def test_every_encoding_is_found_by_name_and_acts_at_one_side():
+    classes = {
+        getattr(position_layers, name)
         for name in position_layers.__all__
-        if name[0].isupper() and isinstance(getattr(position_layers, name), type)
+        if isinstance(getattr(position_layers, name), type) and name != "PositionEncoding"
     }
-    assert found == {
-        "SinusoidalPositionEncoding": "embedding",
-        "LearnedPositionEmbedding": "embedding",
-        "RotaryEmbedding": "query_key",
-        "RelativePositionBias": "scores",
-        "ALiBi": "scores",
-        "ShawRelativePositions": "keys_and_values",
-    }
+    assert {position_class(kind) for kind in position_kinds()} >= classes
+    on_embeddings = {kind for kind in position_kinds() if position_class(kind).acts_on_embeddings()}
+    assert on_embeddings == {"sinusoidal", "learned"}
+    assert all(position_class(kind).acts_in_attention() != (kind in on_embeddings) for kind in position_kinds())
+
+
+def test_names_of_encodings():
+    with pytest.raises(ValueError, match="kind must be one of 'alibi'.* got 'rotari'. Did you mean 'rotary'"):
+        position_class("rotari")
+    with pytest.raises(ValueError, match="kind must be a new name .* got 'alibi'"):
+        register_position("alibi")(XPos)
+    with pytest.raises(TypeError, match="must decorate a subclass of PositionEncoding"):
+        register_position("dense")(keras.layers.Dense)
+    sizes = {"num_heads": 3, "head_dim": 8, "dim": 24, "max_length": 16, "bidirectional": True}
+    made = {kind: make_position(kind, sizes) for kind in ("alibi", "rotary", "learned", "sinusoidal", "xpos")}
+    assert made["alibi"].num_heads == 3 and made["rotary"].head_dim == 8 and made["learned"].max_length == 16
+    assert make_position("rotary", sizes, base=5.0).base == 5.0
+
+
+def test_the_hooks_of_the_base_change_nothing(numbers):
+    x, positions = inputs(numbers)
+    encoding = PositionEncoding()
+    prepared = encoding.prepare(positions)
+    for changed in (
+        encoding.on_embeddings(x, positions),
+        encoding.on_queries(x, prepared),
+        encoding.on_keys(x, prepared),
+        encoding.on_output(x, None, positions, positions),
+    ):
+        assert changed is x
+    assert encoding.score_bias(x, positions, positions, 1.0) is None
+    assert not (encoding.depends_on_length or encoding.needs_weights or encoding.acts_in_attention())
 
 
 @pytest.mark.parametrize("name", LAYERS)

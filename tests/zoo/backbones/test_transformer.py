@@ -218,7 +218,7 @@ def test_segments():
 def test_learned_positions_start_at_their_offset():
     backbone = made("encoder", PositionConfig("learned", offset=2))
     inputs = {"token_ids": token_ids(1, 4), "padding_mask": below([4], 4)}
-    table = backbone.encoder.position_embedding.embeddings
+    table = backbone.encoder.position.embeddings
     assert tuple(table.shape) == (26, 16)
     before = array(backbone(inputs))
     table.assign(np.concatenate([np.full((2, 16), 9.0), array(table)[2:6], np.full((20, 16), 9.0)]))

@@ -1,0 +1,204 @@
+"""What a position encoding is, and where one is found by name."""
+
+import difflib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+_KINDS: dict[str, type["PositionEncoding"]] = {}
+
+
+class PositionHooks:
+    """The places at which a position encoding comes in. As they are here, all of them leave everything as it is.
+
+    Positions are integers `(length,)` or `(batch, length)`; nothing says that they begin at zero or rise by one.
+    Attention calls its hooks in the order in which they stand here.
+    """
+
+    # Whether what the encoding does depends on the number of tokens of the whole text. Keys in a cache must then have
+    # been encoded for the same number as the queries, so attention asks for a `sequence_length`.
+    depends_on_length = False
+
+    # Whether `on_output` needs the attention weights, which only some ways to compute attention have.
+    needs_weights = False
+
+    # Whether all blocks of a model use one instance, weights included, or each has its own.
+    shared_by_blocks = False
+
+    def on_embeddings(self, x: Any, positions: Any) -> Any:
+        """Acts on the embedded tokens `(batch, length, dim)`, before the first block."""
+        return x
+
+    def prepare(self, positions: Any, sequence_length: Any = None) -> Any:
+        """Returns what `on_queries` and `on_keys` need; computed once where both have the same positions.
+
+        Args:
+            positions: Integers `(length,)` or `(batch, length)`.
+            sequence_length: Number of tokens of the whole text: a scalar, one per row `(batch,)` or one per token
+                `(batch, length)`; None where it is not known.
+        """
+        return positions
+
+    def on_queries(self, query: Any, prepared: Any) -> Any:
+        """Acts on queries `(batch, length, heads, head_dim)`; `prepared` is what `prepare` returned."""
+        return query
+
+    def on_keys(self, key: Any, prepared: Any) -> Any:
+        """Acts on keys `(batch, length, key_value_heads, head_dim)`; `prepared` is what `prepare` returned."""
+        return key
+
+    def score_bias(self, query: Any, query_positions: Any, key_positions: Any, scale: float) -> Any:
+        """Returns what is added to the scaled scores, or None.
+
+        Args:
+            query: What `on_queries` returned, as `(batch, heads, query_length, head_dim)`.
+            query_positions: `(query_length,)` or `(batch, query_length)`.
+            key_positions: `(key_length,)` or `(batch, key_length)`.
+            scale: Factor on the scores.
+
+        Returns:
+            A tensor that broadcasts to `(batch, heads, query_length, key_length)`; or a callable of query positions and
+            key positions that returns one. A callable with an attribute `depends_on_distance = True` says that the
+            difference of positions is all it looks at: it then costs memory linear in the length.
+        """
+        return None
+
+    def on_output(self, output: Any, weights: Any, query_positions: Any, key_positions: Any) -> Any:
+        """Acts on the weighted mean of the values `(batch, heads, query_length, value_head_dim)`.
+
+        Args:
+            output: The mean.
+            weights: Attention weights after dropout `(batch, heads, query_length, key_length)`; None unless
+                `needs_weights`.
+            query_positions: `(query_length,)` or `(batch, query_length)`.
+            key_positions: `(key_length,)` or `(batch, key_length)`.
+        """
+        return output
+
+
+ATTENTION_HOOKS = ("prepare", "on_queries", "on_keys", "score_bias", "on_output")
+NO_POSITION = PositionHooks()
+
+
+class PositionEncoding(PositionHooks, keras.layers.Layer):
+    """A position encoding: a Keras layer that overrides the hooks at which it acts.
+
+    A new encoding is one class. `register_position` makes it known by name to configurations of models.
+
+    Example:
+
+    ```python
+    @register_position("recency")
+    class Recency(PositionEncoding):
+        def score_bias(self, query, query_positions, key_positions, scale):
+            distance = ops.expand_dims(query_positions, -1) - ops.expand_dims(key_positions, -2)
+            return -0.1 * ops.cast(ops.reshape(distance, (-1, 1, *distance.shape[-2:])), "float32")
+
+    MultiHeadAttention(8, 64, causal=True, position=Recency())
+    ```
+    """
+
+    @classmethod
+    def acts_in_attention(cls) -> bool:
+        """Whether it overrides a hook that attention calls."""
+        return any(getattr(cls, hook) is not getattr(PositionHooks, hook) for hook in ATTENTION_HOOKS)
+
+    @classmethod
+    def acts_on_embeddings(cls) -> bool:
+        """Whether it overrides the hook for the embedded tokens."""
+        return cls.on_embeddings is not PositionHooks.on_embeddings
+
+    def build(self, *input_shapes: Any) -> None:
+        self.built = True
+
+    def check_heads(self, num_heads: int, head_dim: int, value_dim: int) -> None:
+        """Raises a ValueError if it was made for heads of another number or width than those of an attention.
+
+        Args:
+            num_heads: Number of query heads.
+            head_dim: Width of a query and key head.
+            value_dim: Width of a value head.
+        """
+        for name, expected in (("num_heads", num_heads), ("head_dim", head_dim), ("value_dim", value_dim)):
+            actual = getattr(self, name, expected)
+            if actual != expected:
+                raise ValueError(f"position={self!r} must have {name}={expected}, got {actual}.")
+
+
+def register_position(kind: str) -> Callable[[type], type]:
+    """Returns a decorator that makes a class of position encodings known by name, and to Keras files.
+
+    Args:
+        kind: The name, for `make_position` and for `PositionConfig.kind` of models.
+
+    Raises:
+        ValueError: If another class has the name.
+        TypeError: If the class is no `PositionEncoding`.
+
+    Example:
+
+    >>> @register_position("nothing")
+    ... class Nothing(PositionEncoding):
+    ...     pass
+    """
+
+    def register(cls: type) -> type:
+        if not (isinstance(cls, type) and issubclass(cls, PositionEncoding)):
+            raise TypeError(f"register_position({kind!r}) must decorate a subclass of PositionEncoding, got {cls!r}.")
+        known = _KINDS.get(kind)
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ValueError(f"kind must be a new name of a position encoding, got {kind!r}, which is {known!r}.")
+        if keras.saving.get_registered_name(cls) == cls.__name__:
+            keras.saving.register_keras_serializable("positions")(cls)
+        _KINDS[kind] = cls
+        return cls
+
+    return register
+
+
+def position_kinds() -> tuple[str, ...]:
+    """The names of all known position encodings."""
+    return tuple(_KINDS)
+
+
+def position_class(kind: str) -> type[PositionEncoding]:
+    """Returns the class of a name.
+
+    Raises:
+        ValueError: If there is none; the message names the nearest.
+    """
+    if kind not in _KINDS:
+        near = difflib.get_close_matches(str(kind), _KINDS, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"kind must be one of {', '.join(map(repr, _KINDS))}, got {kind!r}.{hint}")
+    return _KINDS[kind]
+
+
+def position_options(kind: str) -> frozenset[str]:
+    """Names of the constructor arguments of a kind, without those of every Keras layer."""
+    parameters = inspect.signature(position_class(kind).__init__).parameters.values()
+    kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return frozenset(parameter.name for parameter in parameters if parameter.kind not in kinds) - {"self"}
+
+
+def make_position(kind: str, sizes: dict[str, Any], **options: Any) -> PositionEncoding:
+    """Makes a position encoding by name.
+
+    Args:
+        kind: Its name.
+        sizes: Facts about the model, such as `num_heads`, `head_dim`, `dim`, `max_length`. Those that the constructor
+            has an argument for are given to it.
+        **options: Further arguments of the constructor, which go before `sizes`.
+
+    Raises:
+        ValueError: If the kind is unknown.
+
+    Example:
+
+    >>> make_position("alibi", {"num_heads": 8, "head_dim": 64}).num_heads
+    8
+    """
+    names = position_options(kind)
+    return position_class(kind)(**{name: value for name, value in sizes.items() if name in names} | options)

@@ -1,0 +1,79 @@
+"""Extrapolatable rotary positions (xPos)."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from layers.positions.base import register_position
+from layers.positions.common import check_above_zero
+from layers.positions.rotary import RotaryEmbedding
+
+
+@register_position("xpos")
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class XPos(RotaryEmbedding):
+    """Rotary positions whose queries shrink and whose keys grow, so that the product falls with the distance.
+
+    With `zeta_i = (2 i / rotary_dim + gamma) / (1 + gamma)`, pair `i` of a query at position `p` is rotated and
+    multiplied by `zeta_i ** (p / scale_base)`, that of a key by `zeta_i ** (-p / scale_base)`. The product of the two
+    then has the factor `zeta_i ** ((p_query - p_key) / scale_base)`, at most 1 where the key stands before the query:
+    for causal attention only. Fast pairs, which say little about long distances, fall fastest.
+
+    Keys grow without bound with the position; in float32 they overflow beyond some 70 times `scale_base`.
+
+    Args:
+        head_dim, base, layout, rotary_dim, scaling, sequence_length: as for `RotaryEmbedding`; the paper has the layout
+            `"interleaved"`.
+        scale_base: number of positions over which a pair falls by its `zeta`; 512 in the published code.
+        gamma: the larger, the slower the fall; 0.4 in the paper.
+        **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
+
+    Example:
+
+    >>> attention = MultiHeadAttention(8, 64, causal=True, position=XPos(64))
+
+    Source: Sun et al. 2023, "A Length-Extrapolatable Transformer", section 3 and algorithm 1.
+    """
+
+    def __init__(
+        self,
+        head_dim: int,
+        base: float = 10000.0,
+        layout: str = "half_split",
+        rotary_dim: int | None = None,
+        scaling: dict | None = None,
+        sequence_length: int | None = None,
+        scale_base: float = 512.0,
+        gamma: float = 0.4,
+        **kwargs,
+    ):
+        super().__init__(head_dim, base, layout, rotary_dim, scaling, sequence_length, **kwargs)
+        self.scale_base = check_above_zero("XPos", "scale_base", scale_base)
+        self.gamma = check_above_zero("XPos", "gamma", gamma)
+
+    def prepare(self, positions, sequence_length=None):
+        cos, sin = self.cos_sin(positions, sequence_length)
+        growth = self._growth(positions, cos.dtype)
+        # the factor is the same for both features of a pair: it goes into cosine and sine
+        return {"query": (cos * growth, sin * growth), "key": (cos / growth, sin / growth)}
+
+    def on_queries(self, query, prepared):
+        return self.rotate(query, *prepared["query"])
+
+    def on_keys(self, key, prepared):
+        return self.rotate(key, *prepared["key"])
+
+    def _growth(self, positions, dtype):
+        """`zeta ** (position / scale_base)` per feature, `(*positions.shape, rotary_dim)`."""
+        zeta = (np.arange(0, self.rotary_dim, 2) / self.rotary_dim + self.gamma) / (1 + self.gamma)
+        logarithms = np.log(zeta) / self.scale_base
+        logarithms = np.tile(logarithms, 2) if self.layout == "half_split" else np.repeat(logarithms, 2)
+        positions = ops.cast(ops.convert_to_tensor(positions), dtype)
+        return ops.exp(ops.expand_dims(positions, -1) * ops.cast(logarithms, dtype))
+
+    def call(self, x, positions, sequence_length=None):
+        """As a query; keys are what `on_keys` returns."""
+        return self.on_queries(x, self.prepare(positions, sequence_length))
+
+    def get_config(self):
+        return {**super().get_config(), "scale_base": self.scale_base, "gamma": self.gamma}

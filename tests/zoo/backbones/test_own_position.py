@@ -1,0 +1,59 @@
+"""A position encoding from outside of the package, one class and one line, in a model and its configuration."""
+
+import keras
+import numpy as np
+import pytest
+from small_transformers import TOLERANCE, array, made, token_ids
+
+from layers import PositionEncoding, register_position
+from zoo import PositionConfig, TransformerConfig
+
+
+@register_position("test_recency")
+class Recency(PositionEncoding):
+    """A penalty per step of distance, and a constant per place that is added to the embedding."""
+
+    def __init__(self, num_heads, slope=0.5, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads, self.slope = num_heads, slope
+
+    def on_embeddings(self, x, positions):
+        return x + 0.1 * keras.ops.cast(keras.ops.expand_dims(positions % 3, -1), x.dtype)
+
+    def score_bias(self, query, query_positions, key_positions, scale):
+        distance = keras.ops.expand_dims(query_positions, -1) - keras.ops.expand_dims(key_positions, -2)
+        distance = keras.ops.expand_dims(distance, -3)
+        distance = distance if len(distance.shape) == 4 else keras.ops.expand_dims(distance, 0)
+        return -self.slope * keras.ops.cast(distance, "float32")
+
+    def get_config(self):
+        return {**super().get_config(), "num_heads": self.num_heads, "slope": self.slope}
+
+
+def test_in_a_decoder():
+    position = PositionConfig("test_recency", options={"slope": 0.75})
+    backbone = made("decoder", position)
+    assert backbone.config == TransformerConfig.from_json(backbone.config.to_json())
+    assert {block.attention.position.slope for block in backbone.decoder.blocks} == {0.75}
+    ids, mask = token_ids(2, 6), np.ones((2, 6), "bool")
+    expected = array(backbone.logits(backbone({"token_ids": ids, "padding_mask": mask})))
+    other = made("decoder", PositionConfig("test_recency", options={"slope": 0.1}))
+    assert np.abs(array(other.logits(other({"token_ids": ids, "padding_mask": mask}))) - expected).max() > 1e-3
+    state, constants = backbone.start_decoding({"padding_mask": mask}, capacity=8)
+    for index in range(6):
+        logits, state = backbone.decode_step(ids[:, index], index, state, constants)
+        np.testing.assert_allclose(array(logits), expected[:, index], **TOLERANCE)
+
+
+def test_in_a_keras_file(tmp_path):
+    backbone = made("encoder", PositionConfig("test_recency"))
+    ids, mask = token_ids(2, 6), np.ones((2, 6), "bool")
+    backbone.save(tmp_path / "model.keras")
+    reloaded = keras.models.load_model(tmp_path / "model.keras")
+    inputs = {"token_ids": ids, "padding_mask": mask}
+    np.testing.assert_array_equal(array(reloaded(inputs)), array(backbone(inputs)))
+
+
+def test_wrong_name():
+    with pytest.raises(ValueError, match="position.kind must be one of .*'test_recency'.* got 'recency'"):
+        PositionConfig("recency")
