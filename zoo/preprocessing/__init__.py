@@ -2,6 +2,34 @@
 
 from zoo.preprocessing.batching import map_by_length, padded_length
 from zoo.preprocessing.bio import decode_bio, encode_bio
+from zoo.preprocessing.causal_lm import CausalLMPreprocessor
+from zoo.preprocessing.encoder import EncoderPreprocessor
+from zoo.preprocessing.masked_lm import MaskedLMPreprocessor
 from zoo.preprocessing.masking import chosen_positions, mask_tokens
+from zoo.preprocessing.preprocessor import EVALUATION_SEED, Examples, Preprocessor
+from zoo.preprocessing.seq2seq_lm import Seq2SeqLMPreprocessor
+from zoo.preprocessing.text_classifier import TextClassifierPreprocessor
+from zoo.preprocessing.text_embedder import TextEmbedderPreprocessor
+from zoo.preprocessing.token_classifier import TokenClassifierPreprocessor
+from zoo.preprocessing.words import Entity, split_words
 
-__all__ = ["chosen_positions", "decode_bio", "encode_bio", "map_by_length", "mask_tokens", "padded_length"]
+__all__ = [
+    "EVALUATION_SEED",
+    "CausalLMPreprocessor",
+    "EncoderPreprocessor",
+    "Entity",
+    "Examples",
+    "MaskedLMPreprocessor",
+    "Preprocessor",
+    "Seq2SeqLMPreprocessor",
+    "TextClassifierPreprocessor",
+    "TextEmbedderPreprocessor",
+    "TokenClassifierPreprocessor",
+    "chosen_positions",
+    "decode_bio",
+    "encode_bio",
+    "map_by_length",
+    "mask_tokens",
+    "padded_length",
+    "split_words",
+]

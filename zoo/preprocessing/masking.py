@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from zoo.preprocessing.batching import padded_length
+
 
 def mask_tokens(
     token_ids: Any,
@@ -72,7 +74,7 @@ def mask_tokens(
 
 
 def chosen_positions(chosen: Any, token_ids: Any) -> tuple[Any, Any, Any]:
-    """Returns where the chosen tokens are, as many per row as the row with most has.
+    """Returns where the chosen tokens are, padded to one of few lengths, see `padded_length`.
 
     Args:
         chosen: Bool `(batch, length)`.
@@ -88,8 +90,8 @@ def chosen_positions(chosen: Any, token_ids: Any) -> tuple[Any, Any, Any]:
     most = tf.reduce_max(tf.concat([counts, [1]], axis=0))
     # the chosen ones first, each group in the order of the text
     order = tf.argsort(tf.cast(~chosen, tf.int32), axis=1, stable=True)
-    positions = order[:, :most]
-    weights = tf.cast(tf.range(most)[tf.newaxis] < counts[:, tf.newaxis], tf.float32)
+    positions = order[:, : padded_length(most)]
+    weights = tf.cast(tf.range(tf.shape(positions)[1])[tf.newaxis] < counts[:, tf.newaxis], tf.float32)
     return positions, tf.gather(token_ids, positions, batch_dims=1), weights
 
 

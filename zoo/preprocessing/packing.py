@@ -14,7 +14,7 @@ def packed_batches(
     what it computes for it alone. Only the last row has padding.
 
     Args:
-        texts: Dataset of scalar strings.
+        texts: Dataset of scalar strings, or of pairs of a string and the weight of its tokens.
         encode: Graph function from a string tensor `(batch,)` to ragged ids with start and end tokens.
         length: Tokens per row.
         batch_size: Rows per batch.
@@ -32,29 +32,33 @@ def packed_batches(
     import tensorflow as tf
 
     @tf.autograph.experimental.do_not_convert
-    def pairs(batch: Any) -> Any:
+    def pairs(batch: Any, text_weights: Any) -> Any:
         ids = encode(batch)
         inputs = ids[:, :-1]
         positions = tf.ragged.range(inputs.row_lengths()).values
-        return inputs.values, ids[:, 1:].values, tf.cast(positions, tf.int32)
+        weights = tf.gather(text_weights, inputs.value_rowids())
+        return inputs.values, ids[:, 1:].values, tf.cast(positions, tf.int32), weights
 
     @tf.autograph.experimental.do_not_convert
-    def row(inputs: Any, labels: Any, positions: Any) -> Any:
+    def row(inputs: Any, labels: Any, positions: Any, weights: Any) -> Any:
         missing = [[0, length - tf.shape(inputs)[0]]]
-        real = tf.pad(tf.ones_like(inputs, tf.bool), missing)
+        mask = tf.pad(tf.ones_like(inputs, tf.bool), missing)
         sequence_ids = tf.cumsum(tf.cast(positions == 0, tf.int32))
         sequence_ids -= sequence_ids[0]
         # the rest of a text that began in the row before counts from 0 again
         positions -= tf.where(sequence_ids == 0, positions[0], 0)
         features = {
             "token_ids": tf.pad(inputs, missing, constant_values=pad_id),
-            "padding_mask": real,
+            "padding_mask": mask,
             "sequence_ids": tf.pad(sequence_ids, missing, constant_values=-1),
             "positions": tf.pad(positions, missing),
         }
         features = {name: tf.ensure_shape(value, (length,)) for name, value in features.items()}
         labels = tf.ensure_shape(tf.pad(labels, missing, constant_values=pad_id), (length,))
-        return features, labels, tf.cast(real, tf.float32)
+        return features, labels, tf.ensure_shape(tf.pad(weights, missing), (length,))
+
+    if not isinstance(texts.element_spec, tuple):
+        texts = texts.map(lambda text: (text, 1.0))
 
     if shuffle:
         texts = texts.shuffle(shuffle)

@@ -136,3 +136,30 @@ def shorten(value: Any) -> str:
         return repr(value[:80])
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def string_tensor(texts: Sequence[bytes]) -> Any:
+    """Returns a `tf.string` tensor `(rows,)`."""
+    import tensorflow as tf
+
+    return tf.constant(texts, dtype=tf.string, shape=(len(texts),))
+
+
+def row_count(x: Any) -> int:
+    """Returns the number of rows of checked inputs."""
+    import tensorflow as tf
+
+    first = tf.nest.flatten(x)[0]
+    return int(first.nrows() if isinstance(first, tf.RaggedTensor) else first.shape[0])
+
+
+def take(columns: Any, rows: Any) -> Any:
+    """Returns some rows of columns of checked data; None stays None.
+
+    Args:
+        columns: Nested structure of tensors.
+        rows: Numbers of the rows.
+    """
+    import tensorflow as tf
+
+    return tf.nest.map_structure(lambda column: None if column is None else tf.gather(column, rows), columns)

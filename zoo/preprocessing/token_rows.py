@@ -1,15 +1,17 @@
-"""Graph functions between texts and token-level inputs that several tasks share."""
+"""Graph functions from ragged token ids to token-level inputs that several preprocessors share."""
 
 from collections.abc import Sequence
 from typing import Any
 
+from zoo.preprocessing.batching import padded_length
 
-def checked_lengths(inputs: dict[str, Any], longest: int) -> dict[str, Any]:
+
+def checked_lengths(inputs: dict[str, Any], longest: int | None) -> dict[str, Any]:
     """Returns token-level inputs that are an `InvalidArgumentError`, naming rows, where a row is too long.
 
     Args:
         inputs: Token-level inputs; those named `*padding_mask` are looked at, `(batch, length)`.
-        longest: Most tokens that the model takes.
+        longest: Most tokens that the model takes; None for any number.
 
     Example:
 
@@ -19,7 +21,7 @@ def checked_lengths(inputs: dict[str, Any], longest: int) -> dict[str, Any]:
     import tensorflow as tf
 
     checks = []
-    for name, mask in inputs.items():
+    for name, mask in inputs.items() if longest is not None else ():
         if name.endswith("padding_mask"):
             lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
             rows = tf.where(lengths > longest)[:, 0]
@@ -112,22 +114,22 @@ def _shorten(ids: Any, lengths: Any) -> Any:
     return tf.ragged.boolean_mask(ids, ids.with_values(keep))
 
 
-def dense(ids: Any, pad_id: int, multiple: int, longest: int) -> tuple[Any, Any]:
-    """Returns ids and their mask, `(batch, length)`, padded to a multiple, but by no more than up to `longest`.
+def dense(ids: Any, pad_id: int, longest: int | None = None) -> tuple[Any, Any]:
+    """Returns ids and their mask, `(batch, length)`, padded to one of few lengths; a graph function.
+
+    The mask comes from the lengths of the rows: a text may hold the padding token, as it does where the end token also
+    pads.
 
     Args:
         ids: Ragged ids `(batch, None)`.
         pad_id: What to pad with.
-        multiple: The length is rounded up to a multiple of this.
-        longest: Most tokens that the model takes.
+        longest: Most tokens that the model takes: see `padded_length`. A row that is longer stays so.
     """
     import tensorflow as tf
 
-    from zoo.tokenizers import to_dense
-
-    token_ids, mask = to_dense(ids, pad_id, multiple)
-    if multiple > 1:
-        # a row that is too long stays so, and is an error elsewhere
-        length = tf.maximum(tf.cast(longest, tf.int64), ids.bounding_shape(1))
-        token_ids, mask = token_ids[:, :length], mask[:, :length]
-    return token_ids, mask
+    lengths = ids.row_lengths()
+    length = padded_length(tf.reduce_max(tf.concat([lengths, [1]], axis=0)), longest)
+    token_ids = ids.to_tensor(tf.cast(pad_id, ids.dtype), shape=tf.stack([-1, length]))
+    # a batch size that is known stays known
+    token_ids.set_shape([ids.shape[0], None])
+    return token_ids, tf.sequence_mask(lengths, length)

@@ -6,7 +6,7 @@ from keras import ops
 
 from zoo.backbones.backbone import Backbone
 from zoo.preprocessing.rows import as_texts, require_count, require_same_length
-from zoo.preprocessing.token_rows import added_count, dense, pack
+from zoo.preprocessing.token_rows import added_count, pack
 from zoo.tasks.task import Task
 
 POOLINGS = ("first", "mean", "max", "last", "pooler")
@@ -106,10 +106,10 @@ class EncoderTask(Task):
             max_length=self.longest if self.truncate else None,
             pair_separators=self.pair_separators,
         )
-        token_ids, mask = dense(ids, self.pad_id, multiple, self.longest)
+        token_ids, mask = dense_to_multiple(ids, self.pad_id, multiple, self.longest)
         inputs = {"token_ids": token_ids, "padding_mask": mask}
         if self.backbone.config.embedding.num_segments > 1:
-            inputs["segment_ids"], _ = dense(segments, 0, multiple, self.longest)
+            inputs["segment_ids"], _ = dense_to_multiple(segments, 0, multiple, self.longest)
         return inputs
 
     def check_pairs(self, x: Any, name: str, counts: tuple[int, ...] = (2,)) -> tuple[Any, ...]:
@@ -197,3 +197,16 @@ def take_positions(values: Any, positions: Any) -> Any:
     """
     positions = ops.maximum(ops.cast(positions, "int32"), 0)
     return ops.take_along_axis(values, ops.expand_dims(positions, -1), axis=1)
+
+
+def dense_to_multiple(ids: Any, pad_id: int, multiple: int, longest: int) -> tuple[Any, Any]:
+    """Returns ids and their mask, `(batch, length)`, padded to a multiple, but by no more than up to `longest`."""
+    import tensorflow as tf
+
+    from zoo.tokenizers import to_dense
+
+    token_ids, mask = to_dense(ids, pad_id, multiple)
+    if multiple > 1:
+        length = tf.maximum(tf.cast(longest, tf.int64), ids.bounding_shape(1))
+        token_ids, mask = token_ids[:, :length], mask[:, :length]
+    return token_ids, mask

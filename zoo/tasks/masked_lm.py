@@ -9,8 +9,8 @@ from keras import ops
 
 from zoo.backbones.backbone import Backbone
 from zoo.preprocessing.masking import chosen_positions, mask_tokens
-from zoo.preprocessing.token_rows import dense, pack
-from zoo.tasks.encoder_task import take_positions
+from zoo.preprocessing.token_rows import pack
+from zoo.tasks.encoder_task import dense_to_multiple, take_positions
 from zoo.tasks.heads import MaskedLMHead, initializer_of
 from zoo.tasks.mask_filling import MaskFilling
 from zoo.training.losses import TokenCrossEntropy
@@ -210,7 +210,7 @@ class MaskedLM(MaskFilling):
         """Numbers of the tokens of a text at the places of these in the row, and 0 elsewhere, `(batch, length)`."""
         special = {name: None if token is None else 0 for name, token in self.special_tokens().items()}
         packed, _ = pack([values], **special, max_length=self.longest if self.truncate else None)
-        return dense(packed, 0, 1, self.longest)[0]
+        return dense_to_multiple(packed, 0, 1, self.longest)[0]
 
     def export(self, directory: str | os.PathLike, *, top_k: int = 5) -> None:
         """Writes a SavedModel that fills masks in strings, see `zoo.export.export_masked_lm`.

@@ -61,11 +61,12 @@ def test_single_texts():
 
 
 def test_dense():
-    ids, mask = dense(ragged([[5, 6, 7], [8]]), 0, 4, longest=24)
-    assert ids.numpy().tolist() == [[5, 6, 7, 0], [8, 0, 0, 0]] and mask.numpy().sum(1).tolist() == [3, 1]
+    ids, mask = dense(ragged([[5, 6, 7], [8]]), 0, longest=24)
+    assert ids.numpy().tolist() == [[5, 6, 7] + [0] * 5, [8] + [0] * 7] and mask.numpy().sum(1).tolist() == [3, 1]
     # not beyond the longest, but nothing is cut that is a token
-    assert dense(ragged([[5, 6, 7]]), 0, 16, longest=6)[0].shape == (1, 6)
-    assert dense(ragged([[5] * 9]), 0, 16, longest=6)[0].shape == (1, 9)
+    assert dense(ragged([[5, 6, 7]]), 0, longest=6)[0].shape == (1, 6)
+    assert dense(ragged([[5] * 9]), 0, longest=6)[0].shape == (1, 9)
+    assert dense(ragged([[5] * 9, []]), 0)[0].shape == (2, 16)
 
 
 def test_rows_that_are_too_long():

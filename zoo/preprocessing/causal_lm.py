@@ -1,0 +1,212 @@
+"""Texts, prompts and packed texts of a language model."""
+
+from typing import Any
+
+import keras
+
+from zoo.preprocessing.packing import packed_batches
+from zoo.preprocessing.preprocessor import TOKENIZED_AT_ONCE, Preprocessor
+from zoo.preprocessing.rows import as_texts, as_weights, is_dataset, require_count, string_tensor
+from zoo.preprocessing.token_rows import dense
+from zoo.tokenizers import add_start_end, to_dense
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class CausalLMPreprocessor(Preprocessor):
+    """Texts for training: start token, tokens, end token, as far as the tokenizer has these; prompts without the end.
+
+    Args:
+        tokenizer: The tokenizer; None for use on token level.
+        sequence_length, truncate: See `Preprocessor`. Of a text all tokens but the last are fed.
+        add_start_token: Whether texts begin with the tokenizer's start token. None: where it has one that is not its
+            end token too (Llama: yes, GPT-2: no). An empty prompt has it in any case.
+
+    Raises:
+        ValueError: If an argument is out of range, or `add_start_token` is true and there is no start token.
+
+    Example:
+
+    >>> preprocessor.prompt_ids(tf.constant(["a small dog"])).to_list()
+    [[1, 9, 214, 31]]
+    """
+
+    added_tokens = "start token"
+    truncation_hint = "Shorten it, or pass packed=True to fit(), which cuts texts into rows."
+
+    def __init__(
+        self,
+        tokenizer: Any = None,
+        *,
+        sequence_length: int | None = None,
+        truncate: bool = False,
+        add_start_token: bool | None = None,
+    ):
+        super().__init__(tokenizer, sequence_length=sequence_length, truncate=truncate)
+        if add_start_token not in (None, True, False):
+            raise ValueError(f"add_start_token must be True, False or None, got {add_start_token!r}.")
+        start_id = None if tokenizer is None else tokenizer.start_id
+        if add_start_token and tokenizer is not None and start_id is None:
+            raise ValueError("add_start_token=True needs a tokenizer with a start token.")
+        self.add_start_token = add_start_token
+        self.adds_start_token = bool(add_start_token)
+        if add_start_token is None or tokenizer is None:
+            self.adds_start_token = start_id is not None and start_id != tokenizer.end_id
+
+    def options(self) -> dict[str, Any]:
+        return {**super().options(), "add_start_token": self.add_start_token}
+
+    def special_tokens(self) -> dict[str, int | None]:
+        """Returns the ids of the tokens that stand around a prompt."""
+        start_id = self.require_tokenizer("Text input").start_id
+        return {"start_id": start_id if self.adds_start_token else None, "end_id": None}
+
+    def text_ids(self, texts: Any, end: bool = True) -> Any:
+        """Returns the token ids of whole texts, with start and end token; a graph function.
+
+        Args:
+            texts: String tensor `(batch,)`.
+            end: Whether an end token is added, where the tokenizer has one.
+
+        Returns:
+            Ragged int32 `(batch, None)`.
+        """
+        tokenizer, start_id = self.require_tokenizer("Text input"), self.special_tokens()["start_id"]
+        return add_start_end(tokenizer.tokenize(texts), start_id, tokenizer.end_id if end else None)
+
+    def prompt_ids(self, texts: Any, keep: int | None = None) -> Any:
+        """Returns the token ids of prompts, with the start token; a graph function.
+
+        Args:
+            texts: String tensor `(batch,)`.
+            keep: Most tokens of a prompt: longer ones lose their beginning, but not the start token.
+
+        Returns:
+            Ragged int32 `(batch, None)`.
+        """
+        import tensorflow as tf
+
+        tokenizer = self.require_tokenizer("Text input")
+        ids = tokenizer.tokenize(texts)
+        if keep is not None:
+            ids = ids[:, -(keep - int(self.adds_start_token)) :]
+        if self.adds_start_token:
+            return add_start_end(ids, tokenizer.start_id, None)
+        if tokenizer.start_id is None:
+            return ids
+        # something must be fed
+        empty = tf.cast(ids.row_lengths() == 0, tf.int64)
+        start = tf.RaggedTensor.from_row_lengths(tf.repeat(tokenizer.start_id, tf.reduce_sum(empty)), empty)
+        return tf.concat([start, ids], axis=1)
+
+    def tokens(self, x: Any) -> Any:
+        """Returns `prompt_ids(x)`."""
+        return self.prompt_ids(x)
+
+    def token_counts(self, tokens: Any) -> Any:
+        return tokens.row_lengths()
+
+    def inputs(self, tokens: Any) -> dict[str, Any]:
+        if self.truncate:
+            # what comes next depends on the end of a text
+            tokens = tokens[:, -self.sequence_length :]
+        token_ids, mask = dense(tokens, self.pad_id, self.sequence_length)
+        return {"token_ids": token_ids, "padding_mask": mask}
+
+    def training_tokens(self, x: Any) -> Any:
+        """Returns `text_ids(x)`."""
+        return self.text_ids(x)
+
+    def training_counts(self, tokens: Any) -> Any:
+        """Returns the number of tokens that are fed of each text: all but the last, `(batch,)`."""
+        import tensorflow as tf
+
+        return tf.maximum(tokens.row_lengths() - 1, 0)
+
+    def collate(self, tokens: Any, targets: Any, sample_weight: Any, seed: Any = None) -> tuple[Any, Any, Any]:
+        """Returns all tokens but the last as inputs, all but the first as labels, `(batch, length)`, and weights."""
+        import tensorflow as tf
+
+        if self.truncate:
+            tokens = tokens[:, : self.sequence_length + 1]
+        inputs, labels, mask = self.shifted(tokens)
+        weights = tf.cast(mask, tf.float32)
+        if sample_weight is not None:
+            weights *= tf.cast(sample_weight, tf.float32)[:, tf.newaxis]
+        return inputs, labels, weights
+
+    def shifted(self, ids: Any) -> tuple[dict[str, Any], Any, Any]:
+        """Returns token-level inputs, labels and the mask of the labels, of ragged ids; a graph function.
+
+        Args:
+            ids: Token ids of texts, `(batch, None)`.
+        """
+        token_ids, mask = dense(ids[:, :-1], self.pad_id, self.sequence_length)
+        labels, _ = dense(ids[:, 1:], self.pad_id, self.sequence_length)
+        return {"token_ids": token_ids, "padding_mask": mask}, labels, mask
+
+    def score_batch(self, prompts: Any, texts: Any, with_end: bool = False) -> tuple[dict[str, Any], Any, Any]:
+        """Returns token-level inputs, labels and the mask of the labels that count, padded; a graph function.
+
+        Prompt and text are tokenized together; what counts are the tokens from the first one on that the prompt alone
+        does not have.
+
+        Args:
+            prompts, texts: String tensors `(batch,)`.
+            with_end: Whether the end token counts too.
+        """
+        import tensorflow as tf
+
+        ids = self.text_ids(tf.strings.join([prompts, texts]), end=with_end)
+        inputs, labels, mask = self.shifted(ids)
+        length = tf.shape(labels)[1]
+        before, is_prompt = to_dense(self.text_ids(prompts, end=False)[:, : length + 1], self.pad_id)
+        # the first token has no label
+        before, is_prompt = before[:, 1:], is_prompt[:, 1:]
+        missing = [[0, 0], [0, length - tf.shape(before)[1]]]
+        same = tf.pad(before, missing) == labels
+        shared = tf.math.cumprod(tf.cast(same & tf.pad(is_prompt, missing), tf.int32), axis=1)
+        return inputs, labels, mask & (shared == 0)
+
+    def packed_dataset(
+        self,
+        texts: Any,
+        batch_size: int | None = None,
+        length: int | None = None,
+        *,
+        sample_weight: Any = None,
+        shuffle: bool = True,
+        names: tuple[str, str] = ("x", "sample_weight"),
+    ) -> Any:
+        """Returns texts end to end in rows of one length, see `zoo.preprocessing.packing.packed_batches`.
+
+        Args:
+            texts: List, array or tensor of strings, or a dataset of scalar strings.
+            batch_size: Rows per batch. Default 32.
+            length: Tokens per row. Default the longest that the model takes.
+            sample_weight: Weight of each text, `(texts,)`; its tokens have it.
+            shuffle: Whether the texts of a list are shuffled anew in each epoch; a dataset keeps its order.
+            names: Names of the arguments with texts and weights, for errors.
+
+        Returns:
+            `tf.data.Dataset` of token-level batches.
+        """
+        import tensorflow as tf
+
+        length = require_count(self.sequence_length if length is None else length, "packed", 1, self.sequence_length)
+        batch_size = require_count(32 if batch_size is None else batch_size, "batch_size")
+        self.require_tokenizer("Text input")
+        options: dict[str, Any] = {}
+        if is_dataset(texts):
+            if sample_weight is not None:
+                raise ValueError(f"{names[1]} must be None with a dataset of packed texts.")
+        else:
+            tensor = string_tensor(as_texts(texts, names[0]))
+            count = tensor.shape[0]
+            if not count:
+                raise ValueError(f"{names[0]} must hold at least one text, got none.")
+            parts = (tensor[start : start + TOKENIZED_AT_ONCE] for start in range(0, count, TOKENIZED_AT_ONCE))
+            pairs = sum(int(tf.reduce_sum(self.training_counts(self.text_ids(part)))) for part in parts)
+            options = {"shuffle": count if shuffle else 0, "count": pairs}
+            weights = tf.ones(count) if sample_weight is None else as_weights(sample_weight, count, names[1])
+            texts = tf.data.Dataset.from_tensor_slices((tensor, weights))
+        return packed_batches(texts, self.text_ids, length, batch_size, self.pad_id, **options)

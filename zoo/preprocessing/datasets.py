@@ -1,0 +1,208 @@
+"""Raw rows as batches for training: of columns, of `tf.data`, of generators and of `keras.utils.PyDataset`."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from zoo.preprocessing.preprocessor import Examples, Preprocessor
+from zoo.preprocessing.rows import is_dataset, is_raw, require_count, shorten, take
+
+
+def batches_of(
+    preprocessor: Preprocessor,
+    data: Any,
+    batch_size: int | None,
+    *,
+    shuffle: bool = False,
+    seed: Any = None,
+    class_weight: np.ndarray | None = None,
+) -> Any:
+    """Returns a dataset of token-level `(inputs, labels, sample_weight)`.
+
+    Args:
+        preprocessor: Makes the batches.
+        data: `Examples`, or a `tf.data.Dataset` of raw rows or of batches of these.
+        batch_size: Rows per batch. Default 32.
+        shuffle: Whether rows are shuffled anew in each epoch; a dataset keeps its order.
+        seed: See `Preprocessor.collate`.
+        class_weight: Weight of each label, `(labels,)`; None for none.
+    """
+    import tensorflow as tf
+
+    size = require_count(32 if batch_size is None else batch_size, "batch_size")
+    if isinstance(data, Examples):
+        count = len(data.lengths)
+        rows = tf.data.Dataset.range(count)
+        rows = (rows.shuffle(count) if shuffle else rows).batch(size)
+
+        def collate(chosen: Any) -> Any:
+            return preprocessor.collate(*take((data.tokens, data.targets, data.weights), chosen), seed)
+    else:
+        preprocessor.require_tokenizer("Text input")
+        rows = in_batches(preprocessor, data, size, batch_size)
+
+        def collate(*batch: Any) -> Any:
+            return preprocessor.training_batch(*keras.utils.unpack_x_y_sample_weight(batch), seed=seed)
+
+    @tf.autograph.experimental.do_not_convert
+    def prepare(*batch: Any) -> Any:
+        inputs, labels, weights = collate(*batch)
+        return inputs, labels, _weighted(labels, weights, class_weight)
+
+    # side by side, batches would be given random numbers in any order
+    workers = None if preprocessor.draws_random and seed is None else tf.data.AUTOTUNE
+    return rows.map(prepare, num_parallel_calls=workers).prefetch(2)
+
+
+def in_batches(preprocessor: Preprocessor, dataset: Any, size: int, given: int | None) -> Any:
+    """Returns a dataset of raw rows in batches; one of batches as it is.
+
+    Args:
+        preprocessor: Knows what a row is.
+        dataset: The `tf.data.Dataset`.
+        size: Rows per batch.
+        given: What the user gave as `batch_size`.
+    """
+    x, *_ = keras.utils.unpack_x_y_sample_weight(dataset.element_spec)
+    if all(part.shape.rank == preprocessor.row_rank for part in keras.tree.flatten(x)):
+        ragged = any(part.shape.rank for part in keras.tree.flatten(dataset.element_spec))
+        return dataset.ragged_batch(size) if ragged else dataset.batch(size)
+    if given is not None:
+        raise ValueError(f"batch_size={given} must be None: the dataset holds batches already.")
+    return dataset
+
+
+def rows_of(preprocessor: Preprocessor, data: Any) -> Any:
+    """Returns the inputs in a dataset, a generator or a `PyDataset` of rows or batches, as lists."""
+    batches = in_batches(preprocessor, data, 1024, None) if is_dataset(data) else _batches_in(data)
+    parts = None
+    for batch in batches:
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        leaves = [_as_list(leaf) for leaf in (x if isinstance(x, tuple) else (x,))]
+        parts = leaves if parts is None else [whole + part for whole, part in zip(parts, leaves, strict=True)]
+    if parts is None:
+        return []
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def split(examples: Examples, share: float) -> tuple[Examples, Examples]:
+    """Cuts off the last rows, as Keras does for arrays.
+
+    Args:
+        examples: The rows.
+        share: Share of the rows to cut off.
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"validation_split must be at least 0 and below 1, got {share!r}.")
+    count = len(examples.lengths)
+    kept = int(np.floor(count * (1 - share)))
+    if not 0 < kept < count:
+        raise ValueError(
+            f"validation_split={share!r} of {count} rows leaves {kept} for training and {count - kept} for validation: "
+            "both need at least one."
+        )
+    return examples.take(np.arange(kept)), examples.take(np.arange(kept, count))
+
+
+class RawBatches(keras.utils.PyDataset):
+    """A `keras.utils.PyDataset` of raw batches as one of token-level batches.
+
+    Args:
+        dataset: The dataset of the user: batches `x`, `(x, y)` or `(x, y, sample_weight)`.
+        convert: From `(x, y, sample_weight)` to a token-level batch.
+    """
+
+    def __init__(self, dataset: keras.utils.PyDataset, convert: Callable):
+        super().__init__(
+            workers=dataset.workers,
+            use_multiprocessing=dataset.use_multiprocessing,
+            max_queue_size=dataset.max_queue_size,
+        )
+        self._dataset, self._convert = dataset, convert
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._dataset.num_batches
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._convert(*keras.utils.unpack_x_y_sample_weight(self._dataset[index]))
+
+    def on_epoch_begin(self) -> None:
+        self._dataset.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self._dataset.on_epoch_end()
+
+
+def opened(data: Any) -> tuple[Any, bool]:
+    """Returns a generator or `PyDataset`, none of whose batches is lost, and whether it holds raw rows.
+
+    Args:
+        data: Anything that `fit` may be given; what is neither comes back as it is, with False.
+    """
+    if isinstance(data, keras.utils.PyDataset):
+        return data, is_raw(_inputs(data[0]))
+    if not isinstance(data, Iterator):
+        return data, False
+    first = next(data, None)
+    if first is None:
+        raise ValueError("x is a generator that yields nothing.")
+    return itertools.chain([first], data), is_raw(_inputs(first))
+
+
+def converted(preprocessor: Preprocessor, data: Any, seed: Any, class_weight: np.ndarray | None = None) -> Any:
+    """Returns a generator or `PyDataset` of raw batches as one of token-level batches.
+
+    Args:
+        preprocessor: Makes the batches.
+        data: What `opened` returned.
+        seed, class_weight: As for `batches_of`.
+    """
+
+    def convert(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        if isinstance(x, (str, bytes)):
+            raise TypeError(f"A generator must yield batches, lists of texts; got one text {shorten(x)}.")
+        rows = preprocessor.examples(x, y, sample_weight)
+        inputs, labels, weights = preprocessor.collate(*rows[:3], seed)
+        weights = _weighted(labels, weights, class_weight)
+        # Keras takes no None inside a batch of a generator
+        weights = np.ones(len(rows.lengths), "float32") if weights is None else weights
+        return keras.tree.map_structure(np.asarray, (inputs, labels, weights))
+
+    if isinstance(data, keras.utils.PyDataset):
+        return RawBatches(data, convert)
+    return (convert(*keras.utils.unpack_x_y_sample_weight(batch)) for batch in data)
+
+
+def _weighted(labels: Any, weights: Any, class_weight: np.ndarray | None) -> Any:
+    """The weights of rows, or of tokens, times those of their labels."""
+    if class_weight is None:
+        return weights
+    import tensorflow as tf
+
+    of_labels = tf.gather(tf.constant(class_weight, tf.float32), labels)
+    return of_labels if weights is None else of_labels * tf.cast(weights, tf.float32)
+
+
+def _inputs(batch: Any) -> Any:
+    return keras.utils.unpack_x_y_sample_weight(batch)[0]
+
+
+def _batches_in(data: Any) -> Iterator[Any]:
+    if isinstance(data, keras.utils.PyDataset):
+        return (data[index] for index in range(len(data)))
+    return iter(data)
+
+
+def _as_list(column: Any) -> list[Any]:
+    if isinstance(column, (list, tuple)):
+        return list(column)
+    if hasattr(column, "to_list"):
+        return column.to_list()
+    return np.asarray(column).tolist()

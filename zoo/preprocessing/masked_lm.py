@@ -1,0 +1,141 @@
+"""Texts with tokens hidden for training, texts with the mask token spelled out for use."""
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from zoo.preprocessing.encoder import EncoderPreprocessor
+from zoo.preprocessing.masking import chosen_positions, mask_tokens
+from zoo.preprocessing.token_rows import added_count, dense
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class MaskedLMPreprocessor(EncoderPreprocessor):
+    """Texts with some tokens hidden, for training; texts in which the mask token is spelled out, for use.
+
+    Args:
+        tokenizer: Tokenizer with a mask token; None for use on token level.
+        mask_rate: Share of the tokens to guess, in (0, 1).
+        mask_share: Share of those that become the mask token.
+        random_share: Share of those that become a random token; the others stay as they are.
+        whole_words: Whether whole words are hidden. Texts are then split at white space, which counts as one space.
+        **options: `sequence_length`, `truncate` and `segments`, see `EncoderPreprocessor`.
+
+    Raises:
+        ValueError: If the tokenizer has no mask token, or an argument is out of range.
+
+    Example:
+
+    >>> inputs, labels, weights = preprocessor.training_batch(tf.constant(["a text with hidden tokens"]))
+    >>> preprocessor(["a text with a [MASK] token"])["mask_positions"].shape
+    (1, 8)
+    """
+
+    draws_random = True
+
+    def __init__(
+        self,
+        tokenizer: Any = None,
+        *,
+        mask_rate: float = 0.15,
+        mask_share: float = 0.8,
+        random_share: float = 0.1,
+        whole_words: bool = False,
+        **options: Any,
+    ):
+        super().__init__(tokenizer, **options)
+        if tokenizer is not None and tokenizer.mask_id is None:
+            raise ValueError("MaskedLM needs a tokenizer with a mask token; this one has mask_id=None.")
+        if not 0 < mask_rate < 1:
+            raise ValueError(f"mask_rate must be above 0 and below 1, got {mask_rate!r}.")
+        if not (0 <= mask_share <= 1 and 0 <= random_share <= 1 and mask_share + random_share <= 1):
+            raise ValueError(
+                f"mask_share and random_share must be from 0 to 1, and their sum too, got {mask_share!r} and "
+                f"{random_share!r}."
+            )
+        self.mask_rate, self.mask_share, self.random_share = mask_rate, mask_share, random_share
+        self.whole_words = bool(whole_words)
+
+    def options(self) -> dict[str, Any]:
+        return {
+            **super().options(),
+            "mask_rate": self.mask_rate,
+            "mask_share": self.mask_share,
+            "random_share": self.random_share,
+            "whole_words": self.whole_words,
+        }
+
+    @property
+    def mask_token(self) -> str:
+        """How the mask is spelled in a text."""
+        tokenizer = self.require_tokenizer("mask_token")
+        return tokenizer.id_to_token(tokenizer.mask_id)
+
+    def tokens(self, x: Any) -> Any:
+        """Returns the ragged ids of texts in which the mask token is spelled out."""
+        return self.require_tokenizer("Text input").tokenize(x, special_tokens=[self.mask_token])
+
+    def inputs(self, tokens: Any) -> dict[str, Any]:
+        """Returns token-level inputs with `mask_positions`, `(batch, masks)`: -1 behind the last mask of a row."""
+        import tensorflow as tf
+
+        inputs = super().inputs(tokens)
+        is_mask = (inputs["token_ids"] == self.tokenizer.mask_id) & inputs["padding_mask"]
+        positions, _, weights = chosen_positions(is_mask, inputs["token_ids"])
+        inputs["mask_positions"] = tf.where(weights > 0, positions, -1)
+        return inputs
+
+    def training_tokens(self, x: Any) -> dict[str, Any]:
+        """Returns ragged "ids" of texts, in which a mask token that is spelled out is text; with "words"."""
+        import tensorflow as tf
+
+        tokenizer = self.require_tokenizer("Text input")
+        if self.whole_words:
+            ids, words = tokenizer.tokenize_words(tf.strings.split(x))
+            return {"ids": ids, "words": words}
+        return {"ids": tokenizer.tokenize(x)}
+
+    def training_counts(self, tokens: dict[str, Any]) -> Any:
+        return tokens["ids"].row_lengths() + added_count(1, **self.special_tokens())
+
+    def collate(
+        self, tokens: dict[str, Any], targets: Any, sample_weight: Any, seed: Any = None
+    ) -> tuple[Any, Any, Any]:
+        """Returns inputs with tokens hidden, labels and weights; both `(batch, count)` belong to `mask_positions`."""
+        import tensorflow as tf
+
+        ids = tokens["ids"]
+        inputs = super().inputs(ids)
+        true_ids = inputs["token_ids"]
+        candidates = tf.cast(self._at_tokens(ids.with_values(tf.ones_like(ids.values))), tf.bool)
+        if seed is not None:
+            seed = tf.stack([tf.cast(seed, tf.int64), tf.reduce_sum(tf.cast(true_ids, tf.int64))])
+        ordinary = np.setdiff1d(
+            np.arange(self.tokenizer.vocabulary_size),
+            [self.tokenizer.token_to_id(token) for token in self.tokenizer.special_tokens],
+        )
+        inputs["token_ids"], chosen = mask_tokens(
+            true_ids,
+            candidates,
+            mask_id=self.tokenizer.mask_id,
+            ordinary_ids=tf.constant(ordinary, tf.int32),
+            rate=self.mask_rate,
+            mask_share=self.mask_share,
+            random_share=self.random_share,
+            word_ids=self._at_tokens(tokens["words"]) if self.whole_words else None,
+            seed=seed,
+        )
+        inputs["mask_positions"], labels, weights = chosen_positions(chosen, true_ids)
+        if sample_weight is not None:
+            weights *= tf.cast(sample_weight, tf.float32)[:, tf.newaxis]
+        return inputs, labels, weights
+
+    def _at_tokens(self, values: Any) -> Any:
+        """Numbers of the tokens of a text where these stand in the row, and 0 elsewhere, `(batch, length)`."""
+        special = {name: None if token is None else 0 for name, token in self.special_tokens().items()}
+        return dense(self.packed(values, special)[0], 0, self.sequence_length)[0]
+
+    def token_of(self, token_id: int) -> str:
+        """Returns the token of an id, "" for one that only the model's padded vocabulary has."""
+        return self.tokenizer.id_to_token(int(token_id)) if token_id < self.tokenizer.vocabulary_size else ""

@@ -1,0 +1,354 @@
+"""What all preprocessors share: rows of strings, checked once, tokenized once, made batches."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+import keras
+import numpy as np
+
+from zoo.preprocessing.rows import as_texts, as_weights, require_count, row_count, shorten, string_tensor, take
+from zoo.preprocessing.token_rows import checked_lengths
+
+# Texts are tokenized this many at a time where a user passed them all.
+TOKENIZED_AT_ONCE = 4096
+# Seed of what evaluation draws at random: the same in every call.
+EVALUATION_SEED = 1
+
+
+class Examples(NamedTuple):
+    """Rows that were checked and tokenized.
+
+    Args:
+        tokens: What `Preprocessor.tokens` made of the inputs: ragged tensors with one row per example.
+        targets: What `Preprocessor.targets` made of the targets; None for none.
+        weights: Weight of each row, float32 `(rows,)`; None for none.
+        lengths: Number of tokens of each row, int64 `(rows,)`, at most the longest that the model takes.
+    """
+
+    tokens: Any
+    targets: Any
+    weights: Any
+    lengths: np.ndarray
+
+    def take(self, rows: Any) -> "Examples":
+        """Returns some of the rows, by their numbers."""
+        parts = take((self.tokens, self.targets, self.weights), rows)
+        return Examples(*parts, self.lengths[np.asarray(rows)])
+
+
+class Preprocessor:
+    """Strings in, token-level batches out.
+
+    Rows go one way: `check_rows` looks at what the user passed, `tokens` splits the texts, `inputs` makes a batch for
+    inference and `collate` one for training, of rows padded to few lengths (`padded_length`). Whatever follows
+    `check_rows` uses TensorFlow's operations only: the same code runs eagerly, in `tf.data` and in a SavedModel.
+
+    A subclass defines `tokens`, `token_counts`, `inputs` and `collate`, where its rows are not single texts
+    `check_rows`, where it has targets `check_targets` and `targets`, and names its further arguments in `options`.
+
+    Args:
+        tokenizer: The tokenizer; None for a task that is only used on token level.
+        sequence_length: Most tokens of a row, added ones included. None for as many as the backbone takes: a task
+            fills it in. Alone, a preprocessor without it takes texts of any length.
+        truncate: Whether longer rows are cut; otherwise they are an error that names the row.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Example:
+
+    >>> preprocessor = TextClassifierPreprocessor(tokenizer, labels=["bad", "good"], sequence_length=128)
+    >>> preprocessor(["a fine film"])["token_ids"].shape
+    (1, 8)
+    """
+
+    # how an error says what tokenizing adds, and what to do about a text that is too long
+    added_tokens = "special tokens"
+    truncation_hint = "Shorten it, or pass truncate=True to the preprocessor."
+    # number of axes of the strings of one row: 0 for a text, 1 for a list of words
+    row_rank = 0
+    # whether a batch for training depends on random numbers
+    draws_random = False
+
+    def __init__(self, tokenizer: Any = None, *, sequence_length: int | None = None, truncate: bool = False):
+        if sequence_length is not None:
+            require_count(sequence_length, "sequence_length")
+        if not isinstance(truncate, bool):
+            raise ValueError(f"truncate must be True or False, got {truncate!r}.")
+        self.tokenizer = tokenizer
+        self.sequence_length = sequence_length
+        self.truncate = truncate
+
+    # What a subclass defines.
+
+    def options(self) -> dict[str, Any]:
+        """Returns the arguments of the constructor other than the tokenizer, as plain values."""
+        return {"sequence_length": self.sequence_length, "truncate": self.truncate}
+
+    def check_rows(self, x: Any, name: str) -> Any:
+        """Returns checked inputs as string tensors with one row per example; eager.
+
+        Args:
+            x: What the user passed.
+            name: Name of the argument.
+
+        Raises:
+            TypeError, ValueError: If a row is no text, naming it.
+        """
+        return string_tensor(as_texts(x, name))
+
+    def check_training_rows(self, x: Any, name: str) -> Any:
+        """As `check_rows`; another only where training takes other rows than inference."""
+        return self.check_rows(x, name)
+
+    def check_targets(self, y: Any, x: Any, name: str, x_name: str) -> Any:
+        """Returns checked targets as a tensor with one row per example, or None where there are none; eager.
+
+        Args:
+            y: What the user passed.
+            x: Checked inputs.
+            name: Name of the argument.
+            x_name: Name of the argument with the inputs.
+
+        Raises:
+            TypeError, ValueError: If a row is wrong, naming it.
+        """
+        if y is not None:
+            raise ValueError(f"{name} must be None: this task learns from the texts alone, got {shorten(y)}.")
+        return None
+
+    def tokens(self, x: Any) -> Any:
+        """Returns the tokens of checked inputs, ragged tensors with one row per example; a graph function."""
+        raise NotImplementedError
+
+    def token_counts(self, tokens: Any) -> Any:
+        """Returns how many tokens the model would see of each row, added ones included; a graph function.
+
+        Args:
+            tokens: What `tokens` returned.
+        """
+        raise NotImplementedError
+
+    def training_tokens(self, x: Any) -> Any:
+        """As `tokens`, for training; others only where training reads a text in another way."""
+        return self.tokens(x)
+
+    def training_counts(self, tokens: Any) -> Any:
+        """As `token_counts`, for what `training_tokens` returned."""
+        return self.token_counts(tokens)
+
+    def targets(self, y: Any) -> Any:
+        """Returns what `collate` takes for checked targets, or for those in a dataset; a graph function."""
+        if y is not None:
+            raise ValueError("A dataset for this task must not hold targets: it learns from the texts alone.")
+        return None
+
+    def inputs(self, tokens: Any) -> dict[str, Any]:
+        """Returns token-level inputs for inference, padded; a graph function.
+
+        Args:
+            tokens: What `tokens` returned.
+        """
+        raise NotImplementedError
+
+    def collate(self, tokens: Any, targets: Any, sample_weight: Any, seed: Any = None) -> tuple[Any, Any, Any]:
+        """Returns token-level `(inputs, labels, sample_weight)` for training, padded; a graph function.
+
+        Args:
+            tokens: What `training_tokens` returned.
+            targets: What `targets` returned.
+            sample_weight: Weight of each row `(batch,)`, or None.
+            seed: An integer: equal batches with equal seeds are the same, where something is drawn at random. None
+                draws anew in each call.
+        """
+        raise NotImplementedError
+
+    # What tasks and users call.
+
+    def __call__(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Returns token-level inputs of raw rows; with `y` or `sample_weight` the triple for training.
+
+        Args:
+            x: What `predict` of the task takes; with `y` what its `fit` takes.
+            y: Targets, or None.
+            sample_weight: Weight of each row, or None.
+
+        Raises:
+            TypeError, ValueError: If a row is wrong or too long, naming it.
+        """
+        if y is None and sample_weight is None:
+            return self.inputs(self.rows(x, "x").tokens)
+        return self.collate(*self.examples(x, y, sample_weight)[:3], EVALUATION_SEED)
+
+    def inference_batch(self, x: Any) -> dict[str, Any]:
+        """Returns token-level inputs of a batch of strings; a graph function.
+
+        A row that is too long is an `InvalidArgumentError` when it runs, naming the row.
+
+        Args:
+            x: As `check_rows` returns it.
+        """
+        return checked_lengths(self.inputs(self.tokens(x)), self.sequence_length)
+
+    def training_batch(self, x: Any, y: Any = None, sample_weight: Any = None, seed: Any = None) -> Any:
+        """Returns token-level `(inputs, labels, sample_weight)` of a batch of strings; a graph function.
+
+        Args:
+            x: As `check_training_rows` returns it.
+            y: Targets: as `check_targets` returns them, or strings; None where the task has none.
+            sample_weight: Weight of each row, `(batch,)`, or None.
+            seed: See `collate`.
+        """
+        inputs, labels, weights = self.collate(self.training_tokens(x), self.targets(y), sample_weight, seed)
+        return checked_lengths(inputs, self.sequence_length), labels, weights
+
+    def lengths(self, x: Any) -> Any:
+        """Returns the number of tokens of each row of checked inputs before truncation; a graph function."""
+        return self.token_counts(self.tokens(x))
+
+    def rows(self, x: Any, name: str) -> Examples:
+        """Returns rows for inference, checked and tokenized; eager.
+
+        Args:
+            x: What the user passed.
+            name: Name of the argument.
+
+        Raises:
+            TypeError, ValueError: If a row is wrong or too long, naming it.
+        """
+        return self._tokenized(self.check_rows(x, name), name, self.tokens, self.token_counts)
+
+    def examples(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        names: tuple[str, str, str] = ("x", "y", "sample_weight"),
+    ) -> Examples:
+        """Returns rows for training, checked and tokenized; eager.
+
+        Args:
+            x, y, sample_weight: What the user passed.
+            names: Names of the three arguments.
+
+        Raises:
+            TypeError, ValueError: If a row is wrong or too long, naming it.
+        """
+        self.require_tokenizer("Text input")
+        x = self.check_training_rows(x, names[0])
+        count = row_count(x)
+        if not count:
+            raise ValueError(f"{names[0]} must hold at least one text, got none.")
+        rows = self._tokenized(x, names[0], self.training_tokens, self.training_counts)
+        targets = self.targets(self.check_targets(y, x, names[1], names[0]))
+        weights = None if sample_weight is None else as_weights(sample_weight, count, names[2])
+        return rows._replace(targets=targets, weights=weights)
+
+    def for_backbone(self, config: Any) -> Self:
+        """Returns the preprocessor of a task: what was left open is taken from its backbone's configuration.
+
+        Args:
+            config: The configuration of the backbone.
+
+        Raises:
+            ValueError: If the texts do not fit the backbone.
+        """
+        if self.tokenizer is not None and self.tokenizer.vocabulary_size > config.vocabulary_size:
+            raise ValueError(
+                f"The tokenizer has {self.tokenizer.vocabulary_size} tokens, the backbone only "
+                f"vocabulary_size={config.vocabulary_size}."
+            )
+        length = config.max_length if self.sequence_length is None else self.sequence_length
+        return self.replace(sequence_length=require_count(length, "sequence_length", 1, config.max_length))
+
+    def replace(self, **options: Any) -> Self:
+        """Returns a preprocessor with the same tokenizer and other options."""
+        return type(self)(self.tokenizer, **{**self.options(), **options})
+
+    def special_tokens(self) -> dict[str, int | None]:
+        """Returns the ids of the tokens that stand around a text that the model reads, None for none."""
+        tokenizer = self.require_tokenizer("Text input")
+        return {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
+
+    @property
+    def pad_id(self) -> int:
+        """What fills rows behind their end: the padding token, or else any token, which the masks hide."""
+        pad_id = None if self.tokenizer is None else self.tokenizer.pad_id
+        return 0 if pad_id is None else pad_id
+
+    def require_tokenizer(self, what: str) -> Any:
+        """Returns the tokenizer.
+
+        Args:
+            what: What needs it, for the error.
+
+        Raises:
+            ValueError: If there is none.
+        """
+        if self.tokenizer is None:
+            raise ValueError(f"{what} needs a tokenizer, and this task was made without one.")
+        return self.tokenizer
+
+    def check_fits(self, x: Any, lengths: np.ndarray, name: str, truncate: bool | None = None) -> None:
+        """Raises a ValueError that names the first row that is too long, unless such rows are cut.
+
+        Args:
+            x: Checked inputs.
+            lengths: Number of tokens of each row.
+            name: Name of the argument.
+            truncate: Whether they are cut. Default as the preprocessor does it.
+        """
+        longest = self.sequence_length
+        if longest is None or (self.truncate if truncate is None else truncate):
+            return
+        too_long = np.flatnonzero(lengths > longest)
+        if len(too_long):
+            row = int(too_long[0])
+            raise ValueError(
+                f"{name}[{row}] has {lengths[row]} tokens with its {self.added_tokens}, the model takes at most "
+                f"max_length={longest} ({len(too_long)} of {len(lengths)} rows are too long): {_shown(x, row)}. "
+                f"{self.truncation_hint}"
+            )
+
+    def _tokenized(self, x: Any, name: str, tokenize: Callable, count_tokens: Callable) -> Examples:
+        import tensorflow as tf
+
+        self.require_tokenizer("Text input")
+        count = row_count(x)
+        starts = range(0, max(count, 1), TOKENIZED_AT_ONCE)
+        parts = [tokenize(take(x, tf.range(start, min(start + TOKENIZED_AT_ONCE, count)))) for start in starts]
+        tokens = parts[0] if len(parts) == 1 else tf.nest.map_structure(lambda *part: tf.concat(part, 0), *parts)
+        lengths = np.asarray(count_tokens(tokens), "int64")
+        self._check_lengths(x, tokens, lengths, name)
+        if self.sequence_length is not None:
+            lengths = np.minimum(lengths, self.sequence_length)
+        return Examples(tokens, None, None, lengths)
+
+    def _check_lengths(self, x: Any, tokens: Any, lengths: np.ndarray, name: str) -> None:
+        self.check_fits(x, lengths, name)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns what `from_config` makes this preprocessor of again, its tokenizer included."""
+        tokenizer = None if self.tokenizer is None else keras.saving.serialize_keras_object(self.tokenizer)
+        return {"tokenizer": tokenizer, **self.options()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Makes the preprocessor of what `get_config` returned."""
+        config = dict(config)
+        tokenizer = config.pop("tokenizer")
+        if isinstance(tokenizer, dict):
+            tokenizer = keras.saving.deserialize_keras_object(tokenizer)
+        return cls(tokenizer, **config)
+
+
+def _shown(x: Any, row: int) -> str:
+    import tensorflow as tf
+
+    return _readable(tf.nest.flatten(take(x, [row]))[0][0].numpy())
+
+
+def _readable(row: Any) -> str:
+    if isinstance(row, bytes):
+        return repr(row.decode("utf-8", "replace")[:80])
+    return "[" + ", ".join(_readable(word) for word in row[:20]) + "]"

@@ -1,0 +1,148 @@
+"""Pairs of a source text and a target text."""
+
+from typing import Any
+
+import keras
+
+from zoo.preprocessing.preprocessor import Preprocessor
+from zoo.preprocessing.rows import as_texts, require_same_length, row_count, string_tensor
+from zoo.preprocessing.token_rows import dense
+from zoo.tokenizers import add_start_end
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class Seq2SeqLMPreprocessor(Preprocessor):
+    """Source texts and target texts with the tokens around them, for teacher forcing and for decoding.
+
+    Args:
+        tokenizer: Tokenizer with start, end and padding token, joint for both sides; None for use on token level.
+        sequence_length, truncate: See `Preprocessor`, for sources and targets; a text that is cut keeps its end token.
+        decoder_start_token: The token that decoding starts with. None: the tokenizer's start token. Where it is
+            another, the tokenizer's start token begins the texts of both sides, as in BART: sources are `<s> x </s>`,
+            and targets `<s> y </s>` behind a `</s>` that decoding starts with.
+
+    Raises:
+        ValueError: If an argument is out of range, or the tokenizer lacks `decoder_start_token`.
+
+    Example:
+
+    >>> inputs, labels, weights = preprocessor(["ein Hund"], ["a dog"])
+    >>> sorted(inputs)
+    ['decoder_padding_mask', 'decoder_token_ids', 'encoder_padding_mask', 'encoder_token_ids']
+    """
+
+    truncation_hint = "Shorten it, or pass truncate=True to generate() or to the preprocessor."
+
+    def __init__(
+        self,
+        tokenizer: Any = None,
+        *,
+        sequence_length: int | None = None,
+        truncate: bool = False,
+        decoder_start_token: str | None = None,
+    ):
+        super().__init__(tokenizer, sequence_length=sequence_length, truncate=truncate)
+        self.decoder_start_token = decoder_start_token
+        start_id = None if tokenizer is None else tokenizer.start_id
+        self.decoder_start_id = start_id
+        if decoder_start_token is not None and tokenizer is not None:
+            self.decoder_start_id = tokenizer.token_to_id(decoder_start_token)
+        self.adds_start_token = start_id != self.decoder_start_id and start_id is not None
+
+    def options(self) -> dict[str, Any]:
+        return {**super().options(), "decoder_start_token": self.decoder_start_token}
+
+    @property
+    def added_tokens(self) -> str:
+        return "start and end token" if self.adds_start_token else "end token"
+
+    def special_tokens(self) -> dict[str, int | None]:
+        """Returns the ids of the tokens that stand around a source, and around a target."""
+        around = super().special_tokens()
+        return around if self.adds_start_token else {**around, "start_id": None}
+
+    def require_decoder_start(self) -> int:
+        """Returns the id of the token that decoding starts with.
+
+        Raises:
+            ValueError: If there is none.
+        """
+        if self.decoder_start_id is None:
+            raise ValueError(
+                "There is no token that decoding starts with: the tokenizer has no start token, and the task no "
+                "decoder_start_token."
+            )
+        return self.decoder_start_id
+
+    def text_ids(self, texts: Any, truncate: bool | None = None) -> Any:
+        """Returns the token ids of whole texts, of sources or of targets, with start and end token; a graph function.
+
+        Args:
+            texts: String tensor `(batch,)`.
+            truncate: Whether longer texts are cut; their end token stays. Default as the preprocessor does it.
+
+        Returns:
+            Ragged int32 `(batch, None)`.
+        """
+        ids = self.require_tokenizer("Text input").tokenize(texts)
+        return self._surrounded(ids, self.truncate if truncate is None else truncate)
+
+    def _surrounded(self, ids: Any, truncate: bool) -> Any:
+        return add_start_end(ids, **self.special_tokens(), max_length=self.sequence_length if truncate else None)
+
+    def source_batch(self, texts: Any, truncate: bool | None = None) -> tuple[Any, Any]:
+        """Returns padded source ids and their mask, `(batch, length)`, the added tokens included; a graph function.
+
+        Args:
+            texts: String tensor `(batch,)`.
+            truncate: As for `text_ids`.
+        """
+        return dense(self.text_ids(texts, truncate), self.pad_id, self.sequence_length)
+
+    def tokens(self, x: Any) -> Any:
+        """Returns the ragged ids of texts, `(batch, None)`, nothing added."""
+        return self.require_tokenizer("Text input").tokenize(x)
+
+    def token_counts(self, tokens: Any) -> Any:
+        return tokens.row_lengths() + sum(token is not None for token in self.special_tokens().values())
+
+    def inputs(self, tokens: Any) -> dict[str, Any]:
+        """Returns the encoder's inputs."""
+        ids, mask = dense(self._surrounded(tokens, self.truncate), self.pad_id, self.sequence_length)
+        return {"encoder_token_ids": ids, "encoder_padding_mask": mask}
+
+    def check_targets(self, y: Any, x: Any, name: str, x_name: str) -> Any:
+        """Returns target texts as a string tensor `(rows,)`; arguments as in the base."""
+        import numpy as np
+
+        count = row_count(x)
+        if y is None:
+            raise ValueError(f"{name} must hold one target text per source text: {count} in {x_name}, none in {name}.")
+        texts = as_texts(y, name)
+        require_same_length(count, len(texts), x_name, name, "target text", "source text")
+        targets = string_tensor(texts)
+        self.check_fits(targets, np.asarray(self.lengths(targets)), name)
+        return targets
+
+    def targets(self, y: Any) -> Any:
+        if y is None:
+            raise ValueError("A dataset for this task must hold (x, y), source and target texts; got x alone.")
+        return self.tokens(y)
+
+    def collate(self, tokens: Any, targets: Any, sample_weight: Any, seed: Any = None) -> tuple[Any, Any, Any]:
+        """Returns inputs, labels and weights for teacher forcing.
+
+        `labels` `(batch, decoder_length)` is the target with the tokens that are added to it, `weights` that of the
+        pair for its tokens and 0 for padding.
+        """
+        import tensorflow as tf
+
+        target = self._surrounded(targets, self.truncate)
+        labels, mask = dense(target, self.pad_id, self.sequence_length)
+        fed = add_start_end(target[:, :-1], self.require_decoder_start(), None)
+        decoder_ids, _ = dense(fed, self.pad_id, self.sequence_length)
+        inputs = {**self.inputs(tokens), "decoder_token_ids": decoder_ids, "decoder_padding_mask": mask}
+        weights = tf.cast(mask, tf.float32)
+        if sample_weight is not None:
+            weights *= tf.cast(sample_weight, tf.float32)[:, tf.newaxis]
+        return inputs, labels, weights

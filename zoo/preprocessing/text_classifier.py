@@ -1,0 +1,112 @@
+"""Texts or pairs of texts with labels, and labels of probabilities."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from zoo.preprocessing.encoder import EncoderPreprocessor, check_groups
+from zoo.preprocessing.labels import Labels, as_numbers
+from zoo.preprocessing.rows import require_count, row_count
+
+PROBLEMS = ("single_label", "multi_label", "regression")
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class TextClassifierPreprocessor(EncoderPreprocessor):
+    """Texts, or pairs of texts, with labels or numbers.
+
+    Args:
+        tokenizer: The tokenizer; None for use on token level.
+        labels: The names of the labels, or their number: labels are then 0, 1, ... In a regression the number of values
+            per text.
+        problem: "single_label", "multi_label" (each label holds or not) or "regression".
+        pairs: Whether each row is a pair of texts.
+        pair_separators: Number of end tokens between the texts of a pair: 1 in BERT, 2 in RoBERTa.
+        **options: `sequence_length`, `truncate` and `segments`, see `EncoderPreprocessor`.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Example:
+
+    >>> preprocessor = TextClassifierPreprocessor(tokenizer, labels=["bad", "good"])
+    >>> inputs, labels, weights = preprocessor(["a fine film", "dull"], ["good", "bad"])
+    >>> labels.numpy()
+    array([1, 0], dtype=int32)
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any = None,
+        *,
+        labels: int | Sequence[str],
+        problem: str = "single_label",
+        pairs: bool = False,
+        pair_separators: int = 1,
+        **options: Any,
+    ):
+        super().__init__(tokenizer, **options)
+        if problem not in PROBLEMS:
+            raise ValueError(f"problem must be one of {PROBLEMS}, got {problem!r}.")
+        self.labels = Labels(labels, lowest=2 if problem == "single_label" else 1)
+        self.problem, self.pairs = problem, bool(pairs)
+        self.pair_separators = require_count(pair_separators, "pair_separators")
+
+    def options(self) -> dict[str, Any]:
+        return {
+            **super().options(),
+            "labels": self.labels.option,
+            "problem": self.problem,
+            "pairs": self.pairs,
+            "pair_separators": self.pair_separators,
+        }
+
+    def check_rows(self, x: Any, name: str) -> Any:
+        if self.pairs:
+            return check_groups(x, name)
+        if isinstance(x, tuple) and x and not isinstance(x[0], (str, bytes)):
+            raise TypeError(f"{name} must be a list of texts; pairs of texts need a classifier with pairs=True.")
+        return super().check_rows(x, name)
+
+    def check_targets(self, y: Any, x: Any, name: str, x_name: str) -> Any:
+        """Returns label ids `(rows,)`, zeros and ones or values `(rows, labels)`; arguments as in the base."""
+        count = row_count(x)
+        if y is None:
+            raise ValueError(f"{name} must hold one label per row of {x_name}: {count} in {x_name}, none in {name}.")
+        if self.problem == "single_label":
+            return self.labels.ids(y, count, name, x_name)
+        if self.problem == "multi_label":
+            return self.labels.indicators(y, count, name, x_name)
+        return as_numbers(y, count, len(self.labels), name, x_name)
+
+    def targets(self, y: Any) -> Any:
+        """Returns label ids `(batch,)` of ids or names; zeros and ones, or values, `(batch, labels)`."""
+        import tensorflow as tf
+
+        if y is None:
+            raise ValueError("A dataset for this task must hold (x, y), texts and labels; got x alone.")
+        if self.problem == "single_label":
+            return self.labels.graph_ids(y)
+        return tf.reshape(tf.cast(y, tf.float32), (-1, len(self.labels)))
+
+    def collate(self, tokens: Any, targets: Any, sample_weight: Any, seed: Any = None) -> tuple[Any, Any, Any]:
+        return self.inputs(tokens), targets, sample_weight
+
+    def labels_of(self, values: np.ndarray, threshold: float = 0.5) -> list[Any]:
+        """Returns what probabilities, or the values of a regression, say of each row.
+
+        Args:
+            values: `(rows, labels)`.
+            threshold: Least probability of a label, of several.
+
+        Returns:
+            Per row the label (its name, or its number where labels have no names), a list of labels, or the values of a
+            regression (one number where there is one).
+        """
+        if self.problem == "regression":
+            return values[:, 0].tolist() if len(self.labels) == 1 else values.tolist()
+        if self.problem == "multi_label":
+            return [[self.labels[index] for index in np.flatnonzero(row >= threshold)] for row in values]
+        return [self.labels[index] for index in values.argmax(axis=-1)]

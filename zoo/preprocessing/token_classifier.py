@@ -1,0 +1,170 @@
+"""Words with a label each, and labels and entities of probabilities."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from zoo.preprocessing.batching import padded_length
+from zoo.preprocessing.bio import OUTSIDE
+from zoo.preprocessing.encoder import EncoderPreprocessor
+from zoo.preprocessing.labels import Labels
+from zoo.preprocessing.rows import (
+    as_sequence,
+    as_text,
+    as_texts,
+    require_same_length,
+    row_count,
+    shorten,
+    string_tensor,
+)
+from zoo.preprocessing.token_rows import added_count
+from zoo.preprocessing.words import SPLITS, split_words
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class TokenClassifierPreprocessor(EncoderPreprocessor):
+    """Texts as words with a label each; the first token of a word stands for it.
+
+    Each word is split into tokens by itself. A word of which no token reaches the model (nothing but control
+    characters, or cut off by `truncate`) does not count in training.
+
+    Args:
+        tokenizer: The tokenizer; None for use on token level.
+        labels: The names of the labels, or their number.
+        split: How texts that are no lists of words are split: "punctuation" or "space", see `split_words`.
+        **options: `sequence_length`, `truncate` and `segments`, see `EncoderPreprocessor`.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Example:
+
+    >>> preprocessor = TokenClassifierPreprocessor(tokenizer, labels=["O", "B-PER", "I-PER"])
+    >>> preprocessor([["Ada", "Lovelace", "wrote"]])["word_positions"][0, :3].numpy()
+    array([1, 2, 4], dtype=int32)
+    """
+
+    row_rank = 1
+
+    def __init__(
+        self, tokenizer: Any = None, *, labels: int | Sequence[str], split: str = "punctuation", **options: Any
+    ):
+        super().__init__(tokenizer, **options)
+        self.labels = Labels(labels, lowest=2)
+        if split not in SPLITS:
+            raise ValueError(f"split must be one of {SPLITS}, got {split!r}.")
+        self.split = split
+
+    def options(self) -> dict[str, Any]:
+        return {**super().options(), "labels": self.labels.option, "split": self.split}
+
+    @property
+    def outside(self) -> int:
+        """Number of the label of words that the model does not see: "O", or the first label where there is no "O"."""
+        names = self.labels.names or []
+        return names.index(OUTSIDE) if OUTSIDE in names else 0
+
+    def check_rows(self, x: Any, name: str) -> Any:
+        """Returns words as a ragged string tensor `(rows, None)`; texts are split."""
+        import tensorflow as tf
+
+        rows = as_sequence(x, name, "lists of words")
+        if all(isinstance(row, (str, bytes)) for row in rows):
+            return split_words(string_tensor(as_texts(rows, name)), self.split)[0]
+        flat, lengths = [], []
+        for index, row in enumerate(rows):
+            if isinstance(row, (str, bytes)) or not isinstance(row, (list, tuple, np.ndarray)):
+                raise TypeError(f"{name}[{index}] must be a list of words like other rows, got {shorten(row)}.")
+            flat += [as_text(word, f"{name}[{index}][{position}]") for position, word in enumerate(row)]
+            lengths.append(len(row))
+        return tf.RaggedTensor.from_row_lengths(string_tensor(flat), tf.constant(lengths, tf.int64))
+
+    def check_targets(self, y: Any, x: Any, name: str, x_name: str) -> Any:
+        """Returns label ids as a ragged tensor with the row lengths of the words; arguments as in the base."""
+        import tensorflow as tf
+
+        count = row_count(x)
+        if y is None:
+            raise ValueError(f"{name} must hold one list of labels per row of {x_name}, got none.")
+        rows = as_sequence(y, name, "lists of labels")
+        require_same_length(count, len(rows), x_name, name, "list of labels")
+        ids = []
+        for index, (labels, words) in enumerate(zip(rows, x.row_lengths().numpy(), strict=True)):
+            if isinstance(labels, (str, bytes)) or not isinstance(labels, (list, tuple, np.ndarray)):
+                raise TypeError(f"{name}[{index}] must be a list of labels, one per word, got {shorten(labels)}.")
+            if len(labels) != words:
+                raise ValueError(
+                    f"{name}[{index}] must hold one label per word: {x_name}[{index}] has {words} words, "
+                    f"{name}[{index}] has {len(labels)} labels."
+                )
+            ids += [self.labels.id_of(label, f"{name}[{index}][{place}]") for place, label in enumerate(labels)]
+        return x.with_values(tf.constant(ids, tf.int32, shape=(len(ids),)))
+
+    def tokens(self, x: Any) -> dict[str, Any]:
+        """Returns ragged "ids" `(batch, None)`, and the place of the "first" token of each word `(batch, words)`.
+
+        The place counts the tokens of the text from 0; of a word without tokens it is the largest integer.
+
+        Args:
+            x: Words, ragged `(batch, None)`.
+        """
+        import tensorflow as tf
+
+        ids, word_ids = self.require_tokenizer("Text input").tokenize_words(x)
+        places = tf.ragged.range(tf.cast(ids.row_lengths(), tf.int32)).values
+        words = tf.gather(x.row_starts(), ids.value_rowids()) + tf.cast(word_ids.values, tf.int64)
+        first = tf.math.unsorted_segment_min(places, words, tf.size(x.values, out_type=tf.int64))
+        return {"ids": ids, "first": x.with_values(first)}
+
+    def token_counts(self, tokens: dict[str, Any]) -> Any:
+        return tokens["ids"].row_lengths() + added_count(1, **self.special_tokens())
+
+    def targets(self, y: Any) -> Any:
+        if y is None:
+            raise ValueError("A dataset for this task must hold (x, y), words and labels; got x alone.")
+        return y.with_values(self.labels.graph_ids(y.values))
+
+    def inputs(self, tokens: dict[str, Any]) -> dict[str, Any]:
+        """Returns token-level inputs of words, with the position of each word's first token, -1 for none."""
+        import tensorflow as tf
+
+        inputs = super().inputs(tokens["ids"])
+        special, first = self.special_tokens(), tokens["first"]
+        before = int(special["start_id"] is not None)
+        reached = first.dtype.max
+        if self.truncate and self.sequence_length is not None:
+            reached = self.sequence_length - before - int(special["end_id"] is not None)
+        positions = first.with_values(tf.where(first.values < reached, first.values + before, -1))
+        width = padded_length(tf.reduce_max(tf.concat([first.row_lengths(), [1]], axis=0)))
+        inputs["word_positions"] = positions.to_tensor(-1, shape=tf.stack([-1, width]))
+        return inputs
+
+    def collate(
+        self, tokens: dict[str, Any], targets: Any, sample_weight: Any, seed: Any = None
+    ) -> tuple[Any, Any, Any]:
+        """Returns inputs, labels and weights of words; `labels` and `weights` `(batch, words)`."""
+        import tensorflow as tf
+
+        check = tf.debugging.assert_equal(
+            tokens["first"].row_lengths(),
+            targets.row_lengths(),
+            "There must be one label per word; row lengths of words and of labels:",
+        )
+        with tf.control_dependencies([check] if check is not None else []):
+            inputs = self.inputs(tokens)
+        positions = inputs["word_positions"]
+        labels = targets.to_tensor(0, shape=tf.stack([-1, tf.shape(positions, out_type=tf.int64)[1]]))
+        weights = tf.cast(positions >= 0, tf.float32)
+        if sample_weight is not None:
+            weights *= tf.cast(sample_weight, tf.float32)[:, tf.newaxis]
+        return inputs, labels, weights
+
+    def labels_of(self, rows: Sequence[np.ndarray]) -> list[list[Any]]:
+        """Returns the label of each word.
+
+        Args:
+            rows: Probabilities of each text's words, `(words, labels)`.
+        """
+        return [[self.labels[index] for index in row.argmax(axis=-1)] for row in rows]

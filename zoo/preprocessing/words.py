@@ -1,0 +1,100 @@
+"""Texts as words with their places, and entities of tagged words."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zoo.preprocessing.bio import decode_bio
+
+SPLITS = ("punctuation", "space")
+# letters, digits and marks, with single other characters between them ("U.S", "don't", "3.5", "e-mail")
+_WORD = r"[\p{L}\p{N}\p{M}]+(?:[\p{P}\p{S}][\p{L}\p{N}\p{M}]+)*"
+_PIECE = rf"{_WORD}|[\p{{P}}\p{{S}}]|[^\s\p{{P}}\p{{S}}\p{{L}}\p{{N}}\p{{M}}]+"
+_PATTERNS = {"punctuation": _PIECE, "space": r"\S+"}
+
+
+class Entity(NamedTuple):
+    """A part of a text with a label.
+
+    Args:
+        label: What it is, for example "PER".
+        text: The part of the text.
+        start, end: Its characters are `text[start:end]`; for a text given as words, of these joined by spaces.
+        words: Numbers of its first word and of the one after its last.
+        score: Mean probability of the tags of its words.
+    """
+
+    label: str
+    text: str
+    start: int
+    end: int
+    words: tuple[int, int]
+    score: float
+
+
+def split_words(texts: Any, split: str = "punctuation") -> tuple[Any, Any, Any]:
+    """Splits texts into words; a graph function.
+
+    Args:
+        texts: String tensor `(batch,)`.
+        split: "punctuation": at white space, and other characters than letters and digits are words of their own unless
+            they stand singly between these. "space": at white space alone.
+
+    Returns:
+        `(words, starts, ends)`: ragged `(batch, None)`; starts and ends count bytes, int64.
+
+    Example:
+
+    >>> split_words(tf.constant(["Otto, the 2nd, met the U.S. envoy."]))[0].to_list()
+    [[b'Otto', b',', b'the', b'2nd', b',', b'met', b'the', b'U.S', b'.', b'envoy', b'.']]
+    """
+    import tensorflow as tf
+    import tensorflow_text as tf_text
+
+    piece = _PATTERNS[split]
+    words, starts, ends = tf_text.regex_split_with_offsets(texts, rf"\s+|{piece}", piece)
+    # what no pattern matches (bytes that are not UTF-8) stands between two matches
+    is_word = tf.strings.regex_full_match(words.values, r"\s*")
+    keep = words.with_values(~is_word)
+    words, starts, ends = (tf.ragged.boolean_mask(part, keep) for part in (words, starts, ends))
+    return words, starts, ends
+
+
+def entities(
+    words: Sequence[bytes], spans: Sequence[tuple[int, int]], text: str, tags: Sequence[str], scores: np.ndarray
+) -> list[Entity]:
+    """Returns the entities that BIO tags mark in a text.
+
+    Args:
+        words: The words of the text.
+        spans: First character of each word, and the one after its last.
+        text: The text.
+        tags: Tag of each word.
+        scores: Probability of each tag, `(words,)`.
+    """
+    found = []
+    for label, first, end in decode_bio(tags):
+        start, stop = spans[first][0], spans[end - 1][1]
+        found.append(Entity(label, text[start:stop], start, stop, (first, end), float(np.mean(scores[first:end]))))
+    return found
+
+
+def character_spans(text: bytes, starts: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int]]:
+    """Returns places in bytes as places in characters of `text.decode("utf-8", "replace")`.
+
+    Args:
+        text: The text as UTF-8.
+        starts, ends: Places in bytes, in ascending order: `start <= end <= next start`.
+    """
+    spans, before, characters = [], 0, 0
+
+    def count(place: int) -> int:
+        nonlocal before, characters
+        characters += len(text[before:place].decode("utf-8", "replace"))
+        before = place
+        return characters
+
+    for start, end in zip(starts, ends, strict=True):
+        spans.append((count(start), count(end)))
+    return spans
