@@ -1,15 +1,72 @@
 """Beam search that keeps its finished hypotheses."""
 
-from typing import Any
+import dataclasses
+from typing import Any, ClassVar
 
+import keras
 from keras import ops
 
+from zoo.generation.checks import require_count, require_number
 from zoo.generation.loop import Loop, repeat_rows, take_rows
+from zoo.generation.sampler import Sampler
 from zoo.generation.selection import end_lengths, pick, write
 
+PACKAGE = "keras_transformer_zoo"
 
-def length_normalisation(lengths, length_penalty: float):
-    """lp(Y) = ((5 + |Y|) / 6) ** length_penalty, float32 (Wu et al. 2016, equation 14).
+
+@keras.saving.register_keras_serializable(PACKAGE)
+@dataclasses.dataclass(frozen=True)
+class Beam(Sampler):
+    """Beam search for the hypothesis with the highest length-normalised log-probability.
+
+    A hypothesis Y scores log P(Y) / lp(Y) with lp(Y) = ((5 + |Y|) / 6) ** length_penalty, where |Y| counts all
+    generated tokens with the end token (Wu et al. 2016, "Google's neural machine translation system", equation 14;
+    the Transformer of Vaswani et al. 2017 was decoded with 4 beams and 0.6). See `BeamSearch` for the algorithm.
+
+    Args:
+        num_beams: Number of unfinished hypotheses that are pursued, at least 1. One beam is greedy search.
+        length_penalty: Exponent of the length normalisation, not negative. 0 compares log-probabilities; larger values
+            favour longer outputs.
+        num_results: Number of finished hypotheses that are kept and returned, from 1 to `num_beams`; None: `num_beams`.
+            The search of a row ends when none of the kept ones can be displaced any more: with fewer results it
+            ends earlier, and the results are the same as the first ones of a longer list. `generate` returns one text
+            for None, and a list of this many otherwise.
+
+    Raises:
+        ValueError: If an argument is outside of its range.
+
+    Example:
+
+    >>> Beam(num_beams=5, length_penalty=1.0).num_results is None
+    True
+    """
+
+    num_beams: int = 4
+    length_penalty: float = 0.6
+    num_results: int | None = None
+
+    needs_numbers: ClassVar[bool] = False
+    incremental: ClassVar[bool] = False
+
+    def __post_init__(self):
+        require_count("num_beams", self.num_beams)
+        require_number("length_penalty", self.length_penalty, least=0)
+        if self.num_results is not None:
+            require_count("num_results", self.num_results, 1, self.num_beams)
+
+    def make_loop(self, step: Any, settings: Any) -> Loop:
+        return BeamSearch(step, settings)
+
+    def with_results(self, count: int) -> tuple["Beam", int]:
+        return dataclasses.replace(self, num_results=count), 1
+
+    @property
+    def num_texts(self) -> int | None:
+        return self.num_results
+
+
+def length_normalisation(lengths: Any, length_penalty: float) -> Any:
+    """Returns lp(Y) = ((5 + |Y|) / 6) ** length_penalty, float32 (Wu et al. 2016, equation 14).
 
     Args:
         lengths: Integer tensor of any shape: numbers of generated tokens, with the end token.
@@ -45,7 +102,8 @@ class BeamSearch(Loop):
     num_results)`, the best first. Where fewer hypotheses exist (a vocabulary or limit too small), the
     remaining places have the score -inf and length 0. A row with limit 0 has one empty hypothesis of score 0.
 
-    Source: Wu et al. 2016, section 7 (scores); the exact end of the search is of our own making.
+    Reference:
+        Wu et al. 2016, section 7 (scores); the exact end of the search is of our own making.
     """
 
     def __init__(self, step: Any, settings: Any):
@@ -151,8 +209,8 @@ class BeamSearch(Loop):
         return {**best, "beams": results}
 
 
-def _best_extensions(logits, log_probabilities, count: int, normalise: bool):
-    """The best extensions of the hypotheses of each row by one token, sorted.
+def _best_extensions(logits: Any, log_probabilities: Any, count: int, normalise: bool) -> tuple[Any, Any, Any]:
+    """Returns the best extensions of the hypotheses of each row by one token, sorted.
 
     Args:
         logits: float32 tensor `(batch * beams, vocabulary)`.
@@ -176,7 +234,9 @@ def _best_extensions(logits, log_probabilities, count: int, normalise: bool):
     return places // per_beam, pick(tokens, places), values
 
 
-def _merge(results, candidates, parents, history, position):
+def _merge(
+    results: dict[str, Any], candidates: dict[str, Any], parents: Any, history: Any, position: Any
+) -> dict[str, Any]:
     """The best of the kept hypotheses and of the candidates that are complete (their score is not -inf)."""
     kept = results["scores"].shape[1]
     lengths = ops.zeros_like(candidates["token_ids"]) + position

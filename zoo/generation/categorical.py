@@ -1,6 +1,7 @@
 """Drawing from a categorical distribution with one uniform number per row, and restricting its support."""
 
 import math
+from typing import Any
 
 from keras import ops
 
@@ -9,8 +10,8 @@ _BLOCK = 256
 _HALVINGS = 27
 
 
-def nucleus(weights, top_p: float):
-    """Mark the smallest set of most probable tokens that holds at least the mass `top_p`.
+def nucleus(weights: Any, top_p: float) -> Any:
+    """Marks the smallest set of most probable tokens that holds at least the mass `top_p`.
 
     The set is found as a threshold on the logarithms by bisection, without sorting the vocabulary. Tokens that tie
     with the least probable member are all kept, so the result does not depend on the order of the vocabulary.
@@ -20,9 +21,10 @@ def nucleus(weights, top_p: float):
         top_p: Probability mass to keep, in (0, 1).
 
     Returns:
-        bool tensor `(batch, vocabulary)`; at least one entry is true in every row.
+        bool tensor `(batch, vocabulary)`; the most probable token may be missing by a rounding.
 
-    Source: Holtzman et al., "The curious case of neural text degeneration" (2020), section 3.1.
+    Reference:
+        Holtzman et al. 2020, "The curious case of neural text degeneration", section 3.1.
     """
     total = ops.sum(weights, axis=-1, keepdims=True)
     wanted = top_p * total
@@ -30,7 +32,7 @@ def nucleus(weights, top_p: float):
     low = ops.log(total) + math.log((1.0 - top_p) / weights.shape[-1])
     high = ops.ones_like(low) * 1e-3
 
-    def halve(_, interval):
+    def halve(_: Any, interval: tuple[Any, Any]) -> tuple[Any, Any]:
         low, high = interval
         middle = 0.5 * (low + high)
         mass = ops.sum(ops.where(weights >= ops.exp(middle), weights, 0.0), axis=-1, keepdims=True)
@@ -38,19 +40,10 @@ def nucleus(weights, top_p: float):
         return ops.where(enough, middle, low), ops.where(enough, high, middle)
 
     low, _ = ops.fori_loop(0, _HALVINGS, halve, (low, high))
-    # Even where rounding put the cut above it, the most probable token stays.
-    return weights >= ops.minimum(ops.exp(low), 1.0)
+    return weights >= ops.exp(low)
 
 
-def sorted_nucleus(weights, top_p: float):
-    """`nucleus` of weights in descending order: of tokens that tie for the last place the first ones are kept."""
-    mass_before = ops.cumsum(weights, axis=-1) - weights
-    kept = mass_before < top_p * ops.sum(weights, axis=-1, keepdims=True)
-    # Nothing comes before the first one but what rounding may leave.
-    return ops.logical_or(kept, ops.arange(weights.shape[-1]) == 0)
-
-
-def _invert(weights, target):
+def _invert(weights: Any, target: Any) -> tuple[Any, Any]:
     """First index at which the running sum of `weights` `(batch, size)` exceeds `target` `(batch, 1)`.
 
     Also returns the running sum before it, `(batch, 1)`. Running sums that are computed in parallel need not be
@@ -69,8 +62,8 @@ def _invert(weights, target):
     return index[:, 0], before
 
 
-def draw(weights, numbers):
-    """Draw one index per row with probability proportional to its weight, by inversion of the distribution.
+def draw(weights: Any, numbers: Any) -> Any:
+    """Draws one index per row with probability proportional to its weight, by inversion of the distribution.
 
     The running sum is taken in two levels (over blocks, then within the chosen block): faster than one long sum and
     with smaller rounding errors. The probability of an index is exact up to the resolution of the numbers, 2**-23.

@@ -1,13 +1,23 @@
 """Compiling functions of tensors, and padding their arguments so that few programs are compiled."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
+from zoo.generation.checks import require_count
 
-def compiled(function, jit_compile: bool = True, variables=(), signature=None, exact_shapes: bool = False):
-    """Compile a function of tensors for the current backend.
+
+def compiled(
+    function: Callable,
+    jit_compile: bool = True,
+    variables: Any = (),
+    signature: Any = None,
+    exact_shapes: bool = False,
+) -> Callable:
+    """Compiles a function of tensors for the current backend.
 
     TensorFlow: `tf.function(jit_compile=jit_compile)`; the result can be called eagerly
     or inside another `tf.function` (tokenization outside, XLA inside) and stays compiled in a SavedModel.
@@ -32,7 +42,7 @@ def compiled(function, jit_compile: bool = True, variables=(), signature=None, e
         Callable with the positional arguments of `function`.
 
     Raises:
-        ValueError: on a backend without a compiler here, if `jit_compile` is true.
+        ValueError: On a backend without a compiler here, if `jit_compile` is true.
 
     Example:
 
@@ -48,7 +58,7 @@ def compiled(function, jit_compile: bool = True, variables=(), signature=None, e
             return tf.function(function, input_signature=signature, jit_compile=jit_compile, reduce_retracing=True)
         traces = {}
 
-        def call_exact(*arguments):
+        def call_exact(*arguments: Any) -> Any:
             shapes = tuple((tuple(leaf.shape), leaf.dtype) for leaf in keras.tree.flatten(arguments))
             if shapes not in traces:
                 traces[shapes] = tf.function(function, jit_compile=jit_compile).get_concrete_function(*arguments)
@@ -58,26 +68,26 @@ def compiled(function, jit_compile: bool = True, variables=(), signature=None, e
     if not jit_compile:
         return function
     if backend != "jax":
-        raise ValueError(f"`jit_compile=True` needs the TensorFlow or JAX backend. The backend is {backend!r}.")
+        raise ValueError(f"jit_compile must be False without the TensorFlow or JAX backend, got True with {backend!r}.")
     import jax
 
     @jax.jit
-    def program(values, *arguments):
+    def program(values: list, *arguments: Any) -> Any:
         with keras.StatelessScope(state_mapping=list(zip(current(), values, strict=True))):
             return function(*arguments)
 
-    def current():
+    def current() -> list:
         return list(variables() if callable(variables) else variables)
 
     @functools.wraps(function)
-    def call(*arguments):
+    def call(*arguments: Any) -> Any:
         return program([variable.value for variable in current()], *arguments)
 
     return call
 
 
-def next_power_of_two(count):
-    """The smallest power of two that is at least `count` and at least 1; a Python integer or an integer tensor."""
+def next_power_of_two(count: Any) -> Any:
+    """Returns the smallest power of two that is at least `count` and 1; a Python integer or an integer tensor."""
     if isinstance(count, int):
         return 1 << max(count - 1, 0).bit_length()
     filled = ops.maximum(count - 1, 0)
@@ -86,8 +96,8 @@ def next_power_of_two(count):
     return filled + 1
 
 
-def pad_batch(tensors):
-    """Add rows of zeros (false) until the number of rows is a power of two.
+def pad_batch(tensors: Any) -> Any:
+    """Adds rows of zeros (false) until the number of rows is a power of two.
 
     A batch of any size then runs in one of few compiled programs. Give the `length_limit` of `decode` along with
     the other arguments: the added rows get the limit 0, are finished from the beginning and cost no extra step.
@@ -109,8 +119,8 @@ def pad_batch(tensors):
     )
 
 
-def pad_length(tensor, multiple: int = 16, value=0):
-    """Pad axis 1 at its end to the next multiple, and to one multiple at least.
+def pad_length(tensor: Any, multiple: int = 16, value: Any = 0) -> Any:
+    """Pads axis 1 at its end to the next multiple, and to one multiple at least.
 
     Args:
         tensor: Tensor `(batch, length, ...)`; the length may be unknown inside a `tf.function`.
@@ -121,10 +131,9 @@ def pad_length(tensor, multiple: int = 16, value=0):
         Tensor `(batch, padded length, ...)`.
 
     Raises:
-        ValueError: if `multiple` is not a positive integer.
+        ValueError: If `multiple` is not a positive integer.
     """
-    if not isinstance(multiple, int) or isinstance(multiple, bool) or multiple < 1:
-        raise ValueError(f"`multiple` must be an integer of at least 1. Received: {multiple!r}")
+    require_count("multiple", multiple)
     tensor = ops.convert_to_tensor(tensor)
     length = ops.shape(tensor)[1]
     multiples = (length + multiple - 1) // multiple
@@ -132,8 +141,8 @@ def pad_length(tensor, multiple: int = 16, value=0):
     return _pad_to(tensor, 1, multiples * multiple, value)
 
 
-def _pad_to(tensor, axis: int, size, value):
-    """`tensor` with entries of `value` added at the end of `axis` up to `size`, known or not."""
+def _pad_to(tensor: Any, axis: int, size: Any, value: Any) -> Any:
+    """Returns `tensor` with entries of `value` added at the end of `axis` up to `size`, known or not."""
     tensor = ops.convert_to_tensor(tensor)
     shape = list(ops.shape(tensor))
     if isinstance(size, int) and shape[axis] == size:

@@ -1,11 +1,53 @@
 """Contrastive search: probable tokens that do not repeat what the text says already."""
 
-from typing import Any
+import dataclasses
+from typing import Any, ClassVar
 
+import keras
 from keras import ops
 
+from zoo.generation.checks import require_count, require_number
 from zoo.generation.loop import Loop, repeat_rows, take_rows
+from zoo.generation.sampler import Sampler
 from zoo.generation.token_by_token import add_tokens, empty_texts, texts_of
+
+PACKAGE = "keras_transformer_zoo"
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+@dataclasses.dataclass(frozen=True)
+class Contrastive(Sampler):
+    """Contrastive search: of the most probable tokens the one whose hidden state is least like those before it.
+
+    The next token maximises `(1 - alpha) * p(v) - alpha * max_j cos(h_v, h_j)` over the `top_k` most probable tokens v,
+    where h_v is the hidden state that the model has after reading v and h_j are those of all tokens before. Each step
+    reads `top_k` candidates.
+
+    Args:
+        top_k: Number of candidates, at least 1.
+        alpha: Weight of the penalty, in [0, 1]; 0 is greedy search.
+
+    Raises:
+        ValueError: If an argument is outside of its range.
+
+    Reference:
+        Su et al. 2022, "A contrastive framework for neural text generation", equation 5.
+    """
+
+    top_k: int = 4
+    alpha: float = 0.6
+
+    needs_numbers: ClassVar[bool] = False
+    needs_hidden: ClassVar[bool] = True
+    # a candidate is fed before it is known whether it is needed
+    extra_positions: ClassVar[int] = 1
+
+    def __post_init__(self):
+        require_count("top_k", self.top_k)
+        require_number("alpha", self.alpha, least=0, most=1)
+
+    def make_loop(self, step: Any, settings: Any) -> Loop:
+        return ContrastiveSearch(step, settings)
 
 
 class ContrastiveSearch(Loop):
@@ -13,14 +55,19 @@ class ContrastiveSearch(Loop):
 
     The state must be a dict, and the step must set its entry `hidden` `(rows, hidden_dim)` to the hidden states of the
     tokens that it was fed. The inputs hold in addition `prompt_hidden` `(batch, prompt_length - 1, hidden_dim)`, the
-    hidden states of the prompt without its last token. Every generated token is fed, also the last one.
+    hidden states of the prompt without its last token, or None where it is this token alone. Every generated token is
+    fed, also the last one.
     """
 
     def start(self, inputs: dict[str, Any]) -> dict[str, Any]:
         first_tokens, settings = inputs["first_tokens"], self.settings
         logits, state = self.step(first_tokens, inputs["first_index"], inputs["state"], inputs["constants"])
         batch, length = ops.shape(first_tokens)[0], settings.max_new_tokens
-        known = [_directions(inputs["prompt_hidden"]), ops.expand_dims(_directions(state["hidden"]), 1)]
+        # no more candidates than there are tokens
+        count = min(settings.sampler.top_k, logits.shape[-1])
+        known = [ops.expand_dims(_directions(state["hidden"]), 1)]
+        if inputs["prompt_hidden"] is not None:
+            known = [_directions(inputs["prompt_hidden"]), *known]
         unknown = ops.zeros((batch, length, ops.shape(known[0])[2]), dtype="float32")
         real = [
             inputs["prompt"][:, :-1] >= 0,
@@ -29,7 +76,7 @@ class ContrastiveSearch(Loop):
         ]
         return {
             "fixed": {
-                "constants": repeat_rows(inputs["constants"], settings.sampler.top_k),
+                "constants": repeat_rows(inputs["constants"], count),
                 "prompt": inputs["prompt"],
                 "first_index": inputs["first_index"],
                 "length_limit": inputs["length_limit"],

@@ -1,38 +1,33 @@
 """The decoding loop: from a step function to token ids."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
-from zoo.generation.beam import BeamSearch
-from zoo.generation.checks import as_ids, as_sequences
-from zoo.generation.contrastive import ContrastiveSearch
-from zoo.generation.loop import Loop, Settings
-from zoo.generation.processors import get_processors
+from zoo.generation.options import GenerationOptions
 from zoo.generation.random import uniforms
-from zoo.generation.samplers import Beam, Contrastive, Sample, Sampler
-from zoo.generation.token_by_token import TokenByToken
 
 
 def decode(
-    step,
-    state,
-    constants,
-    first_tokens,
-    first_index,
+    step: Callable,
+    state: Any,
+    constants: Any,
+    first_tokens: Any,
+    first_index: Any,
     max_new_tokens: Any,
-    sampler: Sampler,
-    end_ids,
+    sampler: Any,
+    end_ids: Any,
     pad_id: int,
-    length_limit=None,
-    seed=0,
-    streams=None,
-    processors=(),
-    stop_sequences=(),
-    prompt=None,
-    prompt_hidden=None,
-) -> dict:
+    length_limit: Any = None,
+    seed: Any = 0,
+    streams: Any = None,
+    processors: Any = (),
+    stop_sequences: Any = (),
+    prompt: Any = None,
+    prompt_hidden: Any = None,
+) -> dict[str, Any]:
     """Generate tokens until every row has ended or reached its limit.
 
     The loop is one `keras.ops.while_loop` over tensors of fixed shapes. It runs on TensorFlow (eagerly, in a
@@ -55,25 +50,26 @@ def decode(
         first_index: Integer or int32 scalar: the position of the first tokens.
         max_new_tokens: Length of the output, an integer of at least 1, or, on TensorFlow, an int32 scalar that
             follows from the shape of a tensor: one program then serves every length, at the cost of that length.
-        sampler: `Greedy`, `Sample`, `Beam` or `Contrastive` (what this one asks of the step, see
-            `ContrastiveSearch`).
+        sampler: A `Sampler`, a name or a dictionary, see `get_sampler`. One that reads hidden states asks more of the
+            step, see `ContrastiveSearch`.
         end_ids: Id or ids of tokens that end a row; an empty sequence: only the limit ends it.
         pad_id: Id that fills the output behind the end.
         length_limit: Integer tensor `(batch,)`, the largest number of tokens to generate for each row (with the end
             token); above `max_new_tokens` means `max_new_tokens`; 0 or less: nothing is generated and the row
             costs no step. None: `max_new_tokens` for all rows.
-        seed: Integer in [0, 2**32) or integer scalar tensor, for `Sample`: the same seed gives the same random
-            numbers on every backend, with and without XLA.
-        streams: Integer tensor `(batch,)`, for `Sample`: the stream of random numbers of each row. A row's numbers
-            are a function of (seed, stream, number of tokens generated before), see `uniforms`. None: the index of
-            the row in the batch, so that equal prompts in one batch get different texts; to repeat row 3 of a batch
+        seed: Integer in [0, 2**32) or integer scalar tensor, for samplers that draw: the same seed gives the same
+            random numbers on every backend, with and without XLA.
+        streams: Integer tensor `(batch,)`, for samplers that draw: the stream of random numbers of each row. A row's
+            numbers are a function of (seed, stream, number of tokens generated before), see `uniforms`. None: the row's
+            index in the batch, so that equal prompts in one batch get different texts; to repeat row 3 of a batch
             alone, pass `streams=[3]`.
         processors: Logit processors, applied in this order before the sampler chooses; see `get_processors`.
         stop_sequences: Ids and sequences of ids that end a row, like an end token: generated tokens that spell one
             of them (the prompt does not count).
         prompt: Integer tensor `(batch, prompt_length)` with the tokens of the prompts, the first tokens included, for
             the processors; padded on the left with -1. None: no prompt.
-        prompt_hidden: For `Contrastive`, the hidden states of the prompt without its last token.
+        prompt_hidden: For `Contrastive`, the hidden states of the prompt without its last token. None where the prompt
+            is that token alone.
 
     Returns:
         Dict of the tensors `token_ids` `(batch, max_new_tokens)` int32, the generated tokens with the end token and
@@ -85,8 +81,8 @@ def decode(
         With `Beam` these are those of the best hypothesis, and `beams` holds a dict of all of them, see `BeamSearch`.
 
     Raises:
-        ValueError: if `max_new_tokens`, `end_ids`, `pad_id` or the number of rows of a tensor is not allowed.
-        TypeError: if `sampler` is not a sampler that this loop knows.
+        ValueError: If `max_new_tokens`, `end_ids`, `pad_id` or the number of rows of a tensor is not allowed.
+        TypeError: If `sampler` is no sampler.
 
     Example:
 
@@ -96,57 +92,28 @@ def decode(
     >>> decode(step, (), (), [0, 1], 0, 4, Greedy(), end_ids=3, pad_id=0)["token_ids"]
     [[1, 2, 3, 0], [2, 3, 0, 0]]
     """
-    loop = make_loop(step, sampler, max_new_tokens, end_ids, pad_id, processors, stop_sequences)
+    settings = GenerationOptions(max_new_tokens, sampler, processors, stop_sequences, end_ids, pad_id)
+    loop = settings.sampler.make_loop(step, settings)
     inputs = loop_inputs(
-        state, constants, first_tokens, first_index, max_new_tokens, sampler, length_limit, seed, streams, prompt
+        settings, state, constants, first_tokens, first_index, length_limit, seed, streams, prompt, prompt_hidden
     )
-    if isinstance(sampler, Contrastive):
-        if prompt is None or prompt_hidden is None:
-            raise ValueError("Contrastive() needs `prompt` and `prompt_hidden`: it compares hidden states with them.")
-        inputs["prompt_hidden"] = prompt_hidden
     return loop.result(loop.advance(loop.start(inputs)))
 
 
-def make_loop(step, sampler, max_new_tokens, end_ids, pad_id, processors=(), stop_sequences=()) -> Loop:
-    """The loop of a sampler, which can be left and entered again; arguments and errors as for `decode`."""
-    if not ops.is_tensor(max_new_tokens) and (
-        not isinstance(max_new_tokens, int) or isinstance(max_new_tokens, bool) or max_new_tokens < 1
-    ):
-        raise ValueError(
-            f"`max_new_tokens` must be an integer of at least 1 or an int32 scalar. Received: {max_new_tokens!r}"
-        )
-    settings = Settings(
-        sampler,
-        max_new_tokens,
-        as_ids("end_ids", end_ids),
-        as_ids("pad_id", pad_id)[0],
-        get_processors(processors),
-        as_sequences("stop_sequences", stop_sequences),
-    )
-    if isinstance(sampler, Beam):
-        return BeamSearch(step, settings)
-    if isinstance(sampler, Contrastive):
-        return ContrastiveSearch(step, settings)
-    if not hasattr(sampler, "choose"):
-        raise TypeError(
-            f"`sampler` must be Greedy(), Sample(...), Beam(...) or Contrastive(...). Received: {sampler!r}"
-        )
-    return TokenByToken(step, settings)
-
-
 def loop_inputs(
-    state,
-    constants,
-    first_tokens,
-    first_index,
-    max_new_tokens,
-    sampler,
-    length_limit=None,
-    seed=0,
-    streams=None,
-    prompt=None,
-) -> dict:
-    """The tensors that a loop starts from, checked; arguments and errors as for `decode`."""
+    settings: GenerationOptions,
+    state: Any,
+    constants: Any,
+    first_tokens: Any,
+    first_index: Any,
+    length_limit: Any = None,
+    seed: Any = 0,
+    streams: Any = None,
+    prompt: Any = None,
+    prompt_hidden: Any = None,
+) -> dict[str, Any]:
+    """Returns the tensors that a loop starts from, checked; arguments and errors as for `decode`."""
+    max_new_tokens = settings.max_new_tokens
     first_tokens = ops.cast(ops.convert_to_tensor(first_tokens), "int32")
     state, constants = keras.tree.map_structure(ops.convert_to_tensor, (state, constants))
     batch = ops.shape(first_tokens)[0]
@@ -156,6 +123,11 @@ def loop_inputs(
     prompt = (
         ops.zeros((batch, 0), dtype="int32") if prompt is None else ops.cast(ops.convert_to_tensor(prompt), "int32")
     )
+    if settings.sampler.needs_hidden and prompt_hidden is None and prompt.shape[1] != 1:
+        raise ValueError(
+            f"prompt_hidden must be given with {settings.sampler!r}, which compares hidden states with those of the "
+            "prompt, got None."
+        )
     _check_rows(first_tokens, state=state, constants=constants, length_limit=length_limit, prompt=prompt)
     inputs = {
         "state": state,
@@ -165,17 +137,19 @@ def loop_inputs(
         "length_limit": length_limit,
         "prompt": prompt,
     }
-    if isinstance(sampler, Sample):
+    if settings.sampler.needs_hidden:
+        inputs["prompt_hidden"] = prompt_hidden
+    if settings.sampler.needs_numbers:
         streams = ops.arange(batch, dtype="int32") if streams is None else ops.convert_to_tensor(streams)
         _check_rows(first_tokens, streams=streams)
         inputs["numbers"] = uniforms(seed, streams, max_new_tokens)
     return inputs
 
 
-def _check_rows(first_tokens, **structures):
+def _check_rows(first_tokens: Any, **structures: Any) -> None:
     """Every tensor must have the batch of `first_tokens` on axis 0, as far as the shapes are known now."""
     if len(first_tokens.shape) != 1:
-        raise ValueError(f"`first_tokens` must have the shape (batch,). Received: {tuple(first_tokens.shape)}")
+        raise ValueError(f"first_tokens must have the shape (batch,), got {tuple(first_tokens.shape)}.")
     batch = first_tokens.shape[0]
     for name, structure in structures.items():
         for path, tensor in keras.tree.flatten_with_path(structure):
@@ -183,6 +157,6 @@ def _check_rows(first_tokens, **structures):
             if not shape or (batch is not None and shape[0] is not None and shape[0] != batch):
                 where = "".join(f"[{key!r}]" for key in path)
                 raise ValueError(
-                    f"`{name}{where}` must have the batch ({batch} rows, as `first_tokens`) on axis 0. "
-                    f"Received the shape {shape}."
+                    f"{name}{where} must have the batch ({batch} rows, as first_tokens) on axis 0, got the shape "
+                    f"{shape}."
                 )

@@ -8,11 +8,9 @@ import numpy as np
 from keras import ops
 
 from zoo.generation.compile import compiled, next_power_of_two
-from zoo.generation.decode import loop_inputs, make_loop
-from zoo.generation.loop import Settings
+from zoo.generation.decode import loop_inputs
 from zoo.generation.options import GenerationCache, GenerationOptions
-from zoo.generation.random import uniforms
-from zoo.generation.samplers import Contrastive
+from zoo.generation.random import seed_tensor, uniforms
 from zoo.generation.session import Session
 from zoo.generation.speculative import SpeculativeDecoding
 
@@ -71,7 +69,7 @@ class Generator:
         state, fed = self._make_state(batch, capacity), length
         if cache is not None:
             state, fed = self._continued(cache, state, lengths, length, capacity)
-        if isinstance(options.sampler, Contrastive):
+        if options.sampler.needs_hidden:
             state, fed = self._make_state(batch, capacity), length  # the hidden states are not kept
         padded = [
             np.pad(np.asarray(values, "int32"), (0, batch - count))
@@ -81,7 +79,7 @@ class Generator:
             )
         ]
         arguments = [state, *(ops.convert_to_tensor(array, dtype="int32") for array in (tokens, *padded))]
-        arguments.append(ops.convert_to_tensor(seed, dtype="int64" if _has_int64() else "uint32"))
+        arguments.append(seed_tensor(seed))
         if options.lookahead:
             arguments.append(self._make_state(batch, capacity, self.draft))
         carry = self._program("start", options, capacity, fed)(*arguments)
@@ -112,24 +110,22 @@ class Generator:
     def loop(self, options: GenerationOptions) -> Any:
         """Returns the loop of the options."""
         backbone = self.backbone
-        settings = (options.max_new_tokens, options.end_ids, options.pad_id, options.processors, options.stop_sequences)
         if options.lookahead:
 
             def check(token_ids: Any, index: Any, state: Any, constants: Any) -> tuple[Any, Any]:
                 hidden, state = backbone.advance(token_ids, index, state, constants)
                 return backbone.logits(hidden), state
 
-            settings = Settings(options.sampler, *settings)
-            return SpeculativeDecoding(check, self.draft.decode_step, settings, options.lookahead)
-        if isinstance(options.sampler, Contrastive):
+            return SpeculativeDecoding(check, self.draft.decode_step, options)
+        if options.sampler.needs_hidden:
 
             def step_with_hidden(token_ids: Any, index: Any, state: Any, constants: Any) -> tuple[Any, Any]:
                 state = {name: value for name, value in state.items() if name != "hidden"}
                 hidden, state = backbone.advance(ops.expand_dims(token_ids, 1), index, state, constants)
                 return backbone.logits(hidden)[:, 0], {**state, "hidden": hidden[:, 0]}
 
-            return make_loop(step_with_hidden, options.sampler, *settings)
-        return make_loop(backbone.decode_step, options.sampler, *settings)
+            return options.sampler.make_loop(step_with_hidden, options)
+        return options.sampler.make_loop(backbone.decode_step, options)
 
     def advance(self, options: GenerationOptions, carry: Any, until: int) -> Any:
         """Runs the compiled loop until `until` tokens have been generated or all rows are done."""
@@ -205,20 +201,7 @@ class Generator:
         first = 0 if fed is None else length - fed
         _, constants = self.backbone.start_decoding({"padding_mask": mask}, capacity)
         hidden, state = self.backbone.advance(ids[:, first:-1], first, state, constants)
-        inputs = loop_inputs(
-            state,
-            constants,
-            ids[:, -1],
-            length - 1,
-            options.max_new_tokens,
-            options.sampler,
-            limits,
-            seed,
-            streams,
-            prompt=tokens,
-        )
-        if isinstance(options.sampler, Contrastive):
-            inputs["prompt_hidden"] = hidden
+        inputs = loop_inputs(options, state, constants, ids[:, -1], length - 1, limits, seed, streams, tokens, hidden)
         if options.lookahead:
             _, draft_constants = self.draft.start_decoding({"padding_mask": mask}, capacity)
             _, draft_state = self.draft.advance(ids[:, :-1], 0, draft_state, draft_constants)
@@ -247,7 +230,3 @@ def _moved(old: Any, new: Any, shift: np.ndarray | None = None) -> Any:
         return ops.take_along_axis(before, ops.convert_to_tensor(places), axis=2)
 
     return keras.tree.map_structure(move, {name: old[name] for name in new}, new)
-
-
-def _has_int64() -> bool:
-    return keras.backend.backend() != "jax"

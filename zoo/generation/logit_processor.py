@@ -42,6 +42,17 @@ class LogitProcessor:
 
     A subclass is a frozen dataclass whose fields are plain values, so that it compares by value and goes through
     JSON, and defines `__call__`.
+
+    Example:
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Only(LogitProcessor):
+    ...     token_ids: tuple
+    ...
+    ...     def __call__(self, logits, context):
+    ...         allowed = members(self.token_ids, logits.shape[-1], "token_ids")
+    ...         return ops.where(allowed, logits, float("-inf"))
+    >>> model.generate("Once upon a time", processors=[Only((4, 5, 6))])
     """
 
     def __call__(self, logits: Any, context: Context) -> Any:
@@ -54,12 +65,12 @@ class LogitProcessor:
         raise NotImplementedError
 
     def get_config(self) -> dict[str, Any]:
-        """The fields as a dict of JSON values."""
+        """Returns the fields as a dictionary of JSON values."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "LogitProcessor":
-        """The processor that `get_config` describes; an unknown name raises a TypeError."""
+        """Returns the processor that `get_config` describes; an unknown name raises a TypeError."""
         return cls(**config)
 
 
@@ -107,7 +118,7 @@ def members(ids: tuple, vocabulary_size: int, name: str) -> np.ndarray:
     """
     beyond = [token_id for token_id in ids if token_id >= vocabulary_size]
     if beyond:
-        raise ValueError(f"`{name}` has ids beyond the vocabulary of {vocabulary_size} tokens: {beyond}")
+        raise ValueError(f"{name} must be ids below the vocabulary size of {vocabulary_size}, got {beyond}.")
     result = np.zeros(vocabulary_size, "bool")
     result[list(ids)] = True
     return result

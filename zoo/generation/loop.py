@@ -1,24 +1,11 @@
-"""What all decoding loops share: settings, the carried tensors, stopping and going on."""
+"""What all decoding loops share: the carried tensors, stopping and going on."""
 
-import dataclasses
 from typing import Any
 
 import keras
 from keras import ops
 
 from zoo.generation.logit_processor import Context, process
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What is fixed when a loop is compiled; see `zoo.generation.decode` for the meaning of each."""
-
-    sampler: Any
-    max_new_tokens: Any
-    end_ids: tuple
-    pad_id: int
-    processors: tuple = ()
-    stop_sequences: tuple = ()
 
 
 class Loop:
@@ -29,13 +16,13 @@ class Loop:
 
     Args:
         step: The step function of the protocol, see `zoo.generation.decode`.
-        settings: The settings.
+        settings: `zoo.generation.GenerationOptions`.
     """
 
     # rows of the state per row of the batch
     width = 1
 
-    def __init__(self, step: Any, settings: Settings):
+    def __init__(self, step: Any, settings: Any):
         self.step = step
         self.settings = settings
 

@@ -1,4 +1,4 @@
-"""Logit processors: small immutable values that change what may be generated next, composed in the order of a list."""
+"""Processors that forbid and force tokens, and all processors by name."""
 
 import dataclasses
 from typing import Any
@@ -6,54 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from zoo.generation.checks import as_ids, as_sequences, is_integer, is_number
+from zoo.generation.checks import as_ids, as_sequences, from_name, require_count
+from zoo.generation.filters import MinP, Temperature, TopK, TopP, TypicalP
 from zoo.generation.logit_processor import Context, LogitProcessor, forbid, members
+from zoo.generation.penalties import FrequencyPenalty, LogitBias, PresencePenalty, RepetitionPenalty, occurrences
 from zoo.generation.selection import ends_with
 
 PACKAGE = "keras_transformer_zoo"
-
-
-def _mark(token_ids: Any, where: Any, vocabulary_size: int) -> Any:
-    """Bool `(rows, vocabulary)`: which tokens occur among the `token_ids` `(rows, length)` at which `where` is true."""
-    rows = ops.shape(token_ids)[0]
-    # padding on the left is -1, and what follows the end may be any number
-    where = ops.logical_and(where, ops.logical_and(token_ids >= 0, token_ids < vocabulary_size))
-    numbers = ops.broadcast_to(ops.expand_dims(ops.arange(rows, dtype="int32"), 1), ops.shape(token_ids))
-    indices = ops.reshape(ops.stack([numbers, ops.where(where, token_ids, 0)], axis=-1), (-1, 2))
-    counts = ops.scatter(indices, ops.reshape(ops.cast(where, "float32"), (-1,)), (rows, vocabulary_size))
-    return counts > 0
-
-
-@keras.saving.register_keras_serializable(PACKAGE)
-@dataclasses.dataclass(frozen=True)
-class RepetitionPenalty(LogitProcessor):
-    """Makes tokens that the text holds already less probable: positive logits are divided, negative multiplied.
-
-    Args:
-        penalty: The divisor, above 0; 1 changes nothing, above 1 discourages repetition.
-        include_prompt: Whether tokens of the prompt count too.
-
-    Raises:
-        ValueError: If the penalty is not a number above 0.
-
-    Source: Keskar et al. 2019, "CTRL", section 4.1; negative logits are multiplied, so that they fall too.
-    """
-
-    penalty: float
-    include_prompt: bool = True
-
-    def __post_init__(self):
-        if not is_number(self.penalty) or self.penalty <= 0:
-            raise ValueError(f"`penalty` must be a number above 0. Received: {self.penalty!r}")
-
-    def __call__(self, logits: Any, context: Context) -> Any:
-        tokens, count = (
-            (context.tokens, context.count) if self.include_prompt else (context.generated, context.position)
-        )
-        filled = ops.arange(ops.shape(tokens)[1], dtype="int32") < count
-        seen = _mark(tokens, ops.broadcast_to(filled, ops.shape(tokens)), logits.shape[-1])
-        penalised = ops.where(logits > 0, logits / self.penalty, logits * self.penalty)
-        return ops.where(seen, penalised, logits)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -68,15 +27,15 @@ class NoRepeatNGram(LogitProcessor):
     Raises:
         ValueError: If the size is not an integer of at least 1.
 
-    Source: Paulus et al. 2017, "A deep reinforced model for abstractive summarization", section 2.5 (size 3).
+    Reference:
+        Paulus et al. 2017, "A deep reinforced model for abstractive summarization", section 2.5 (size 3).
     """
 
     size: int
     include_prompt: bool = True
 
     def __post_init__(self):
-        if not is_integer(self.size) or self.size < 1:
-            raise ValueError(f"`size` must be an integer of at least 1. Received: {self.size!r}")
+        require_count("size", self.size)
 
     def __call__(self, logits: Any, context: Context) -> Any:
         tokens, count = (
@@ -91,7 +50,7 @@ class NoRepeatNGram(LogitProcessor):
             same = ops.logical_and(earlier == ops.expand_dims(recent, 1), earlier >= 0)
             repeated = ops.logical_and(repeated, ops.logical_and(same, last >= back))
         repeated = ops.logical_and(repeated, count >= self.size)
-        return forbid(logits, _mark(tokens, repeated, logits.shape[-1]))
+        return forbid(logits, occurrences(tokens, repeated, logits.shape[-1]) > 0)
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -109,8 +68,7 @@ class MinimumLength(LogitProcessor):
     length: int
 
     def __post_init__(self):
-        if not is_integer(self.length) or self.length < 0:
-            raise ValueError(f"`length` must be an integer of at least 0. Received: {self.length!r}")
+        require_count("length", self.length, 0)
 
     def __call__(self, logits: Any, context: Context) -> Any:
         if context.end_ids:
@@ -180,9 +138,8 @@ class ForcedTokens(LogitProcessor):
     def __post_init__(self):
         object.__setattr__(self, "token_ids", as_ids("token_ids", self.token_ids))
         if not self.token_ids:
-            raise ValueError("`token_ids` must hold at least one id.")
-        if not is_integer(self.first) or self.first < 0:
-            raise ValueError(f"`first` must be an integer of at least 0. Received: {self.first!r}")
+            raise ValueError("token_ids must hold at least one id, got none.")
+        require_count("first", self.first, 0)
 
     def __call__(self, logits: Any, context: Context) -> Any:
         members(self.token_ids, logits.shape[-1], "token_ids")
@@ -196,24 +153,32 @@ class ForcedTokens(LogitProcessor):
 
 
 _BY_NAME = {
-    "repetition_penalty": RepetitionPenalty,
-    "no_repeat_ngram": NoRepeatNGram,
-    "minimum_length": MinimumLength,
     "banned_tokens": BannedTokens,
     "forced_tokens": ForcedTokens,
+    "frequency_penalty": FrequencyPenalty,
+    "logit_bias": LogitBias,
+    "min_p": MinP,
+    "minimum_length": MinimumLength,
+    "no_repeat_ngram": NoRepeatNGram,
+    "presence_penalty": PresencePenalty,
+    "repetition_penalty": RepetitionPenalty,
+    "temperature": Temperature,
+    "top_k": TopK,
+    "top_p": TopP,
+    "typical_p": TypicalP,
 }
 
 
 def get_processors(identifiers: Any) -> tuple:
-    """The processors that a list of processors and configurations stands for.
+    """Returns the processors that a list of processors and configurations stands for.
 
     Args:
-        identifiers: List of callables `(logits, context) -> logits`, which must be hashable, and of dicts with the key
-            "name" and arguments, as they stand in a YAML file. None is no processor.
+        identifiers: List of callables `(logits, context) -> logits`, which must be hashable, and of dictionaries with
+            the key "name" and arguments, as in a YAML file. None is no processor.
 
     Raises:
-        ValueError: for a name that does not exist or an argument that the processor does not have.
-        TypeError: for any other object.
+        ValueError: For a name that does not exist or an argument that the processor does not have.
+        TypeError: For any other object.
 
     Example:
 
@@ -223,7 +188,7 @@ def get_processors(identifiers: Any) -> tuple:
     if identifiers is None:
         return ()
     if not isinstance(identifiers, (list, tuple)):
-        raise TypeError(f"`processors` must be a list of logit processors. Received: {identifiers!r}")
+        raise TypeError(f"processors must be a list of logit processors, got {identifiers!r}.")
     return tuple(_get_processor(identifier) for identifier in identifiers)
 
 
@@ -231,13 +196,7 @@ def _get_processor(identifier: Any) -> Any:
     if callable(identifier):
         return identifier
     if not isinstance(identifier, dict):
-        raise TypeError(f"A processor must be a LogitProcessor or a dict with the key 'name'. Received: {identifier!r}")
-    arguments = dict(identifier)
-    name = arguments.pop("name", None)
-    if name not in _BY_NAME:
-        raise ValueError(f"The name of a processor must be one of {sorted(_BY_NAME)}. Received: {name!r}")
-    fields = [field.name for field in dataclasses.fields(_BY_NAME[name])]
-    unknown = sorted(set(arguments) - set(fields))
-    if unknown:
-        raise ValueError(f"Processor {name!r} has the arguments {fields}. Received also: {unknown}")
-    return _BY_NAME[name](**arguments)
+        raise TypeError(
+            f"A processor must be a LogitProcessor or a dictionary with the key 'name', got {identifier!r}."
+        )
+    return from_name("processor", identifier, _BY_NAME)

@@ -1,28 +1,50 @@
 """Random numbers that depend on nothing but (seed, stream, step)."""
 
+from typing import Any
+
 import keras
+import numpy as np
 from keras import ops
+
+from zoo.generation.checks import require_count
 
 # Rotation distances and key parity of Threefry-2x32 (Salmon et al. 2011, table 2 and section 3.3).
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 
 
-def _uint32(value):
-    """`value` as a tensor of 32-bit words; Python integers and integer tensors."""
-    if keras.ops.is_tensor(value):
+def _uint32(value: Any) -> Any:
+    """`value` as a tensor of 32-bit words; Python integers, arrays and integer tensors."""
+    if ops.is_tensor(value):
         return ops.cast(value, "uint32")
-    return ops.convert_to_tensor(value, dtype="uint32")
+    # by way of NumPy: JAX takes Python integers as 32 bits with a sign
+    return ops.convert_to_tensor(np.asarray(value, "uint32"))
 
 
-def _rotate_left(word, distance: int):
+def seed_tensor(seed: Any) -> Any:
+    """Returns a seed as an integer scalar that compiled programs take on every backend.
+
+    Args:
+        seed: Integer in [0, 2**32), or an integer tensor, which is returned as it is.
+
+    Raises:
+        ValueError: If it is no such integer.
+    """
+    if ops.is_tensor(seed):
+        return seed
+    value = np.uint32(require_count("seed", seed, 0, 2**32 - 1))
+    # JAX has no 64 bits; TensorFlow moves no unsigned integers to a GPU
+    return ops.convert_to_tensor(value if keras.backend.backend() == "jax" else value.astype("int64"))
+
+
+def _rotate_left(word: Any, distance: int) -> Any:
     return ops.bitwise_or(
         ops.left_shift(word, _uint32(distance)),
         ops.right_shift(word, _uint32(32 - distance)),
     )
 
 
-def threefry_2x32(key, counter):
+def threefry_2x32(key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, Any]:
     """The Threefry-2x32 block function with 20 rounds: a keyed bijection of 64-bit counters.
 
     Additions, exclusive ors and rotations of 32-bit words only, so every backend, device and compiler computes the
@@ -36,7 +58,8 @@ def threefry_2x32(key, counter):
     Returns:
         Pair of uint32 tensors of the broadcast shape.
 
-    Source: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011), section 3.3.
+    Reference:
+        Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011), section 3.3.
     """
     keys = (key[0], key[1], ops.bitwise_xor(ops.bitwise_xor(key[0], key[1]), _uint32(_PARITY)))
     first = ops.add(counter[0], keys[0])
@@ -50,8 +73,8 @@ def threefry_2x32(key, counter):
     return first, second
 
 
-def uniforms(seed, streams, count: int, purpose: int = 0):
-    """One uniform random number per row and step, each a function of (seed, stream, step, purpose) alone.
+def uniforms(seed: Any, streams: Any, count: Any, purpose: int = 0) -> Any:
+    """Returns one uniform random number per row and step, each a function of (seed, stream, step, purpose) alone.
 
     A row therefore draws the same numbers whatever stands beside it in the batch, however the batch is padded, on
     every backend, with and without XLA, and however many steps are asked for. The key of `threefry_2x32` is
@@ -67,17 +90,14 @@ def uniforms(seed, streams, count: int, purpose: int = 0):
         float32 tensor `(count, batch)`: odd multiples of 2**-24, strictly between 0 and 1.
 
     Raises:
-        ValueError: if a Python seed is not an integer in [0, 2**32).
+        ValueError: If a Python seed is not an integer in [0, 2**32).
 
     Example:
 
     >>> uniforms(seed=7, streams=[0, 1], count=3).shape
     (3, 2)
     """
-    if not ops.is_tensor(seed):
-        if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= int(seed) < 2**32:
-            raise ValueError(f"`seed` must be an integer from 0 to 2**32 - 1 or an integer tensor. Received: {seed!r}")
-        seed = int(seed)
+    seed = seed_tensor(seed)
     stream_words = ops.expand_dims(_uint32(streams), 0)
     seed_words = ops.add(ops.zeros_like(stream_words), _uint32(seed))
     steps = ops.expand_dims(_uint32(ops.arange(count, dtype="int32")), 1)

@@ -1,10 +1,12 @@
 """Log-likelihoods of given texts."""
 
+from typing import Any
+
 from keras import ops
 
 
-def token_log_probabilities(logits, labels):
-    """Log-probability of each label under the softmax of its logits, in float32, without a second full-size tensor.
+def token_log_probabilities(logits: Any, labels: Any) -> Any:
+    """Returns the log-probability of each label under the softmax of its logits, without a second full-size tensor.
 
     Args:
         logits: Float tensor `(..., vocabulary)`.
@@ -18,8 +20,8 @@ def token_log_probabilities(logits, labels):
     return ops.squeeze(chosen, -1) - ops.logsumexp(logits, axis=-1)
 
 
-def score(logits, labels, mask) -> dict:
-    """Log-likelihoods of given continuations from the logits of one teacher-forced pass.
+def score(logits: Any, labels: Any, mask: Any) -> dict[str, Any]:
+    """Returns log-likelihoods of given continuations from the logits of one teacher-forced pass.
 
     `logits[:, t]` must be the prediction for `labels[:, t]`: for a sequence of ids x fed whole, logits of the positions
     0 to n - 2 stand against labels x[1:]. With the end token among the labels, the result for a text that `decode`
@@ -35,7 +37,7 @@ def score(logits, labels, mask) -> dict:
         `(batch, length)`, 0 where the mask is false; `lengths` `(batch,)` int32, the number of counted tokens.
 
     Raises:
-        ValueError: if the ranks do not fit.
+        ValueError: If the ranks do not fit.
 
     Example:
 
@@ -45,8 +47,8 @@ def score(logits, labels, mask) -> dict:
     mask = ops.cast(mask, "bool")
     if len(logits.shape) != 3 or len(labels.shape) != 2 or len(mask.shape) != 2:
         raise ValueError(
-            "score() needs logits (batch, length, vocabulary), labels (batch, length) and mask (batch, length). "
-            f"Received shapes: {tuple(logits.shape)}, {tuple(labels.shape)}, {tuple(mask.shape)}"
+            "logits, labels and mask must have the shapes (batch, length, vocabulary), (batch, length) and (batch, "
+            f"length), got {tuple(logits.shape)}, {tuple(labels.shape)} and {tuple(mask.shape)}."
         )
     labels = ops.where(mask, ops.cast(labels, "int32"), 0)
     values = ops.where(mask, token_log_probabilities(logits, labels), 0.0)

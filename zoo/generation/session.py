@@ -8,7 +8,6 @@ import numpy as np
 from keras import ops
 
 from zoo.generation.options import GenerationCache, GenerationOptions
-from zoo.generation.samplers import Beam
 
 
 class Session:
@@ -90,11 +89,12 @@ class Session:
         """Returns what is needed to continue the texts.
 
         Raises:
-            ValueError: If the sampler is a `Beam`, which does not keep the caches of its results.
+            ValueError: If the sampler is not incremental, as `Beam`, which does not keep the caches of its results.
         """
-        if isinstance(self._options.sampler, Beam):
+        if not self._options.sampler.incremental:
             raise ValueError(
-                "Beam(...) does not keep the caches of its results: use another sampler to continue texts."
+                f"{self._options.sampler!r} does not keep the caches of its results: use another sampler to continue "
+                "texts."
             )
         token_ids = [[*prompt, *text] for prompt, text in zip(self._prompts, self.generated(), strict=True)]
         state = {name: value for name, value in self._carry["moving"]["state"].items() if name != "hidden"}

@@ -30,21 +30,22 @@ class SpeculativeDecoding(Loop):
             state)`: feeds tokens at `index, index + 1, ...` to the target model. Feeding at an index again overwrites
             what was there and whatever follows.
         draft_step: The draft model's step for one token, see `zoo.generation.decode`, of which the same holds.
-        settings: Settings with `Greedy` or `Sample` as the sampler.
-        lookahead: Proposals per round. Both states must have room for this many tokens more than are generated.
+        settings: Settings with a sampler that defines `weights`, and with `lookahead`, the number of proposals per
+            round. Both states must have room for this many tokens more than are generated.
 
     The inputs hold in addition `draft_state`, `draft_constants` and `numbers`, `(3, max_new_tokens + lookahead,
     batch)`: for proposing, keeping and replacing. The result holds in addition `rounds`, the number of passes of the
     target model.
 
-    Source: Leviathan et al. 2023, "Fast inference from Transformers via speculative decoding", algorithm 1 and
+    Reference:
+        Leviathan et al. 2023, "Fast inference from Transformers via speculative decoding", algorithm 1 and
     equation 1.
     """
 
-    def __init__(self, step: Any, draft_step: Any, settings: Any, lookahead: int):
+    def __init__(self, step: Any, draft_step: Any, settings: Any):
         super().__init__(step, settings)
         self.draft_step = draft_step
-        self.lookahead = lookahead
+        self.lookahead = settings.lookahead
 
     def start(self, inputs: dict[str, Any]) -> dict[str, Any]:
         first_tokens, settings = inputs["first_tokens"], self.settings

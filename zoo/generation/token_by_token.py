@@ -66,7 +66,7 @@ def add_tokens(moving: dict[str, Any], chosen: Any, logits: Any, length_limit: A
         chosen: Int32 `(batch,)`.
         logits: The model's own, `(batch, vocabulary)`.
         length_limit: `(batch,)`.
-        settings: The `Settings` of the loop.
+        settings: The settings of the loop.
     """
     position, alive = moving["position"], ops.logical_not(moving["done"])
     gained = token_log_probabilities(logits, chosen)

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from zoo.generation import GenerationCache, GenerationOptions, Generator, Session
-from zoo.generation.samplers import Beam
 from zoo.generation.texts import PieceWriter, continuations, cut_at_stops
 from zoo.preprocessing.rows import as_text, as_texts, require_count, require_same_length, shorten
 from zoo.tasks.text_generation import TextGeneration, split_stops
@@ -145,7 +144,7 @@ class TextContinuation(TextGeneration):
             lookahead=0 if draft is None else lookahead,
             **options,
         )
-        if isinstance(settings.sampler, Beam):
+        if not settings.sampler.incremental:
             raise ValueError(f"stream() cannot show a text of {settings.sampler!r} before its end: use generate().")
         prompts, limits = self._prompts([text], settings, max_length, truncate, None)
         session = self.generator(draft).begin(prompts, settings, limits=limits, seed=seed)
@@ -253,7 +252,7 @@ class TextContinuation(TextGeneration):
 
     def _finish(self, session: Session, prompts: list, stops: list[str], options: GenerationOptions) -> list[bytes]:
         """Generates to the end; the continuations."""
-        if not stops or isinstance(options.sampler, Beam):
+        if not stops or not options.sampler.incremental:
             session.advance()
         while not session.is_done:
             whole = self._continuations(session.advance(STOP_INTERVAL), prompts)

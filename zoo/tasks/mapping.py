@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from zoo.generation import Contrastive, GenerationOptions, Sampler, compiled, decode, pad_batch, pad_length
+from zoo.generation import GenerationOptions, Sampler, compiled, decode, pad_batch, pad_length
 from zoo.generation.texts import cut_at_stops, without_ends
 from zoo.preprocessing.rows import as_text, as_texts, require_count
 from zoo.tasks.text_generation import TextGeneration, split_stops
@@ -114,7 +114,7 @@ class TextMapping(TextGeneration):
 
     def generation_options(self, **options: Any) -> GenerationOptions:
         settings = super().generation_options(**options)
-        if isinstance(settings.sampler, Contrastive):
+        if settings.sampler.needs_hidden:
             raise ValueError(f"An encoder-decoder has no prompt to contrast with, as {settings.sampler!r} does.")
         return settings
 

@@ -49,7 +49,7 @@ def run(model, rows, sampler, prompt_hidden, prompt, processors=()):
     )
 
 
-@pytest.mark.parametrize("top_k, alpha", [(1, 0.6), (3, 0.6), (4, 0.3), (7, 0.9), (3, 0.0)])
+@pytest.mark.parametrize("top_k, alpha", [(1, 0.6), (3, 0.6), (4, 0.3), (7, 0.9), (40, 0.9), (3, 0.0)])
 @pytest.mark.parametrize("penalty", [None, 1.5])
 def test_against_a_python_loop(prefix_model, top_k, alpha, penalty):
     model = HiddenModel(prefix_model(7, capacity=10, seed=6, sharpness=1.0))
@@ -102,9 +102,9 @@ def test_no_penalty_is_greedy(prefix_model, assert_same):
 
 
 def test_wrong_arguments(prefix_model):
-    with pytest.raises(ValueError, match="`top_k` must be an integer of at least 1. Received: 0"):
+    with pytest.raises(ValueError, match="top_k must be an integer of at least 1, got 0"):
         Contrastive(top_k=0)
-    with pytest.raises(ValueError, match="`alpha` must be a number from 0 to 1. Received: 1.5"):
+    with pytest.raises(ValueError, match="alpha must be a number from 0 to 1, got 1.5"):
         Contrastive(alpha=1.5)
-    with pytest.raises(ValueError, match="needs `prompt` and `prompt_hidden`"):
-        run(HiddenModel(prefix_model(7, capacity=10)), range(2), Contrastive(), None, np.zeros((2, 1), "int32"))
+    with pytest.raises(ValueError, match="prompt_hidden must be given with Contrastive.*got None"):
+        run(HiddenModel(prefix_model(7, capacity=10)), range(2), Contrastive(), None, np.zeros((2, 2), "int32"))

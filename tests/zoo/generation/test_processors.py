@@ -13,11 +13,19 @@ from zoo.generation import (
     Beam,
     Context,
     ForcedTokens,
+    FrequencyPenalty,
     Greedy,
+    LogitBias,
     MinimumLength,
+    MinP,
     NoRepeatNGram,
+    PresencePenalty,
     RepetitionPenalty,
     Sample,
+    Temperature,
+    TopK,
+    TopP,
+    TypicalP,
     decode,
     get_processors,
 )
@@ -68,6 +76,53 @@ def forced_tokens(logits, prompt, generated, stops, token_ids, first=0):
     return np.where(np.arange(len(logits)) == forced, logits, -np.inf)
 
 
+def presence_penalty(logits, prompt, generated, stops, penalty, include_prompt=False):
+    text = [*(prompt if include_prompt else ()), *generated]
+    return logits - penalty * np.isin(np.arange(len(logits)), text)
+
+
+def frequency_penalty(logits, prompt, generated, stops, penalty, include_prompt=False):
+    text = [*(prompt if include_prompt else ()), *generated]
+    return logits - penalty * np.bincount(np.array(text, int), minlength=len(logits))
+
+
+def logit_bias(logits, prompt, generated, stops, biases):
+    logits = logits.copy()
+    for token_id, bias in biases:
+        logits[token_id] += bias
+    return logits
+
+
+def temperature(logits, prompt, generated, stops, temperature):
+    return logits / temperature
+
+
+def top_k(logits, prompt, generated, stops, top_k):
+    kept = np.argsort(-logits, kind="stable")[:top_k]
+    return np.where(np.isin(np.arange(len(logits)), kept), logits, -np.inf)
+
+
+def most_probable(logits, mass, key):
+    """The first tokens in the order of `key` that hold the mass together."""
+    p = np.exp(logits.astype("float64") - logits.max())
+    p /= p.sum()
+    order = np.argsort(key(p), kind="stable")
+    kept = order[: int(np.sum(np.cumsum(p[order]) - p[order] < mass))]
+    return np.where(np.isin(np.arange(len(logits)), kept), logits, -np.inf)
+
+
+def top_p(logits, prompt, generated, stops, top_p):
+    return most_probable(logits, top_p, lambda p: -p)
+
+
+def typical_p(logits, prompt, generated, stops, typical_p):
+    return most_probable(logits, typical_p, lambda p: np.abs(-np.log(p) + np.nansum(p * np.log(p))))
+
+
+def min_p(logits, prompt, generated, stops, min_p):
+    return np.where(logits - logits.max() >= np.log(min_p), logits, -np.inf)
+
+
 CASES = [
     (RepetitionPenalty(1.7), repetition_penalty),
     (RepetitionPenalty(0.6, include_prompt=False), repetition_penalty),
@@ -82,6 +137,17 @@ CASES = [
     (BannedTokens([[2, 4], [4, 0]], include_prompt=False), banned_tokens),
     (ForcedTokens([4, 2]), forced_tokens),
     (ForcedTokens(3, first=4), forced_tokens),
+    (PresencePenalty(0.7), presence_penalty),
+    (PresencePenalty(-0.7, include_prompt=True), presence_penalty),
+    (FrequencyPenalty(0.5), frequency_penalty),
+    (FrequencyPenalty(0.5, include_prompt=True), frequency_penalty),
+    (LogitBias({2: 1.5, 4: -3}), logit_bias),
+    (Temperature(0.3), temperature),
+    (TopK(3), top_k),
+    (TopP(0.6), top_p),
+    (TypicalP(0.5), typical_p),
+    (MinP(0.2), min_p),
+    (MinP(1.0), min_p),
 ]
 
 
@@ -116,7 +182,8 @@ def test_against_the_rule(processor, rule):
         actual = ops.convert_to_numpy(processor(ops.convert_to_tensor(logits), context))
         for row in range(6):
             arguments = (logits[row], prompts[row], generated[row, :position].tolist(), stops)
-            np.testing.assert_allclose(actual[row], rule(*arguments, **vars(processor)), rtol=1e-6)
+            # float32 sums of numbers of a size up to 8
+            np.testing.assert_allclose(actual[row], rule(*arguments, **vars(processor)), rtol=1e-6, atol=1e-6)
         changed += (actual != logits).any()
     assert changed or processor == MinimumLength(0)
 
@@ -279,18 +346,18 @@ def test_configurations():
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: RepetitionPenalty(0), "`penalty` must be a number above 0. Received: 0"),
-        (lambda: NoRepeatNGram(0), "`size` must be an integer of at least 1. Received: 0"),
-        (lambda: MinimumLength(-1), "`length` must be an integer of at least 0. Received: -1"),
+        (lambda: RepetitionPenalty(0), "penalty must be a number above 0, got 0"),
+        (lambda: NoRepeatNGram(0), "size must be an integer of at least 1, got 0"),
+        (lambda: MinimumLength(-1), "length must be an integer of at least 0, got -1"),
         (lambda: BannedTokens([[]]), "must not hold an empty sequence"),
-        (lambda: BannedTokens("abc"), "must be a list of token ids and of lists of token ids. Received: 'abc'"),
-        (lambda: BannedTokens([-3]), r"integers of at least 0. Received: \(-3,\)"),
+        (lambda: BannedTokens("abc"), "must be a list of token ids and of lists of token ids, got 'abc'"),
+        (lambda: BannedTokens([-3]), r"integers of at least 0, got \(-3,\)"),
         (lambda: ForcedTokens([]), "at least one id"),
-        (lambda: ForcedTokens([1], first=1.5), "`first` must be an integer of at least 0. Received: 1.5"),
-        (lambda: get_processors([{"name": "repeat"}]), "must be one of .*'repetition_penalty'.* Received: 'repeat'"),
+        (lambda: ForcedTokens([1], first=1.5), "first must be an integer of at least 0, got 1.5"),
+        (lambda: get_processors([{"name": "repeat"}]), "must be one of .*'repetition_penalty'.*got 'repeat'"),
         (
             lambda: get_processors([{"name": "minimum_length", "size": 3}]),
-            r"has the arguments \['length'\].*\['size'\]",
+            r"must be among \['length'\], got \['size'\]",
         ),
     ],
 )
@@ -302,9 +369,9 @@ def test_wrong_arguments(make, message):
 def test_ids_beyond_the_vocabulary(prefix_model):
     model = prefix_model(5, capacity=9)
     for processor in (BannedTokens([5]), ForcedTokens([7]), BannedTokens([[1, 6]])):
-        with pytest.raises(ValueError, match="beyond the vocabulary of 5 tokens"):
+        with pytest.raises(ValueError, match="must be ids below the vocabulary size of 5, got"):
             decoding(model, Greedy(), [processor])
-    with pytest.raises(TypeError, match="a LogitProcessor or a dict .* Received: 'x'"):
+    with pytest.raises(TypeError, match="a LogitProcessor or a dictionary .*got 'x'"):
         decoding(model, Greedy(), ["x"])
-    with pytest.raises(ValueError, match="`stop_sequences` must not hold an empty sequence"):
+    with pytest.raises(ValueError, match="stop_sequences must not hold an empty sequence"):
         decoding(model, Greedy(), [], stops=[[]])

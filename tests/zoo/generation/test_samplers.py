@@ -1,11 +1,26 @@
+import dataclasses
 import json
+from typing import ClassVar
 
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from zoo.generation import Beam, Greedy, Sample, get_sampler
+from zoo.generation import (
+    Beam,
+    Contrastive,
+    Greedy,
+    MinP,
+    Sample,
+    Sampler,
+    Temperature,
+    TopK,
+    TopP,
+    compiled,
+    decode,
+    get_sampler,
+)
 from zoo.generation.categorical import draw, nucleus
 from zoo.generation.random import uniforms
 
@@ -59,6 +74,17 @@ def test_frequencies(sampler, size):
     degrees = max(likely.sum() - 1, 1)
     assert statistic < degrees + 4 * np.sqrt(2 * degrees)
     assert counts[likely].sum() >= count * expected[likely].sum() - 4 * np.sqrt(count)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+def test_a_number_is_the_share_of_the_tokens_before(sampler):
+    """The token is where the running sum over the ids, from 0 on, passes the number."""
+    logits = np.random.default_rng(4).normal(0, 1.5, (400, 30)).astype("float32")
+    numbers = ops.convert_to_numpy(uniforms(1, np.arange(400), 1)[0])
+    tokens = ops.convert_to_numpy(sampler.choose(ops.convert_to_tensor(logits), ops.convert_to_tensor(numbers)))
+    for row in range(400):
+        running = np.cumsum(restricted_distribution(logits[row], **sampler.get_config()))
+        assert tokens[row] == np.searchsorted(running, numbers[row] * running[-1], side="right")
 
 
 @pytest.mark.parametrize("size", [1, 2, 256, 257, 1000])
@@ -125,11 +151,11 @@ def test_serialization(sampler):
 def test_get_sampler():
     assert get_sampler("greedy") == Greedy()
     assert get_sampler("beam") == Beam(num_beams=4, length_penalty=0.6)
-    with pytest.raises(ValueError, match=r"one of \['beam', 'contrastive', 'greedy', 'sample'\]. Received: 'gready'"):
+    with pytest.raises(ValueError, match=r"one of \['beam', 'contrastive', 'greedy', 'sample'\], got 'gready'"):
         get_sampler("gready")
-    with pytest.raises(ValueError, match=r"'sample' has the arguments .*'top_k'.* Received also: \['topk'\]"):
+    with pytest.raises(ValueError, match=r"sampler 'sample' must be among .*'top_k'.*got \['topk'\]"):
         get_sampler({"name": "sample", "topk": 3})
-    with pytest.raises(TypeError, match="must be a Sampler"):
+    with pytest.raises(TypeError, match="sampler must be a Sampler"):
         get_sampler(3)
 
 
@@ -151,5 +177,91 @@ def test_get_sampler():
     ],
 )
 def test_bad_arguments(kind, name, value):
-    with pytest.raises(ValueError, match=f"`{name}` must be .*Received: {value!r}"):
+    with pytest.raises(ValueError, match=f"{name} must be .*got {value!r}"):
         kind(**{name: value})
+
+
+@pytest.mark.parametrize("sampler", [Sample(0.7, min_p=1.0), Sample(0.7, top_p=1e-6), Sample(1.3, top_k=1)], ids=repr)
+def test_the_best_token_always_stays(sampler):
+    """Compilers round in different places: no rounding may remove the last token."""
+    logits = np.random.default_rng(0).normal(0, 4, (500, 257)).astype("float32")
+    numbers = uniforms(3, np.arange(500), 1)[0]
+    for jit_compile in (False, True):
+        weights = ops.convert_to_numpy(compiled(sampler.weights, jit_compile)(ops.convert_to_tensor(logits)))
+        assert (weights.max(axis=1) > 0).all()
+        tokens = compiled(sampler.choose, jit_compile)(ops.convert_to_tensor(logits), numbers)
+        np.testing.assert_array_equal(ops.convert_to_numpy(tokens), logits.argmax(axis=1))
+
+
+@pytest.mark.parametrize("sampler", [Sample(0.7, 40, 0.8, 0.1), Sample(1.3, min_p=0.3), Sample(top_p=0.7)], ids=repr)
+def test_the_same_tokens_with_xla_and_without(sampler):
+    logits = ops.convert_to_tensor(np.random.default_rng(1).normal(0, 3, (2000, 300)).astype("float32"))
+    numbers = uniforms(9, np.arange(2000), 1)[0]
+    plain, xla = (
+        ops.convert_to_numpy(compiled(sampler.choose, jit_compile)(logits, numbers)) for jit_compile in (False, True)
+    )
+    np.testing.assert_array_equal(plain, xla)
+
+
+@pytest.mark.parametrize("sampler", [Sample(0.7, 5, 0.9, 0.05), Sample(1.4, 3), Sample(0.8, top_p=0.6)], ids=repr)
+def test_sample_is_its_processors_in_order(prefix_model, sampler):
+    """The same numbers lead to the same tokens."""
+    config = sampler.get_config()
+    processors = [Temperature(config["temperature"]), TopP(config["top_p"]), MinP(config["min_p"])]
+    if sampler.top_k is not None:
+        processors.insert(1, TopK(sampler.top_k))
+    model = prefix_model(9, capacity=8)
+    arguments = (*model.inputs(40), 0, 8)
+    choices = ({"sampler": sampler}, {"sampler": Sample(), "processors": processors})
+    texts = [decode(model.step, *arguments, **choice, end_ids=1, pad_id=0, seed=4)["token_ids"] for choice in choices]
+    np.testing.assert_array_equal(*map(ops.convert_to_numpy, texts))
+
+
+@dataclasses.dataclass(frozen=True)
+class Own(Sampler):
+    """Draws among all tokens with the same probability."""
+
+    def weights(self, logits):
+        return ops.ones_like(logits)
+
+
+@dataclasses.dataclass(frozen=True)
+class Second(Sampler):
+    """Has no distribution and no chance."""
+
+    needs_numbers: ClassVar[bool] = False
+
+    def choose(self, logits, numbers):
+        assert numbers is None
+        return ops.cast(ops.top_k(logits, 2)[1][:, 1], "int32")
+
+
+def test_samplers_of_ones_own(prefix_model):
+    model = prefix_model(9, capacity=8)
+    arguments = (*model.inputs(300), 0, 8)
+    drawn = decode(model.step, *arguments, sampler=Own(), end_ids=(), pad_id=0, seed=4)["token_ids"]
+    numbers = ops.convert_to_numpy(uniforms(4, np.arange(300), 8))
+    np.testing.assert_array_equal(ops.convert_to_numpy(drawn), np.floor(numbers * 9).T.astype(int))
+    second = decode(model.step, *arguments, sampler=Second(), end_ids=(), pad_id=0)["token_ids"]
+    first = [np.argsort(-model.log_probabilities(row, []))[1] for row in range(300)]
+    assert ops.convert_to_numpy(second)[:, 0].tolist() == first
+    assert Own().has_weights and not Second().has_weights
+    with pytest.raises(NotImplementedError, match="Sampler must define weights"):
+        decode(model.step, *arguments, sampler=Sampler(), end_ids=(), pad_id=0)
+
+
+def test_several_results():
+    assert Sample(0.7).with_results(3) == (Sample(0.7), 3)
+    assert Beam(4).with_results(2) == (Beam(4, num_results=2), 1)
+    assert Greedy().with_results(1) == (Greedy(), 1)
+    for sampler in (Greedy(), Contrastive()):
+        with pytest.raises(ValueError, match=f"num_results must be 1 with {type(sampler).__name__}.*got 2"):
+            sampler.with_results(2)
+    with pytest.raises(ValueError, match="num_results must be an integer from 1 to 4, got 5"):
+        Beam(4).with_results(5)
+
+
+def test_small_temperatures_do_not_overflow():
+    logits = ops.convert_to_tensor([[90.0, 70.0, -80.0]])
+    for temperature in (1e-30, 1e-40):
+        assert ops.convert_to_numpy(Sample(temperature).weights(logits)).tolist() == [[1.0, 0.0, 0.0]]

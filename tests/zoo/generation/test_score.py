@@ -30,5 +30,5 @@ def test_half_precision_logits_are_summed_in_float32():
 
 
 def test_wrong_ranks():
-    with pytest.raises(ValueError, match=r"Received shapes: \(2, 7\), \(2, 1\), \(2, 1\)"):
+    with pytest.raises(ValueError, match=r"got \(2, 7\), \(2, 1\) and \(2, 1\)"):
         score(np.zeros((2, 7)), np.zeros((2, 1), int), np.ones((2, 1), bool))

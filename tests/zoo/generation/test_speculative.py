@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 from keras import ops
 
-from zoo.generation import Greedy, MinimumLength, NoRepeatNGram, RepetitionPenalty, Sample, SpeculativeDecoding, decode
+from zoo.generation import (
+    GenerationOptions,
+    Greedy,
+    MinimumLength,
+    NoRepeatNGram,
+    RepetitionPenalty,
+    Sample,
+    SpeculativeDecoding,
+    decode,
+)
 from zoo.generation.decode import loop_inputs
-from zoo.generation.loop import Settings
 from zoo.generation.random import uniforms
 
 END, PAD = 1, 7
@@ -27,15 +35,15 @@ def run(target, draft, rows, sampler, lookahead, limits, length=10, seed=0, stre
             logits.append(one)
         return ops.stack(logits, axis=1), state
 
-    settings = Settings(sampler, length, (END,), PAD, tuple(processors), tuple(stops))
+    settings = GenerationOptions(length, sampler, processors, stops, END, PAD, lookahead)
     streams = np.arange(batch) if streams is None else np.asarray(streams)
-    inputs = loop_inputs(state, constants, first_tokens, 0, length, sampler, np.asarray(limits))
+    inputs = loop_inputs(settings, state, constants, first_tokens, 0, np.asarray(limits))
     inputs.update(
         draft_state=draft_state,
         draft_constants=draft_constants,
         numbers=ops.stack([uniforms(seed, streams, length + lookahead, purpose) for purpose in range(3)]),
     )
-    loop = SpeculativeDecoding(feed, draft.step, settings, lookahead)
+    loop = SpeculativeDecoding(feed, draft.step, settings)
     return loop.result(loop.advance(loop.start(inputs)))
 
 

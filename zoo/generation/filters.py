@@ -1,0 +1,174 @@
+"""Processors that shape the distribution tokens are drawn from: temperature, and what is left of the vocabulary."""
+
+import dataclasses
+import math
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from zoo.generation.categorical import nucleus
+from zoo.generation.checks import require_count, require_number
+from zoo.generation.logit_processor import Context, LogitProcessor, forbid
+
+PACKAGE = "keras_transformer_zoo"
+
+
+def keep(logits: Any, kept: Any) -> Any:
+    """Returns the logits with -inf where `kept` is false, except for the most probable token of each row.
+
+    The exception is an index and not a comparison of values: compilers round a value differently in different places.
+    """
+    best = ops.arange(logits.shape[-1], dtype="int32") == ops.cast(
+        ops.expand_dims(ops.argmax(logits, axis=-1), -1), "int32"
+    )
+    return forbid(logits, ops.logical_not(ops.logical_or(kept, best)))
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+@dataclasses.dataclass(frozen=True)
+class Temperature(LogitProcessor):
+    """Divides the logits: below 1 the distribution gets sharper, above 1 flatter.
+
+    Args:
+        temperature: The divisor, above 0.
+
+    Raises:
+        ValueError: If the temperature is not a number above 0.
+    """
+
+    temperature: float
+
+    def __post_init__(self):
+        require_number("temperature", self.temperature, above=0, hint=" (for the most probable token use Greedy())")
+
+    def __call__(self, logits: Any, context: Context | None = None) -> Any:
+        if self.temperature == 1:
+            return logits
+        # one product, which all compilers round alike; the largest float32 number if 1 / temperature is above it
+        return logits * min(1.0 / self.temperature, float(np.finfo("float32").max))
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+@dataclasses.dataclass(frozen=True)
+class TopK(LogitProcessor):
+    """Keeps the most probable tokens.
+
+    Args:
+        top_k: Number of tokens, at least 1. Of tokens that tie for the last place the ones with the lowest ids stay.
+
+    Raises:
+        ValueError: If the number is not an integer of at least 1.
+
+    Reference:
+        Fan et al. 2018, "Hierarchical neural story generation", section 5.1.
+    """
+
+    top_k: int
+
+    def __post_init__(self):
+        require_count("top_k", self.top_k)
+
+    def __call__(self, logits: Any, context: Context | None = None) -> Any:
+        if self.top_k >= logits.shape[-1]:
+            return logits
+        values, token_ids = ops.top_k(logits, self.top_k)
+        # (rows, vocabulary): the last place, and the last id that has it
+        lowest = values[:, -1:]
+        last = ops.max(ops.where(values == lowest, ops.cast(token_ids, "int32"), -1), axis=-1, keepdims=True)
+        tied = ops.logical_and(logits == lowest, ops.arange(logits.shape[-1], dtype="int32") <= last)
+        return keep(logits, ops.logical_or(logits > lowest, tied))
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+@dataclasses.dataclass(frozen=True)
+class TopP(LogitProcessor):
+    """Keeps the smallest set of most probable tokens that holds a share of the probability.
+
+    Args:
+        top_p: The share, above 0 and at most 1; 1 keeps all. Tokens that tie for the last place all stay.
+
+    Raises:
+        ValueError: If the share is not a number above 0 and at most 1.
+
+    Reference:
+        Holtzman et al. 2020, "The curious case of neural text degeneration", section 3.1.
+    """
+
+    top_p: float
+
+    def __post_init__(self):
+        require_number("top_p", self.top_p, above=0, most=1)
+
+    def __call__(self, logits: Any, context: Context | None = None) -> Any:
+        if self.top_p == 1:
+            return logits
+        return keep(logits, nucleus(ops.exp(logits - ops.max(logits, axis=-1, keepdims=True)), self.top_p))
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+@dataclasses.dataclass(frozen=True)
+class MinP(LogitProcessor):
+    """Keeps the tokens that are not much less probable than the most probable one.
+
+    Args:
+        min_p: Smallest probability to keep, divided by the largest one, from 0 to 1; 0 keeps all.
+
+    Raises:
+        ValueError: If it is not a number from 0 to 1.
+
+    Reference:
+        Nguyen et al. 2024, "Turning up the heat: min-p sampling", section 3.
+    """
+
+    min_p: float
+
+    def __post_init__(self):
+        require_number("min_p", self.min_p, least=0, most=1)
+
+    def __call__(self, logits: Any, context: Context | None = None) -> Any:
+        if self.min_p == 0:
+            return logits
+        # a comparison of logits: exponentials would be rounded
+        return keep(logits, logits >= ops.max(logits, axis=-1, keepdims=True) + math.log(self.min_p))
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+@dataclasses.dataclass(frozen=True)
+class TypicalP(LogitProcessor):
+    """Keeps the tokens whose information is closest to what is expected, up to a share of the probability.
+
+    The most probable token can be removed: it may say too little. The most typical one stays.
+
+    Args:
+        typical_p: The share, above 0 and at most 1; 1 keeps all.
+
+    Raises:
+        ValueError: If the share is not a number above 0 and at most 1.
+
+    Reference:
+        Meister et al. 2023, "Locally typical sampling", equation 9.
+    """
+
+    typical_p: float
+
+    def __post_init__(self):
+        require_number("typical_p", self.typical_p, above=0, most=1)
+
+    def __call__(self, logits: Any, context: Context | None = None) -> Any:
+        if self.typical_p == 1:
+            return logits
+        # (rows, vocabulary)
+        information = -ops.log_softmax(logits, axis=-1)
+        probabilities = ops.exp(-information)
+        possible = probabilities > 0
+        entropy = ops.sum(ops.where(possible, probabilities * information, 0.0), axis=-1, keepdims=True)
+        surprise = ops.where(possible, ops.absolute(information - entropy), float("inf"))
+        order = ops.argsort(surprise, axis=-1)
+        ordered = ops.take_along_axis(probabilities, order, axis=-1)
+        count = ops.sum(ops.cast(ops.cumsum(ordered, axis=-1) - ordered < self.typical_p, "int32"), axis=-1)
+        # (rows, 1)
+        last = ops.expand_dims(ops.maximum(count - 1, 0), -1)
+        limit = ops.take_along_axis(surprise, ops.take_along_axis(order, last, axis=-1), axis=-1)
+        return forbid(logits, surprise > limit)
