@@ -273,7 +273,7 @@ def test_draft_model(model, tiny_tokenizer):
     draft = make_model(tiny_tokenizer, seed=5)
     options = {"max_new_tokens": 8, "jit_compile": False, "processors": [RepetitionPenalty(1.2)]}
     assert model.generate(PROMPTS, draft=draft, lookahead=3, **options) == model.generate(PROMPTS, **options)
-    with pytest.raises(ValueError, match=r"works with Greedy\(\) and Sample"):
+    with pytest.raises(ValueError, match=r"as Greedy\(\) and Sample"):
         model.generate("alpha", sampler="beam", draft=draft)
     with pytest.raises(ValueError, match="draft must have the tokenizer of the model"):
         model.generate("alpha", draft=CausalLM(draft.backbone))
