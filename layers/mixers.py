@@ -3,15 +3,7 @@
 import keras
 from keras import ops
 
-
-def _hide_padding(x, mask):
-    """Zeros where `mask` is false; not a product, because padding may hold NaN."""
-    if mask is None:
-        return x
-    mask = ops.convert_to_tensor(mask, dtype="bool")
-    if len(mask.shape) != 2:
-        raise ValueError(f"`mask` must have the shape (batch, length), got {tuple(mask.shape)}.")
-    return ops.where(ops.expand_dims(mask, -1), x, ops.cast(0, x.dtype))
+from layers.padding import hide_padding
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -75,9 +67,9 @@ class ConvolutionMixer(keras.layers.Layer):
 
     def call(self, inputs, mask=None):
         before = self.kernel_size - 1 if self.causal else (self.kernel_size - 1) // 2
-        padded = ops.pad(_hide_padding(inputs, mask), [[0, 0], [before, self.kernel_size - 1 - before], [0, 0]])
+        padded = ops.pad(hide_padding(inputs, mask), [[0, 0], [before, self.kernel_size - 1 - before], [0, 0]])
         outputs = self.pointwise(self.depthwise(padded)) if self.separable else self.convolution(padded)
-        return _hide_padding(outputs, mask)
+        return hide_padding(outputs, mask)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -137,8 +129,8 @@ class RecurrentMixer(keras.layers.Layer):
         self.recurrent.build(input_shape)
 
     def call(self, inputs, mask=None, training=None):
-        outputs = self.recurrent(_hide_padding(inputs, mask), mask=mask, training=training)
-        return _hide_padding(outputs, mask)
+        outputs = self.recurrent(hide_padding(inputs, mask), mask=mask, training=training)
+        return hide_padding(outputs, mask)
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -24,7 +24,7 @@ def all_states(
         states: those before the first step: `[h]`, for an LSTM `[h, c]`, `(batch, units)`.
         kernel: U, `(units, gates * units)`.
         bias: added to `U h_{t-1}`, `(gates * units,)`; for "gru_reset_after" only.
-        mask: true where a position is real, `(batch, length)`; elsewhere the states stay.
+        mask: true where a position is real, `(batch, length)`; elsewhere the states stay, whatever `projected` holds.
         backwards: whether the sequence is read from its end.
 
     Returns:
@@ -43,6 +43,9 @@ def all_states(
 
     def forward(projected, kernel, *rest):
         initial = list(rest[:count])
+        if mask is not None:
+            # the backward pass multiplies by factors of all positions: NaN times zero would be NaN
+            projected = ops.where(mask > 0.5, projected, ops.cast(0, projected.dtype))
         features = Features(projected=projected, mask=mask)
 
         def step(columns, states):

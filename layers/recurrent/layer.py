@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.padding import hide_padding
 from layers.recurrent.kernels import CELLS, all_states
 
 NETWORKS = {"simple": keras.layers.SimpleRNN, "gru": keras.layers.GRU, "lstm": keras.layers.LSTM}
@@ -89,6 +90,7 @@ class RecurrentLayer(keras.layers.Layer):
             zeros = ops.zeros((ops.shape(inputs)[0], self.units), dtype=self.compute_dtype)
             initial_state = [zeros] * self.number_of_states
         initial_state = [ops.cast(state, self.compute_dtype) for state in initial_state]
+        inputs = hide_padding(inputs, mask)  # for the gradient of the kernel, to which NaN times zero would be NaN
         if training and self._has_fused_kernel():
             return self._call_network(inputs, initial_state, mask, context)
         projected = self.make_projection(inputs.shape[-1])(inputs)
@@ -99,9 +101,7 @@ class RecurrentLayer(keras.layers.Layer):
             self._equations(), projected, initial_state, kernel, *biases, mask=mask, backwards=self.backwards
         )
         outputs = states[0]
-        if mask is not None:
-            outputs = ops.where(ops.expand_dims(ops.cast(mask, "bool"), -1), outputs, ops.cast(0, outputs.dtype))
-        return outputs, [state[:, 0 if self.backwards else -1] for state in states]
+        return hide_padding(outputs, mask), [state[:, 0 if self.backwards else -1] for state in states]
 
     def _has_fused_kernel(self) -> bool:
         backend = keras.backend.backend()
@@ -126,7 +126,7 @@ class RecurrentLayer(keras.layers.Layer):
         if self.backwards:
             outputs = ops.flip(outputs, axis=1)
         if mask is not None:
-            outputs = ops.where(ops.expand_dims(mask, -1), outputs, ops.cast(0, outputs.dtype))
+            outputs = hide_padding(outputs, mask)
             states = [ops.where(not_empty, state, before) for state, before in zip(states, initial_state, strict=True)]
         return outputs, list(states)
 

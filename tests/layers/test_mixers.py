@@ -138,7 +138,7 @@ def test_training_with_unknown_sizes(kind, jit_compile, rng):
         (lambda x: RecurrentMixer(bidirectional=True)(x), r"`inputs` must have an even width.*\(2, 4, 5\)"),
         (
             lambda x: ConvolutionMixer(3)(x, mask=x > 0),
-            r"`mask` must have the shape \(batch, length\), got \(2, 4, 5\)",
+            r"mask must have shape \(batch, length\), got \(2, 4, 5\)",
         ),
     ],
 )

@@ -5,10 +5,12 @@ later models (Child et al. 2019; Beltagy et al. 2020). Queries are cut into chun
 that any of its queries may see. No tensor has an entry for each pair of a query and a key.
 """
 
+import functools
+
 from keras import ops
 
 from layers.attention.kernels.bias import bias_by_distance, toeplitz
-from layers.attention.kernels.plain import penalty, softmax_with_sinks, to_float32
+from layers.attention.kernels.plain import mean_of_values, penalty, softmax_with_sinks, to_float32
 from layers.attention.masks import pad_axis
 
 # Queries in a chunk: at least so many, because products of small matrices are slow, and not many more than the window
@@ -91,10 +93,8 @@ def banded_attention(query, key, value, mask, *, scale, bias=None, soft_cap=None
     else:
         sinks = ops.repeat(ops.reshape(sinks, (key_value_heads, groups)), chunk, axis=1)
         weights = softmax_with_sinks(scores, ops.reshape(sinks, (1, key_value_heads, 1, groups * chunk, 1)))
-    weights = ops.cast(weights, value.dtype)
-    if dropout is not None:
-        weights = dropout(weights)
-    output = ops.einsum("bkcqm,bkcmd->bkcqd", weights, frames(value, 2))
+    product = functools.partial(ops.einsum, "bkcqm,bkcmd->bkcqd")
+    output = mean_of_values(weights, frames(value, 2), dropout, product)
     if sinks is None and not mask.sees_something(query_length, key_length):
         output = output * ops.cast(ops.any(visible, axis=-1, keepdims=True), output.dtype)
     if groups > 1:

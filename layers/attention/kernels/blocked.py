@@ -23,7 +23,7 @@ from layers.attention.kernels.bias import bias_by_distance, depends_on_distance,
 from layers.attention.kernels.block_bias import DistanceBias, MatrixBias
 from layers.attention.kernels.blocks import BlockGrid, BlockMask
 from layers.attention.kernels.loops import after, put
-from layers.attention.kernels.plain import HIDDEN, to_float32
+from layers.attention.kernels.plain import BATCH_IF_UNKNOWN, HIDDEN, to_float32
 
 # Below this a score counts as hidden. Hidden scores are near HIDDEN, at most a sum of two and a bias.
 _UNSEEN = 0.5 * HIDDEN
@@ -89,7 +89,7 @@ def blocked_attention(query, key, value, mask=None, *, scale, bias=None, soft_ca
 def _longest_block(batch, heads, length):
     """Block length: long, as matrix products like it, but few scores in all, and some blocks left out if causal."""
     longest = 1024 if isinstance(length, int) else 512
-    rows = (batch if isinstance(batch, int) else 1) * heads
+    rows = (batch if isinstance(batch, int) else BATCH_IF_UNKNOWN) * heads
     while longest > 128 and rows * longest**2 > _SCORES_AT_A_TIME:
         longest //= 2
     while longest > 128 and isinstance(length, int) and 4 * longest > length:

@@ -9,7 +9,7 @@ from layers.attention.kernels.banded import band, banded_attention, chunk_layout
 from layers.attention.kernels.bias import depends_on_distance
 from layers.attention.kernels.blocked import blocked_attention
 from layers.attention.kernels.fused import fused_attention
-from layers.attention.kernels.plain import is_staircase, plain_attention
+from layers.attention.kernels.plain import BATCH_IF_UNKNOWN, is_staircase, plain_attention
 
 PATHS = ("plain", "blocked", "banded", "fused")
 
@@ -159,10 +159,11 @@ def choose_path(
         return PathChoice("plain", "the lengths are not known when the graph is built; ask for 'blocked' if long")
     if size <= _MOST_SCORES:
         return PathChoice("plain", f"the scores take no more than {_MOST_SCORES / 2**30:g} GiB")
+    rows = "" if isinstance(query.shape[0], int) else f" for {BATCH_IF_UNKNOWN} rows; the batch size is not known"
     objection = _objection("blocked", query, value, mask, **asked)
     if objection:
-        return PathChoice("plain", f"the scores take {size / 2**30:.1f} GiB, but {objection}")
-    return PathChoice("blocked", f"the scores would take {size / 2**30:.1f} GiB")
+        return PathChoice("plain", f"the scores take {size / 2**30:.1f} GiB{rows}, but {objection}")
+    return PathChoice("blocked", f"the scores would take {size / 2**30:.1f} GiB{rows}")
 
 
 def _is_long_for_its_window(mask, query_length, key_length):
@@ -175,9 +176,10 @@ def _is_long_for_its_window(mask, query_length, key_length):
 
 
 def _score_bytes(query, key, mask):
-    """Memory of the scores in float32 on the plain path, for one row if the batch size is not known."""
+    """Memory of the scores in float32 on the plain path, with `BATCH_IF_UNKNOWN` rows where nobody knows."""
     batch, heads, query_length, _ = query.shape
-    size = 4 * (batch if isinstance(batch, int) else 1) * heads * query_length * key.shape[2]
+    batch = batch if isinstance(batch, int) else BATCH_IF_UNKNOWN
+    size = 4 * batch * heads * query_length * key.shape[2]
     return size * 9 // 16 if is_staircase(mask, query_length, key.shape[2]) else size
 
 

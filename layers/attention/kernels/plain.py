@@ -13,6 +13,9 @@ HIDDEN = -1e38
 # there are more than _PART_SIZE scores: what is needed beside the weights is as small as a run.
 _STEP, _PART_SIZE, _MOST_PARTS = 128, 2**21, 8
 
+# Rows that a batch of unknown size counts as where memory is planned before the graph runs: the default of `fit`.
+BATCH_IF_UNKNOWN = 32
+
 
 def plain_attention(
     query, key, value, mask=None, *, scale, bias=None, soft_cap=None, sinks=None, dropout=None, return_weights=False
@@ -69,7 +72,8 @@ def run_ends(query, key, mask) -> list:
         return [query_length]
     parts = query_length
     if not is_staircase(mask, query_length, key_length):
-        parts = (batch if isinstance(batch, int) else 1) * heads * query_length * key_length // _PART_SIZE
+        batch = batch if isinstance(batch, int) else BATCH_IF_UNKNOWN
+        parts = batch * heads * query_length * key_length // _PART_SIZE
     parts = max(1, min(parts, _MOST_PARTS, query_length // _STEP))
     return [query_length * (part + 1) // parts for part in range(parts)]
 
@@ -107,11 +111,27 @@ def _attend_rows(
             sees = ops.any(visible, axis=-1, keepdims=True)
     if sees is not None and return_weights:
         weights = weights * ops.cast(sees, weights.dtype)
-    weights = ops.cast(weights, value.dtype)
-    output = grouped_matmul(weights if dropout is None else dropout(weights), value)
+    output = mean_of_values(weights, value, dropout, grouped_matmul)
     if sees is not None and not return_weights:
         output = output * ops.cast(sees, output.dtype)
-    return (output, weights) if return_weights else output
+    return (output, ops.cast(weights, value.dtype)) if return_weights else output
+
+
+def mean_of_values(weights, value, dropout, product):
+    """The weighted sum of values, in float32 whatever their type.
+
+    Processors without instructions for half precision add its products up in half precision, too: with TensorFlow on
+    such a CPU, 3,000 equal weights in bfloat16 sum to 0.54.
+
+    Args:
+        weights: Weights in float32.
+        value: Values, in the type of the result.
+        dropout: Callable from weights to weights in the type of the values, or `None`.
+        product: Product of two tensors.
+    """
+    if dropout is not None:
+        weights = to_float32(dropout(ops.cast(weights, value.dtype)))
+    return ops.cast(product(weights, to_float32(value)), value.dtype)
 
 
 def penalty(visible, dtype):

@@ -104,6 +104,45 @@ def test_backward_pass(kind, backwards, gradients, rng):
         np.testing.assert_allclose(gradient, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("kind", CELL_OPTIONS)
+def test_padding_does_not_reach_the_gradients(kind, fused, inputs, rng):
+    """Neither those of the inputs nor those of the weights, to which NaN times zero would be NaN."""
+    tf = pytest.importorskip("tensorflow")
+    x, mask = inputs
+    layer = RecurrentLayer(4, **CELL_OPTIONS[kind])
+    layer.build((None, None, 3))
+    randomize(layer, rng)
+    layer._has_fused_kernel = lambda: fused
+    results = []
+    for padding in (0.0, np.nan):
+        variable = tf.Variable(np.where(mask[..., None], x, padding).astype("float32"))
+        with tf.GradientTape() as tape:
+            outputs, states = layer(variable, mask=mask, training=True)
+            loss = ops.sum(outputs**2) + ops.sum(states[0] ** 3)
+        results.append(tape.gradient(loss, [variable, *[w.value for w in layer.trainable_weights]]))
+    for clean, dirty in zip(*results, strict=True):
+        np.testing.assert_allclose(dirty, clean, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_padding_does_not_reach_the_backward_pass(kind, gradients, rng):
+    gates, count = {"simple": 1, "lstm": 4}.get(kind, 3), 2 if kind == "lstm" else 1
+    projected = rng.normal(size=(2, 4, gates * 3)).astype("float32")
+    others = [rng.normal(size=shape).astype("float32") for shape in [(3, gates * 3)] + [(2, 3)] * count]
+    others += [rng.normal(size=(gates * 3,)).astype("float32")] if kind == "gru_reset_after" else []
+    mask = np.arange(4) < np.array([[4], [2]])
+
+    def loss(projected, kernel, *rest):
+        states = all_states(kind, projected, rest[:count], kernel, *rest[count:], mask=mask)
+        return sum(ops.sum(state**2) for state in states)
+
+    clean = gradients(loss, projected, *others)
+    dirty = gradients(loss, np.where(mask[..., None], projected, np.float32("nan")), *others)
+    for expected, gradient in zip(clean, dirty, strict=True):
+        np.testing.assert_allclose(gradient, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -86,6 +86,18 @@ def test_length_decides_when_the_graph_runs(kernels, monkeypatch, dropout):
         assert taken == [f"{path}_attention"]
 
 
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="only TensorFlow traces with sizes that are not known")
+def test_a_batch_of_unknown_size_is_not_one_row():
+    def path(length, mask=None, **options):
+        return choose_path(*tensors(length, batch=None), mask, **options).path
+
+    assert path(128) == path(1024) == "plain"
+    assert path(2048) == path(2048, CAUSAL) == "blocked"  # 32 rows, as `fit` takes by default, of 128 MiB
+    assert path(2048, return_weights=True) == path(2048, dropout=lambda weights: weights) == "plain"
+    reason = choose_path(*tensors(2048, batch=None)).reason
+    assert reason == "the scores would take 4.0 GiB for 32 rows; the batch size is not known"
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"causal": True}, {"window": (2, 0)}, {"window": (400, 400)}, {"block_size": 3}]
 )
