@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.attention.cache import positions_from
 from layers.attention.multi_head_attention import MultiHeadAttention
 from layers.dropout import Dropout
 from layers.mixture_of_experts import MixtureOfExperts
@@ -45,7 +46,8 @@ class TransformerBlock(keras.layers.Layer):
         inputs: `(batch, length, width)`.
         memory: What cross-attention attends to, `(batch, memory_length, memory_width)`.
         memory_padding_mask: True where the memory is real, `(batch, memory_length)`.
-        padding_mask, attention_mask, segment_ids, prefix_length, positions, cache, cache_index: Of the
+        memory_segment_ids: Segments of the memory, `(batch, memory_length)`: cross-attention stays within a segment.
+        padding_mask, attention_mask, segment_ids, prefix_length, positions, sequence_length, cache, cache_index: Of the
             self-attention, see `MultiHeadAttention`.
         projected_memory: Keys and values of the memory as `cross_attention.project_memory` returns them.
         return_weights: Whether to return `{"attention": ..., "cross_attention": ...}` too.
@@ -151,9 +153,11 @@ class TransformerBlock(keras.layers.Layer):
         segment_ids: Any = None,
         prefix_length: Any = None,
         positions: Any = None,
+        sequence_length: Any = None,
         cache: dict[str, Any] | None = None,
         cache_index: Any = None,
         memory_padding_mask: Any = None,
+        memory_segment_ids: Any = None,
         projected_memory: dict[str, Any] | None = None,
         return_weights: bool = False,
         training: bool | None = None,
@@ -162,7 +166,7 @@ class TransformerBlock(keras.layers.Layer):
         real = padding_mask if cache is None else mask_of_new(inputs, padding_mask, positions, cache_index)
         query_positions = positions
         if positions is None and cache is not None:
-            query_positions = ops.arange(ops.shape(inputs)[1]) + cache_index
+            query_positions = positions_from(cache_index, ops.shape(inputs)[1])
         shared = {"return_weights": return_weights, "training": training}
         to_itself = {
             "padding_mask": padding_mask,
@@ -170,6 +174,7 @@ class TransformerBlock(keras.layers.Layer):
             "segment_ids": segment_ids,
             "prefix_length": prefix_length,
             "positions": positions,
+            "sequence_length": sequence_length,
             "cache": cache,
             "cache_index": cache_index,
             **shared,
@@ -177,6 +182,8 @@ class TransformerBlock(keras.layers.Layer):
         to_memory = {
             "positions": query_positions,
             "padding_mask": memory_padding_mask,
+            "segment_ids": None if memory_segment_ids is None else segment_ids,
+            "memory_segment_ids": memory_segment_ids,
             "projected_memory": projected_memory,
             **shared,
         }
@@ -289,14 +296,14 @@ def mask_of_new(inputs: Any, padding_mask: Any, positions: Any, cache_index: Any
         inputs: The new positions, `(batch, length, width)`.
         padding_mask: True where the entry of a cache's slot is real, `(batch, capacity)`, or None.
         positions: Positions, `(length,)` or `(batch, length)`, below zero where there is padding; or None.
-        cache_index: Slot of the first new entry, a scalar integer.
+        cache_index: Slot of the first new entry, a scalar integer, or one per row `(batch,)`.
     """
     batch, length = ops.shape(inputs)[:2]
     masks = []
     if positions is not None:
         masks.append(ops.broadcast_to(ops.convert_to_tensor(positions) >= 0, (batch, length)))
     if padding_mask is not None:
-        slots = ops.broadcast_to(ops.arange(length) + cache_index, (batch, length))
+        slots = ops.broadcast_to(positions_from(cache_index, length), (batch, length))
         masks.append(ops.take_along_axis(ops.cast(padding_mask, "bool"), slots, axis=1))
     if len(masks) == 2:
         return ops.logical_and(*masks)

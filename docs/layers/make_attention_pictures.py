@@ -23,7 +23,7 @@ from layers import (
     TokenEmbedding,
     TransformerBlock,
 )
-from layers.attention import rolling_positions
+from layers.attention import RollingCache
 from layers.attention.kernels.banded import chunk_layout
 from layers.attention.kernels.blocks import BlockGrid, BlockMask
 from layers.attention.kernels.plain import run_ends
@@ -104,7 +104,9 @@ def paths() -> None:
 def rolling_cache() -> None:
     """The position that each of four slots holds after each of ten steps."""
     capacity, steps = 4, 10
-    held = np.stack([ops.convert_to_numpy(rolling_positions(capacity, step)) for step in range(1, steps + 1)], axis=1)
+    layout = RollingCache(capacity)
+    cache = layout.make(1, steps, num_heads=1, head_dim=1, value_head_dim=1, dtype="float32")
+    held = np.stack([ops.convert_to_numpy(layout.entries(cache, step)) for step in range(1, steps + 1)], axis=1)
     newest = held == np.arange(steps)
     figure, axis = plt.subplots(figsize=(7, 3), layout="constrained")
     axis.imshow(np.where(held < 0, 0, 0.35 + 0.5 * newest), cmap="Blues", vmin=0, vmax=1.3, aspect="auto")

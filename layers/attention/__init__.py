@@ -1,6 +1,6 @@
-"""Attention: multi-head, its masks, kernels and key-value cache, and the scores of recurrent models."""
+"""Attention: multi-head, its masks, kernels, weighting and key-value caches, and the scores of recurrent models."""
 
-from layers.attention.cache import make_cache, rolling_positions, write_cache, write_rolling_cache
+from layers.attention.cache import CacheLayout, RollingCache, WholeCache
 from layers.attention.kernels import attend, choose_path
 from layers.attention.masks import AttentionMask
 from layers.attention.multi_head_attention import MultiHeadAttention
@@ -11,19 +11,22 @@ from layers.attention.scores import (
     DotAttention,
     make_scored_attention,
 )
+from layers.attention.weighting import AttentionWeighting, dot_products, hide
 
 __all__ = [
     "AdditiveAttention",
     "AttentionMask",
+    "AttentionWeighting",
     "BilinearAttention",
+    "CacheLayout",
     "DistanceKernelAttention",
     "DotAttention",
     "MultiHeadAttention",
+    "RollingCache",
+    "WholeCache",
     "attend",
     "choose_path",
-    "make_cache",
+    "dot_products",
+    "hide",
     "make_scored_attention",
-    "rolling_positions",
-    "write_cache",
-    "write_rolling_cache",
 ]

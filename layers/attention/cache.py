@@ -1,4 +1,4 @@
-"""Key-value cache of one attention layer: a dictionary of two tensors, so that any loop can carry it."""
+"""Key-value caches of attention: a layout makes, writes and reads a plain tree of tensors."""
 
 from typing import Any
 
@@ -6,152 +6,249 @@ import keras
 from keras import ops
 
 
-def make_cache(
-    batch_size: Any,
-    num_key_value_heads: int,
-    capacity: int,
-    head_dim: int,
-    value_head_dim: int | None = None,
-    dtype: str | None = None,
-) -> dict[str, Any]:
-    """Returns an empty key-value cache.
+class CacheLayout:
+    """How one attention layer keeps keys and values: which slot holds which entry.
 
-    The cache is a plain value: `write_cache` returns a new one, and a compiler that sees the old one die updates it
-    in place.
+    Entries are numbered in the order of writing, each row for itself. A cache is a plain tree of tensors with the batch
+    on axis 0: writing returns a new one, so that any loop can carry it, and a compiler that sees the old one die
+    updates it in place. The index of a write is a scalar, the same for all rows, or one number per row `(batch,)`, for
+    texts that come and go while others go on.
 
-    Args:
-        batch_size: Rows, an integer or an integer tensor.
-        num_key_value_heads: Number of key-value heads.
-        capacity: Number of positions that the cache can hold. For a sliding window that looks `left` positions back,
-            `left + 1` suffices (see `write_cache`).
-        head_dim: Width of one key head.
-        value_head_dim: Width of one value head. Default `head_dim`.
-        dtype: Data type of the entries. Default `keras.config.floatx()`.
+    A layout of your own derives from this class and overrides `make`, `write` and `entries`, and `extend` where new
+    queries must see what the new keys overwrite.
+    """
 
-    Returns:
-        `{"key": (batch, key_value_heads, capacity, head_dim), "value": (batch, key_value_heads, capacity,
-        value_head_dim)}`, all zero.
+    # Whether slot i holds entry i, so that a mask of slots has a meaning.
+    slots_in_order = True
+
+    def make(
+        self, batch_size: Any, capacity: Any, *, num_heads: int, head_dim: int, value_head_dim: int, dtype: str
+    ) -> dict[str, Any]:
+        """Returns an empty cache.
+
+        Args:
+            batch_size: Rows, an integer or an integer tensor.
+            capacity: Number of entries that are written at most, an integer or an integer tensor.
+            num_heads: Number of key-value heads.
+            head_dim: Width of a key head.
+            value_head_dim: Width of a value head.
+            dtype: Data type of the entries.
+
+        Returns:
+            `{"key": (batch, num_heads, slots, head_dim), "value": (batch, num_heads, slots, value_head_dim)}`, zeros.
+        """
+        slots = self.num_slots(capacity)
+        return {
+            "key": ops.zeros((batch_size, num_heads, slots, head_dim), dtype=dtype),
+            "value": ops.zeros((batch_size, num_heads, slots, value_head_dim), dtype=dtype),
+        }
+
+    def num_slots(self, capacity: Any) -> Any:
+        """Number of slots of a cache for `capacity` entries."""
+        return capacity
+
+    def write(self, cache: dict[str, Any], key: Any, value: Any, index: Any) -> dict[str, Any]:
+        """Returns the cache with new entries written, from entry `index` on.
+
+        Args:
+            cache: What `make` or the last `write` returned.
+            key: New keys `(batch, num_heads, new, head_dim)`.
+            value: New values `(batch, num_heads, new, value_head_dim)`.
+            index: Number of entries written before, a scalar or `(batch,)`.
+
+        Raises:
+            ValueError: If the new entries do not fit, as far as it is known: `index` may be a tensor without a value.
+        """
+        raise NotImplementedError
+
+    def entries(self, cache: dict[str, Any], index: Any) -> Any:
+        """Returns the number of the entry that each slot holds after `index` entries were written.
+
+        Args:
+            cache: The cache, of which only the shape matters.
+            index: A scalar or `(batch,)`.
+
+        Returns:
+            Integers `(slots,)`, or `(batch, slots)` for an index per row; below zero where a slot is empty.
+        """
+        raise NotImplementedError
+
+    def extend(self, cache: dict[str, Any], key: Any, value: Any, index: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
+        """Writes new entries and returns what the new queries attend to.
+
+        Args: as for `write`.
+
+        Returns:
+            Keys, values, the number of the entry of each, and the new cache. What is not written yet must have a number
+            that hides it: one after the new entries, or one so far below zero that no position makes up for it.
+        """
+        cache = self.write(cache, key, value, index)
+        return cache["key"], cache["value"], self.entries(cache, index + ops.shape(key)[2]), cache
+
+    def get_config(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "CacheLayout":
+        return cls(**config)
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class WholeCache(CacheLayout):
+    """Keeps all entries: entry i is in slot i.
 
     Example:
 
-    >>> cache = make_cache(2, num_key_value_heads=4, capacity=16, head_dim=8)
+    >>> layout = WholeCache()
+    >>> cache = layout.make(2, 16, num_heads=4, head_dim=8, value_head_dim=8, dtype="float32")
     >>> tuple(cache["key"].shape)
     (2, 4, 16, 8)
 
     Reference:
         Shazeer 2019, "Fast Transformer Decoding: One Write-Head is All You Need", section 2.4 (incremental decoding).
     """
-    dtype = dtype or keras.config.floatx()
-    value_head_dim = head_dim if value_head_dim is None else value_head_dim
-    return {
-        "key": ops.zeros((batch_size, num_key_value_heads, capacity, head_dim), dtype=dtype),
-        "value": ops.zeros((batch_size, num_key_value_heads, capacity, value_head_dim), dtype=dtype),
-    }
+
+    def write(self, cache: dict[str, Any], key: Any, value: Any, index: Any) -> dict[str, Any]:
+        _check_room(cache["key"].shape[2], key.shape[2], index)
+        return _write_slots(cache, key, value, index)
+
+    def entries(self, cache: dict[str, Any], index: Any) -> Any:
+        slots = ops.arange(ops.shape(cache["key"])[2])
+        return ops.where(slots < _column(index), slots, -1)
+
+    def extend(self, cache: dict[str, Any], key: Any, value: Any, index: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
+        cache = self.write(cache, key, value, index)
+        # a slot that is not written yet would hold a later entry: order alone hides it
+        return cache["key"], cache["value"], ops.arange(ops.shape(cache["key"])[2]), cache
 
 
-def write_cache(cache: dict[str, Any], key: Any, value: Any, index: Any) -> dict[str, Any]:
-    """Returns the cache with `key` and `value` written from slot `index` on.
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class RollingCache(CacheLayout):
+    """Keeps the last entries, written round and round: entry i is in slot `i % slots`.
+
+    For a sliding window decoding then takes the same memory however long the text gets.
 
     Args:
-        cache: What `make_cache` returned.
-        key: New keys `(batch, key_value_heads, new, head_dim)`.
-        value: New values `(batch, key_value_heads, new, value_head_dim)`.
-        index: Slot of the first new entry, a scalar integer (the same for all rows).
-
-    Returns:
-        A cache of the same shapes.
+        window: Number of entries that a query sees, itself included.
 
     Raises:
-        ValueError: If the new entries do not fit, as far as it is known: `index` may be a tensor without a value yet.
-    """
-    capacity, new = cache["key"].shape[2], key.shape[2]
-    first = index if isinstance(index, int) else 0
-    if capacity is not None and new is not None and first + new > capacity:
-        raise ValueError(f"{new} new entries from index {first} on do not fit a cache with a capacity of {capacity}.")
-    zero = ops.zeros_like(index)
-    start = (zero, zero, index, zero)
-    return {
-        "key": ops.slice_update(cache["key"], start, ops.cast(key, cache["key"].dtype)),
-        "value": ops.slice_update(cache["value"], start, ops.cast(value, cache["value"].dtype)),
-    }
-
-
-def write_rolling_cache(cache: dict[str, Any], key: Any, value: Any, index: Any) -> dict[str, Any]:
-    """Returns the cache with entry `index + i` written to slot `(index + i) % capacity`, oldest entries overwritten.
-
-    Args:
-        cache: What `make_cache` returned.
-        key: New keys `(batch, key_value_heads, new, head_dim)`; of more than `capacity` only the last are kept.
-        value: New values `(batch, key_value_heads, new, value_head_dim)`.
-        index: Number of entries written so far, a scalar integer.
-
-    Returns:
-        A cache of the same shapes.
-    """
-    capacity = cache["key"].shape[2]
-    if key.shape[2] == 1:
-        return write_cache(cache, key, value, index % capacity)
-    # each slot takes the last entry that falls on it, from the new ones or, where there is none, from itself
-    entries = rolling_positions(capacity, index + ops.shape(key)[2])
-    sources = ops.where(entries >= index, capacity + entries - index, ops.arange(capacity))
-    joined = {
-        name: ops.concatenate([cache[name], ops.cast(new, cache[name].dtype)], axis=2)
-        for name, new in (("key", key), ("value", value))
-    }
-    return {name: ops.take(entry, sources, axis=2) for name, entry in joined.items()}
-
-
-def rolling_positions(capacity: int, index: Any) -> Any:
-    """Returns the entry number that each slot of a rolling cache holds after `index` entries were written.
-
-    Args:
-        capacity: Number of slots.
-        index: Number of entries written so far, a scalar integer.
-
-    Returns:
-        Integers `(capacity,)`: the largest entry number below `index` that falls on the slot; negative where the slot
-        is still empty.
+        ValueError: If `window` is no integer of at least 1.
 
     Example:
 
-    >>> rolling_positions(4, 6)  # entries 2, 3, 4, 5 are held
+    >>> layout = RollingCache(window=4)
+    >>> cache = layout.make(1, 100, num_heads=1, head_dim=8, value_head_dim=8, dtype="float32")  # 4 slots
+    >>> layout.entries(cache, 6)  # entries 2, 3, 4, 5 are held
     [4, 5, 2, 3]
+
+    Reference:
+        Jiang et al. 2023, "Mistral 7B", section 2 (rolling buffer cache).
     """
-    slots = ops.arange(capacity)
-    last = index - 1
-    return last - (last - slots) % capacity
+
+    slots_in_order = False
+
+    def __init__(self, window: int):
+        if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+            raise ValueError(f"window must be an integer of at least 1, got {window!r}.")
+        self.window = window
+
+    def num_slots(self, capacity: Any) -> Any:
+        return min(capacity, self.window) if isinstance(capacity, int) else self.window
+
+    def write(self, cache: dict[str, Any], key: Any, value: Any, index: Any) -> dict[str, Any]:
+        slots, new = cache["key"].shape[2], key.shape[2]
+        if slots < self.window:
+            _check_room(slots, new, index)
+        if new == 1:
+            return _write_slots(cache, key, value, index % slots)
+        # each slot takes the last entry that falls on it, from the new ones or, where there is none, from itself
+        entries = self.entries(cache, index + ops.shape(key)[2])
+        sources = ops.where(entries >= _column(index), slots + entries - _column(index), ops.arange(slots))
+        joined = _joined(cache, key, value)
+        if len(sources.shape) == 1:
+            return {name: ops.take(entry, sources, axis=2) for name, entry in joined.items()}
+        sources = ops.expand_dims(ops.expand_dims(sources, 1), -1)
+        return {name: ops.take_along_axis(entry, sources, axis=2) for name, entry in joined.items()}
+
+    def entries(self, cache: dict[str, Any], index: Any) -> Any:
+        slots = cache["key"].shape[2]
+        last = _column(index) - 1
+        return last - (last - ops.arange(slots)) % slots
+
+    def extend(self, cache: dict[str, Any], key: Any, value: Any, index: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
+        if key.shape[2] == 1:
+            key, value, entries, cache = super().extend(cache, key, value, index)
+            return key, value, _empty_far_back(entries), cache
+        # the first of the new queries still see entries that the last new keys overwrite
+        held, new = self.entries(cache, index), ops.arange(ops.shape(key)[2]) + _column(index)
+        if len(held.shape) == 1:
+            new = ops.reshape(new, (-1,))
+        joined = _joined(cache, key, value)
+        entries = ops.concatenate([held, new], axis=-1)
+        return joined["key"], joined["value"], _empty_far_back(entries), self.write(cache, key, value, index)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"window": self.window}
 
 
-def extend_cache(
-    cache: dict[str, Any], key: Any, value: Any, index: Any, positions: Any, rolling: bool
-) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """Writes new entries to a cache and returns what the new queries may see.
+def layout_for(window: tuple[int | None, int | None] | None) -> CacheLayout:
+    """Returns the layout that suits a window `(left, right)`: rolling where it has a limit to the left."""
+    return WholeCache() if window is None or window[0] is None else RollingCache(window[0] + 1)
+
+
+def positions_from(index: Any, length: Any) -> Any:
+    """Positions of new entries that go on from entry `index`.
 
     Args:
-        cache: What `make_cache` returned.
-        key: New keys `(batch, key_value_heads, new, head_dim)`.
-        value: New values `(batch, key_value_heads, new, value_head_dim)`.
-        index: Number of entries written so far, a scalar integer.
-        positions: Positions of the new entries, `(new,)` or `(batch, new)`, consecutive in each row.
-        rolling: Whether the cache is written round and round.
+        index: Number of entries before, a scalar or `(batch,)`; None for none.
+        length: Number of new entries.
 
     Returns:
-        Keys, values, the positions of both, `(entries,)` or `(batch, entries)`, and the new cache.
+        `(length,)`, or `(batch, length)` for an index per row.
     """
-    capacity, new = ops.shape(cache["key"])[2], ops.shape(key)[2]
-    offset = ops.expand_dims(positions[..., 0], -1) - index
-    if not rolling:
-        new_cache = write_cache(cache, key, value, index)
-        return new_cache["key"], new_cache["value"], ops.arange(capacity) + offset, new_cache
-    new_cache = write_rolling_cache(cache, key, value, index)
-    if key.shape[2] == 1:
-        entries = rolling_positions(capacity, index + 1)
-        key, value = new_cache["key"], new_cache["value"]
-    else:
-        # the first of the new queries still see entries that the last new keys overwrite
-        entries = ops.concatenate([rolling_positions(capacity, index), ops.arange(new) + index])
-        key = ops.concatenate([cache["key"], ops.cast(key, cache["key"].dtype)], axis=2)
-        value = ops.concatenate([cache["value"], ops.cast(value, cache["value"].dtype)], axis=2)
-    # an empty slot is moved out of every window
-    entries = ops.where(entries < 0, -(2**30), entries)
-    return key, value, entries + offset, new_cache
+    positions = ops.arange(length)
+    return positions if index is None else positions + _column(index)
+
+
+def _empty_far_back(entries: Any) -> Any:
+    """Numbers of entries, with those of empty slots so low that they are out of every window and before every text."""
+    return ops.where(entries < 0, -(2**30), entries)
+
+
+def _column(index: Any) -> Any:
+    """A scalar as it is, an index per row as `(batch, 1)`."""
+    return ops.expand_dims(index, -1) if _per_row(index) else index
+
+
+def _per_row(index: Any) -> bool:
+    return not isinstance(index, int) and len(index.shape) == 1
+
+
+def _check_room(slots: Any, new: Any, index: Any) -> None:
+    first = index if isinstance(index, int) else 0
+    if slots is not None and new is not None and first + new > slots:
+        raise ValueError(f"{new} new entries from index {first} on do not fit a cache with a capacity of {slots}.")
+
+
+def _write_slots(cache: dict[str, Any], key: Any, value: Any, first: Any) -> dict[str, Any]:
+    """Writes new entries to slots `first, first + 1, ...`, a scalar or `(batch,)`."""
+    new = {name: ops.cast(x, cache[name].dtype) for name, x in (("key", key), ("value", value))}
+    if not _per_row(first):
+        zero = ops.zeros_like(first)
+        return {name: ops.slice_update(cache[name], (zero, zero, first, zero), x) for name, x in new.items()}
+    batch, heads, length, _ = ops.shape(key)
+    shape = (batch, heads, length)
+    slots = ops.expand_dims(first, -1) + ops.arange(length, dtype=first.dtype)
+    places = (
+        ops.broadcast_to(ops.reshape(ops.arange(batch, dtype=first.dtype), (-1, 1, 1)), shape),
+        ops.broadcast_to(ops.reshape(ops.arange(heads, dtype=first.dtype), (1, -1, 1)), shape),
+        ops.broadcast_to(ops.expand_dims(slots, 1), shape),
+    )
+    places = ops.reshape(ops.stack(places, axis=-1), (-1, 3))
+    return {name: ops.scatter_update(cache[name], places, ops.reshape(x, (-1, x.shape[-1]))) for name, x in new.items()}
+
+
+def _joined(cache: dict[str, Any], key: Any, value: Any) -> dict[str, Any]:
+    """What the slots hold, followed by the new entries."""
+    new = {"key": key, "value": value}
+    return {name: ops.concatenate([cache[name], ops.cast(new[name], cache[name].dtype)], axis=2) for name in new}

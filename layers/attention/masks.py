@@ -24,7 +24,8 @@ class AttentionMask:
     Args:
         causal: Whether a query sees only keys at its own position and before (Vaswani et al. 2017, section 3.2.3).
         window: Pair `(left, right)`: a query at position i sees keys from i - left to i + right, both included;
-            `None` in the pair means no limit on that side. With `causal`, nothing right of i is seen anyway.
+            `None` in the pair means no limit on that side. With `causal`, nothing right of i is seen anyway. An integer
+            n is `(n, n)`.
         block_size: Positions are cut into blocks of this many; a query sees keys of its own block only.
         prefix_length: Integers `(batch,)`. Keys at positions below it are visible to every query in spite of
             `causal` (prefix language models, Raffel et al. 2020, section 3.2.1). Window, blocks, padding and
@@ -60,22 +61,15 @@ class AttentionMask:
     allowed: Any = None
 
     def __post_init__(self):
-        if self.window is not None:
-            if len(self.window) != 2 or any(side is not None and int(side) < 0 for side in self.window):
-                raise ValueError(
-                    "`window` must be a pair (left, right) of numbers of positions >= 0, or None for no limit. "
-                    f"Received: window={self.window}"
-                )
-            if self.window[0] is None and self.window[1] is None:
-                object.__setattr__(self, "window", None)
+        object.__setattr__(self, "window", checked_window(self.window))
         if self.block_size is not None and int(self.block_size) < 1:
-            raise ValueError(f"`block_size` must be at least 1. Received: block_size={self.block_size}")
+            raise ValueError(f"block_size must be at least 1, got {self.block_size}.")
         if self.prefix_length is not None and not self.causal:
             raise ValueError(
-                "`prefix_length` lifts the causal condition, so it needs causal=True. Received: causal=False"
+                "prefix_length must be left out with causal=False: it lifts the causal condition, got one."
             )
         if (self.query_segment_ids is None) != (self.key_segment_ids is None):
-            raise ValueError("`query_segment_ids` and `key_segment_ids` must be given together, or neither.")
+            raise ValueError("query_segment_ids and key_segment_ids must be given together, got one of them.")
         for name, ranks, kind in (
             ("prefix_length", (1,), "int"),
             ("query_positions", (1, 2), "int"),
@@ -94,8 +88,8 @@ class AttentionMask:
             rank, dtype = len(value.shape), keras.backend.standardize_dtype(value.dtype)
             if rank not in ranks or kind not in dtype:
                 raise ValueError(
-                    f"`{name}` must have rank {' or '.join(map(str, ranks))} and type {kind}. "
-                    f"Received: shape {tuple(value.shape)}, type {dtype}"
+                    f"{name} must have rank {' or '.join(map(str, ranks))} and type {kind}, got shape "
+                    f"{tuple(value.shape)} and type {dtype}."
                 )
 
     @property
@@ -270,6 +264,37 @@ class AttentionMask:
         for condition in conditions[1:]:
             result = ops.logical_and(result, condition)
         return result
+
+
+def checked_window(window: Any) -> tuple[int | None, int | None] | None:
+    """Returns a window as a pair `(left, right)`, or None where there is no limit on either side.
+
+    Args:
+        window: A pair of integers of at least 0 or None, an integer for the same on both sides, or None.
+
+    Raises:
+        ValueError: If it is anything else.
+    """
+    if window is None:
+        return None
+    sides = (window, window) if isinstance(window, int) else window
+    if (
+        not isinstance(sides, list | tuple)
+        or len(sides) != 2
+        or any(side is not None and (isinstance(side, bool) or not isinstance(side, int) or side < 0) for side in sides)
+    ):
+        raise ValueError(
+            "window must be a pair (left, right) of numbers of positions of at least 0, with None for no limit, or one "
+            f"number for both sides, got {window!r}."
+        )
+    return None if tuple(sides) == (None, None) else tuple(sides)
+
+
+def both(x: Any, y: Any) -> Any:
+    """Where both masks are true; None stands for a mask that hides nothing."""
+    if x is None or y is None:
+        return y if x is None else x
+    return ops.logical_and(x, y)
 
 
 def take_run(x, start, length, axis=-1):

@@ -1,85 +1,97 @@
 """Multi-head attention with every choice that sequence models make of it as an argument."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import keras
 from keras import ops
 
-from layers.attention.arguments import PROJECTIONS, check_call, check_configuration, checked
-from layers.attention.cache import extend_cache
-from layers.attention.heads import AttentionHeads
+from layers.attention.cache import CacheLayout, layout_for, positions_from
+from layers.attention.checks import PROJECTIONS, check_call, check_configuration, checked, checked_index
+from layers.attention.kernels import attend
+from layers.attention.masks import AttentionMask, both
+from layers.attention.weighting import AttentionWeighting, FunctionWeighting
 from layers.dropout import Dropout
+from layers.initializers import separate
+from layers.parts import serialized_part
+from layers.positions.base import NO_POSITION, PositionEncoding, PositionHooks
 
-# Arguments of the constructor that are attributes of the same name.
+# Arguments of the constructor that are attributes of the same name: plain values, parts, initializers.
 _KEPT_AS_GIVEN = """
     num_heads head_dim num_key_value_heads value_head_dim output_dim causal window block_size scale logit_soft_cap
-    query_key_norm norm_epsilon
+    norm_scope
 """.split()
-_INITIALIZERS = ("kernel_initializer", "value_initializer", "output_initializer")
+_PARTS = ("position", "query_norm", "key_norm", "weighting", "cache_layout")
+_INITIALIZERS = ("kernel_initializer", "value_initializer", "output_initializer", "bias_initializer")
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class MultiHeadAttention(AttentionHeads):
+class MultiHeadAttention(keras.layers.Layer):
     """Multi-head attention: self or cross, causal or not, multi-head, grouped-query or multi-query.
 
     `MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W_O` with `head_i = softmax(Q_i K_i^T * scale) V_i`. A query with
     nothing to attend to gives zero before the output projection.
 
+    Keras's masks (`Embedding(mask_zero=True)`, `Masking`) are honoured: masked keys are not seen, masked queries give
+    zero before the output projection, and the output carries the mask of `inputs`.
+
     Args:
         num_heads: Number of query heads.
         head_dim: Width of one query and key head; free of the model width.
-        num_key_value_heads: Number of key-value heads, a divisor of `num_heads`. 1 is multi-query attention. Default
-            `num_heads`.
+        num_key_value_heads: Number of key-value heads, a divisor of `num_heads` (default); 1 is multi-query attention.
         value_head_dim: Width of one value head. Default `head_dim`.
         output_dim: Width of the result. Default the width of `inputs`.
-        use_bias: True, False, or the names of the projections that have a bias, out of "query", "key", "value",
-            "output".
+        use_bias: True, False, or the names of the projections with a bias: "query", "key", "value", "output".
         position: A `PositionEncoding` that acts on queries and keys (`RotaryEmbedding`, `XPos`), on the scores
             (`RelativePositionBias`, `ALiBi`) or on keys and values (`ShawRelativePositions`); None for none.
         causal: Whether a query sees only keys at its own and earlier positions.
         window: Sliding window `(left, right)`: how many positions before and after its own a query sees. None on a side
-            is unlimited; None altogether is no window.
+            is unlimited; None altogether is no window. An integer n is `(n, n)`.
         block_size: Block-local attention: a query sees the keys of its own block of this many positions.
         scale: Factor on the scores. Default `head_dim ** -0.5`.
         logit_soft_cap: If given, scores become `cap * tanh(score / cap)`.
-        query_key_norm: Kind of norm on each query and key head before rotation ("rms", "layer"), None for none.
+        query_norm, key_norm: Norms of queries and keys, layers such as `RMSNorm`, before the position encoding; None
+            for none.
+        norm_scope: What these norms take for one vector: "head", each head for itself, or "width", all heads together.
+        weighting: What makes weights of queries and keys in place of the softmax: an `AttentionWeighting`, or a
+            function of scores and visibility; None for the softmax.
         sinks: Whether each head has a learned score that takes part in the softmax and has no value.
         output_gate: Whether heads are multiplied by `sigmoid(inputs W_gate)` before the output projection.
         dropout: Rate of the dropout on the attention weights.
         kernel_initializer: Initializer of the projections.
-        value_initializer, output_initializer: Those of the value and the output projection, where they differ (schemes
-            that begin with smaller residual branches).
-        path: How the attention is computed: "auto", "plain", "blocked", "banded" or "fused", see
-            `layers.attention.attend`.
-        norm_epsilon: Epsilon of `query_key_norm`.
+        value_initializer, output_initializer: Those of the value and the output projection, where they differ.
+        bias_initializer: Initializer of the biases of the projections.
+        path: How the attention is computed where that is possible: "plain", "blocked", "banded" or "fused", see
+            `layers.attention.attend`; where it is not (with a cache, say), and with "auto", the path that suits.
+        cache_layout: How `make_cache` lays out keys and values. Default a `RollingCache` of the window where there is
+            one with a limit to the left, else a `WholeCache`.
 
     Call arguments:
         inputs: Queries, `(batch, length, width)`.
         memory: What is attended to, `(batch, memory_length, memory_width)`. Default `inputs` (self-attention).
-        padding_mask: True where a key is real, `(batch, memory_length)`; with a cache `(batch, capacity)`. A rolling
-            cache takes none: give padding positions below zero.
+        padding_mask: True where a key is real, `(batch, memory_length)`; with a cache `(batch, capacity)`, one per
+            slot. A rolling cache takes none: give padding positions below zero. Integers are true where not zero.
         attention_mask: True where a query may see a key, `(length, memory_length)` or with a leading batch axis, or
-            with batch and head axes.
-        segment_ids: Integers `(batch, length)` of packed sequences: self-attention stays within a segment.
+            with batch and head axes. Integers are true where not zero.
+        segment_ids: Integers `(batch, length)` of packed sequences: attention stays within a segment.
+        memory_segment_ids: Integers `(batch, memory_length)`: those of the memory in cross-attention.
         prefix_length: Integers `(batch,)`: positions below are visible to all queries of the row (prefix LM).
         positions: Positions of the queries (and of the keys in self-attention), `(length,)` or `(batch, length)`.
             Default `0, 1, 2, ...`, from `cache_index` on with a cache. With a cache they are consecutive in each row
             and go on where the last call ended; entries at positions below zero are padding that nobody sees.
         sequence_length: Number of tokens of the whole text, a scalar or `(batch,)`, for positions that depend on it
-            (`RotaryEmbedding` with a scaling such as "dynamic_ntk", without a `sequence_length` of its own). Default
-            the largest position plus one; with a cache it must be given.
-        cache: Key-value cache of this layer as made by `make_cache`; the new keys and values are written to it.
-        cache_index: Number of entries in the cache already, a scalar integer.
+            (see `RotaryEmbedding`). Default the largest position plus one; with a cache it must be given.
+        cache: Key-value cache of this layer, from `make_cache`; the new keys and values are written to it.
+        cache_index: Number of entries in the cache already, a scalar integer, or one per row `(batch,)`.
         projected_memory: What `project_memory` returned; takes the place of `memory`.
         return_weights: Whether to return the attention weights too.
+        mask, inputs_mask, memory_mask: Keras's masks of `inputs` (the first two) and `memory`, filled in by Keras.
         training: Whether dropout is active.
 
     Returns:
         `(batch, length, output_dim)`. With `cache`: a tuple with the written cache next. With `return_weights`: a tuple
-        with the weights `(batch, heads, length, memory_length)` last, before dropout. With a cache their last axis
-        is that of its slots; with a rolling one (see `is_rolling`) and more than one query, of its slots before this
-        call and the new keys after these.
+        with the weights `(batch, heads, length, memory_length)` last, before dropout. With a cache their last axis is
+        that of its slots; with a rolling one and several queries, of its old slots and the new keys after these.
 
     Raises:
         ValueError: If an argument is out of range or has a wrong shape, call arguments exclude each other, or new keys
@@ -105,26 +117,33 @@ class MultiHeadAttention(AttentionHeads):
         value_head_dim: int | None = None,
         output_dim: int | None = None,
         use_bias: bool | Collection[str] = True,
-        position: keras.layers.Layer | None = None,
+        position: PositionEncoding | None = None,
         causal: bool = False,
-        window: tuple[int | None, int | None] | None = None,
+        window: int | tuple[int | None, int | None] | None = None,
         block_size: int | None = None,
         scale: float | None = None,
         logit_soft_cap: float | None = None,
-        query_key_norm: str | None = None,
+        query_norm: keras.layers.Layer | None = None,
+        key_norm: keras.layers.Layer | None = None,
+        norm_scope: str = "head",
+        weighting: AttentionWeighting | Callable[[Any, Any], Any] | None = None,
         sinks: bool = False,
         output_gate: bool = False,
         dropout: float = 0.0,
         kernel_initializer: Any = "glorot_uniform",
         value_initializer: Any = None,
         output_initializer: Any = None,
+        bias_initializer: Any = "zeros",
         path: str = "auto",
-        norm_epsilon: float = 1e-6,
+        cache_layout: CacheLayout | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        self.supports_masking = True
         if isinstance(use_bias, bool):
             use_bias = PROJECTIONS if use_bias else ()
+        if weighting is not None and not isinstance(weighting, AttentionWeighting):
+            weighting = FunctionWeighting(weighting, dtype=self.dtype_policy)
         self.num_heads = num_heads
         self.head_dim = head_dim
         self.num_key_value_heads = num_heads if num_key_value_heads is None else num_key_value_heads
@@ -133,33 +152,72 @@ class MultiHeadAttention(AttentionHeads):
         self.use_bias = tuple(use_bias)
         self.position = position
         self.causal = causal
-        self.window = None if window is None else tuple(window)
+        self.window = AttentionMask(causal=causal, window=window, block_size=block_size).window
         self.block_size = block_size
         self.scale = scale
         self.logit_soft_cap = logit_soft_cap
-        self.query_key_norm = query_key_norm
+        self.query_norm = query_norm
+        self.key_norm = key_norm
+        self.norm_scope = norm_scope
+        self.weighting = weighting
         self.has_sinks = sinks
         self.has_output_gate = output_gate
         self.dropout_rate = dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.value_initializer = keras.initializers.get(value_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
-        self.attention_path = path
-        self.norm_epsilon = norm_epsilon
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.preferred_path = path
+        self.cache_layout = layout_for(self.window) if cache_layout is None else cache_layout
         check_configuration(self)
         if scale is None:
             self.scale = head_dim**-0.5
-        self._make_projections()
+        self.query_projection = self._dense("query", self.num_heads * self.head_dim)
+        self.key_projection = self._dense("key", self.num_key_value_heads * self.head_dim)
+        self.value_projection = self._dense("value", self.num_key_value_heads * self.value_head_dim)
+        self.gate_projection = self._dense("gate", self.num_heads * self.value_head_dim) if output_gate else None
         self.weight_dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy) if dropout else None
 
+    def _dense(self, name: str, units: int) -> keras.layers.Dense:
+        initializer = {"value": self.value_initializer, "output": self.output_initializer}.get(name)
+        index = (*PROJECTIONS, "gate").index(name)
+        return keras.layers.Dense(
+            units,
+            use_bias=name in self.use_bias,
+            kernel_initializer=separate(initializer or self.kernel_initializer, index),
+            bias_initializer=separate(self.bias_initializer, index),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
     def build(self, inputs_shape: tuple, memory_shape: tuple | None = None) -> None:
-        if self.position is not None and not self.position.built:
-            self.position.build(None)
+        self._build_memory(inputs_shape if memory_shape is None else memory_shape)
+        self.query_projection.build(inputs_shape)
+        if self.gate_projection is not None:
+            self.gate_projection.build(inputs_shape)
+        if self.query_norm is not None and not self.query_norm.built:
+            self.query_norm.build(self._norm_shape(self.num_heads))
         self.sinks = None
         if self.has_sinks:
             self.sinks = self.add_weight(shape=(self.num_heads,), initializer="zeros", name="sinks")
-        self._build_projections(inputs_shape, inputs_shape if memory_shape is None else memory_shape)
+        if self.weighting is not None and not self.weighting.built:
+            self.weighting.build((None, self.num_heads, None, self.head_dim))
+        self.output_projection = self._dense("output", self.output_dim or inputs_shape[-1])
+        self.output_projection.build((None, None, self.num_heads * self.value_head_dim))
         self.built = True
+
+    def _build_memory(self, memory_shape: tuple) -> None:
+        """Builds what makes keys and values, unless `project_memory` has done so."""
+        for projection in (self.key_projection, self.value_projection):
+            if not projection.built:
+                projection.build(memory_shape)
+        if self.key_norm is not None and not self.key_norm.built:
+            self.key_norm.build(self._norm_shape(self.num_key_value_heads))
+        if self.position is not None and not self.position.built:
+            self.position.build(None)
+
+    def _norm_shape(self, heads: int) -> tuple:
+        return (None, None, heads * self.head_dim) if self.norm_scope == "width" else (None, None, heads, self.head_dim)
 
     def call(
         self,
@@ -169,6 +227,7 @@ class MultiHeadAttention(AttentionHeads):
         padding_mask: Any = None,
         attention_mask: Any = None,
         segment_ids: Any = None,
+        memory_segment_ids: Any = None,
         prefix_length: Any = None,
         positions: Any = None,
         sequence_length: Any = None,
@@ -176,77 +235,193 @@ class MultiHeadAttention(AttentionHeads):
         cache_index: Any = None,
         projected_memory: dict[str, Any] | None = None,
         return_weights: bool = False,
+        mask: Any = None,
+        inputs_mask: Any = None,
+        memory_mask: Any = None,
         training: bool | None = None,
     ) -> Any:
-        check_call(inputs, memory, projected_memory, cache, cache_index, segment_ids, self.causal)
+        inputs_mask = mask if inputs_mask is None else inputs_mask
+        check_call(
+            self,
+            inputs,
+            memory=memory,
+            projected_memory=projected_memory,
+            inputs_mask=inputs_mask,
+            padding_mask=padding_mask,
+            segment_ids=segment_ids,
+            memory_segment_ids=memory_segment_ids,
+            positions=positions,
+            sequence_length=sequence_length,
+            cache=cache,
+            cache_index=cache_index,
+        )
         batch, length = inputs.shape[:2]
-        memory = checked("memory", memory, (batch, None, None))
-        given_positions = checked("positions", positions, (length,), (batch, length), integers=True)
-        if cache_index is not None and not isinstance(cache_index, int):
-            cache_index = ops.cast(cache_index, "int32")
+        is_self = memory is None and projected_memory is None
+
+        # where the queries stand
+        given_positions = checked("positions", positions, (length,), (batch, length), kind="int")
+        cache_index = checked_index(cache_index, batch)
         positions = given_positions
         if positions is None:
-            positions = ops.arange(ops.shape(inputs)[1])
-            positions = positions if cache_index is None else positions + cache_index
-        if cache is not None and sequence_length is None and self._hooks.depends_on_length:
-            raise ValueError(
-                f"sequence_length must be given with a cache and position={self.position!r}, which depends on the "
-                "length of the whole text: keys in the cache stay as they were encoded. Or make the position for one "
-                "sequence_length."
-            )
-        prepared = self._hooks.prepare(positions, sequence_length)
-        query = self._project_query(inputs, prepared)
-        key_positions, new_cache = None, None
-        if projected_memory is not None:
-            key, value = projected_memory["key"], projected_memory["value"]
-        elif memory is not None:
-            key, value = self._project_key_value(memory, self._hooks.prepare(ops.arange(ops.shape(memory)[1])))
+            positions = positions_from(cache_index, ops.shape(inputs)[1])  # (length,) or (batch, length)
+        prepared = self._encoding.prepare(positions, sequence_length)
+
+        # what is asked and what answers
+        query = self._project_query(inputs, prepared)  # (batch, heads, length, head_dim)
+        if is_self:
+            key, value = self._project_key_value(inputs, prepared)  # (batch, key_value_heads, length, ...)
         else:
-            key, value = self._project_key_value(inputs, prepared)
-            key_positions = positions
+            if projected_memory is None:
+                projected_memory = self.project_memory(checked("memory", memory, (batch, None, None)))
+            key, value = projected_memory["key"], projected_memory["value"]
+        key_positions = positions if is_self else ops.arange(ops.shape(key)[2])
+
+        # what answered before
+        new_cache = None
         if cache is not None:
-            rolling = self.is_rolling(cache["key"].shape[2])
-            if rolling and padding_mask is not None:
-                raise ValueError(
-                    "padding_mask has no meaning with a rolling cache, whose slots change owner: give padding "
-                    "positions below zero."
-                )
-            key, value, key_positions, new_cache = extend_cache(cache, key, value, cache_index, positions, rolling)
-            padding_mask = checked("padding_mask", padding_mask, (batch, key.shape[2]))
-            if rolling or given_positions is not None:
-                # left padding and empty slots of a rolling cache have positions before the start
-                started = ops.broadcast_to(key_positions >= 0, (ops.shape(inputs)[0], ops.shape(key)[2]))
-                padding_mask = started if padding_mask is None else ops.logical_and(padding_mask, started)
+            key, value, key_positions, new_cache = self.cache_layout.extend(cache, key, value, cache_index)
+            if given_positions is not None:
+                # from numbers of entries, (slots,) or (batch, slots), to positions
+                key_positions = key_positions + (positions[..., :1] - positions_from(cache_index, 1))
+
+        key, value = ops.cast(key, query.dtype), ops.cast(value, query.dtype)
+
+        # which query sees which key
+        pair = (length, key.shape[2])
+        key_mask = checked("padding_mask", padding_mask, (batch, pair[1]), kind="mask")
+        if cache is None:
+            keras_mask = inputs_mask if is_self else memory_mask
+            key_mask = both(key_mask, checked("The Keras mask", keras_mask, (batch, pair[1]), kind="mask"))
+        elif given_positions is not None or not self.cache_layout.slots_in_order:
+            # left padding and empty slots have positions before the start
+            started = ops.broadcast_to(key_positions >= 0, (ops.shape(inputs)[0], ops.shape(key)[2]))
+            key_mask = both(key_mask, started)
         # positions that count from 0 on both sides need not be given: the kernels know them
-        needs_positions = cache is not None or given_positions is not None
-        mask = self._mask(
-            inputs,
-            key,
-            padding_mask=padding_mask,
-            attention_mask=attention_mask,
-            segment_ids=checked("segment_ids", segment_ids, (batch, length)),
-            prefix_length=checked("prefix_length", prefix_length, (batch,)),
-            query_positions=positions if needs_positions else None,
-            key_positions=key_positions if needs_positions else None,
+        has_positions = cache is not None or given_positions is not None
+        segments = checked("segment_ids", segment_ids, (batch, length), kind="int")
+        memory_segments = checked("memory_segment_ids", memory_segment_ids, (batch, pair[1]), kind="int")
+        masks = (pair, (batch, *pair), (batch, self.num_heads, *pair))
+        facts = AttentionMask(
+            causal=self.causal,
+            window=self.window,
+            block_size=self.block_size,
+            prefix_length=checked("prefix_length", prefix_length, (batch,), kind="int"),
+            query_positions=positions if has_positions else None,
+            key_positions=key_positions if has_positions and is_self else None,
+            key_padding_mask=key_mask,
+            query_segment_ids=segments,
+            key_segment_ids=segments if is_self else memory_segments,
+            allowed=checked("attention_mask", attention_mask, *masks, broadcast=True, kind="mask"),
         )
-        heads, weights = self._attend(query, key, value, mask, positions, key_positions, return_weights, training)
-        output = self._join_heads(heads, inputs)
-        results = (output,)
-        if cache is not None:
-            results += (new_cache,)
-        if return_weights:
-            results += (weights,)
+
+        # the mean of the values, weighted by how well each key fits: (batch, heads, length, value_head_dim)
+        heads, weights = self._attend(query, key, value, facts, positions, key_positions, return_weights, training)
+        if inputs_mask is not None:
+            asks = ops.cast(inputs_mask, "bool")[:, None, :, None]
+            heads = ops.where(asks, heads, ops.cast(0, heads.dtype))
+            weights = None if weights is None else ops.where(asks, weights, ops.cast(0, weights.dtype))
+
+        # heads side by side, gated, projected: (batch, length, output_dim)
+        output = ops.transpose(heads, (0, 2, 1, 3))
+        output = ops.reshape(output, (*ops.shape(output)[:2], self.num_heads * self.value_head_dim))
+        if self.gate_projection is not None:
+            output = output * ops.sigmoid(self.gate_projection(inputs))
+        output = self.output_projection(output)
+
+        results = (output, *(() if cache is None else (new_cache,)), *((weights,) if return_weights else ()))
         return results if len(results) > 1 else output
 
-    def is_rolling(self, capacity: int) -> bool:
-        """Whether a cache of `capacity` positions is written round and round: one that just covers the window.
+    @property
+    def _encoding(self) -> PositionHooks:
+        return NO_POSITION if self.position is None else self.position
+
+    def _project_query(self, inputs: Any, prepared: Any) -> Any:
+        query = self._split(self.query_projection(inputs), self.num_heads, self.head_dim, self.query_norm)
+        query = self._encoding.on_queries(query, prepared)  # (batch, length, heads, head_dim)
+        return ops.transpose(query, (0, 2, 1, 3))
+
+    def _project_key_value(self, memory: Any, prepared: Any) -> tuple[Any, Any]:
+        key = self._split(self.key_projection(memory), self.num_key_value_heads, self.head_dim, self.key_norm)
+        key = self._encoding.on_keys(key, prepared)  # (batch, memory_length, key_value_heads, head_dim)
+        value = self._split(self.value_projection(memory), self.num_key_value_heads, self.value_head_dim)
+        return ops.transpose(key, (0, 2, 1, 3)), ops.transpose(value, (0, 2, 1, 3))
+
+    def _split(self, x: Any, heads: int, width: int, norm: keras.layers.Layer | None = None) -> Any:
+        """`(batch, length, heads * width)` to `(batch, length, heads, width)`, normed on the way."""
+        if norm is not None and self.norm_scope == "width":
+            x = norm(x)
+        x = ops.reshape(x, (*ops.shape(x)[:2], heads, width))
+        return norm(x) if norm is not None and self.norm_scope == "head" else x
+
+    def _attend(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        mask: AttentionMask,
+        positions: Any,
+        key_positions: Any,
+        return_weights: bool,
+        training: bool | None,
+    ) -> tuple[Any, Any]:
+        """Heads `(batch, heads, length, value_head_dim)`, and the weights before dropout, or None."""
+        return_weights = return_weights or self._encoding.needs_weights
+        dropout, dropped = None, []
+        if self.weight_dropout is not None and training:
+
+            def dropout(weights: Any) -> Any:
+                dropped.append(self.weight_dropout(weights, training=True))
+                return dropped[-1]
+
+        result = attend(
+            query,
+            key,
+            value,
+            mask,
+            scale=self.scale,
+            bias=self._encoding.score_bias(query, positions, key_positions, self.scale),
+            soft_cap=self.logit_soft_cap,
+            sinks=self.sinks,
+            dropout=dropout,
+            weighting=self.weighting,
+            preferred_path=self.preferred_path,
+            return_weights=return_weights,
+        )
+        heads, weights = result if return_weights else (result, None)
+        # what the encoding adds to the values is weighted as they are, dropout included
+        heads = self._encoding.on_output(heads, dropped[-1] if dropped else weights, positions, key_positions)
+        return heads, weights
+
+    def project_memory(self, memory: Any) -> dict[str, Any]:
+        """Returns keys and values of `memory`, computed once and given to many calls as `projected_memory`.
 
         Args:
-            capacity: Number of positions that the cache holds.
+            memory: `(batch, memory_length, memory_width)`.
+
+        Returns:
+            `{"key": (batch, key_value_heads, memory_length, head_dim), "value": ...}`.
         """
-        if self.window is None or self.window[0] is None or not isinstance(capacity, int):
-            return False
-        return capacity == self.window[0] + 1
+        if not self.built:
+            with keras.name_scope(self.name, caller=self):
+                self._build_memory(memory.shape)
+        prepared = self._encoding.prepare(ops.arange(ops.shape(memory)[1]))
+        return dict(zip(("key", "value"), self._project_key_value(memory, prepared), strict=True))
+
+    def make_cache(self, batch_size: Any, capacity: Any) -> dict[str, Any]:
+        """Returns an empty key-value cache for causal self-attention, a plain tree of tensors in the compute dtype.
+
+        Args:
+            batch_size: Rows, an integer or an integer tensor.
+            capacity: Number of positions that are decoded at most, likewise.
+        """
+        return self.cache_layout.make(
+            batch_size,
+            capacity,
+            num_heads=self.num_key_value_heads,
+            head_dim=self.head_dim,
+            value_head_dim=self.value_head_dim,
+            dtype=self.compute_dtype,
+        )
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         # by a symbolic call: how many results there are depends on the arguments
@@ -257,25 +432,19 @@ class MultiHeadAttention(AttentionHeads):
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        position = None
-        if self.position is not None:
-            position = keras.saving.serialize_keras_object(self.position)
-            position.pop("build_config", None)  # it is built with this layer
         config.update(
             **{name: getattr(self, name) for name in _KEPT_AS_GIVEN},
+            **{name: serialized_part(getattr(self, name)) for name in _PARTS},
             use_bias=[name for name in PROJECTIONS if name in self.use_bias],
-            position=position,
             sinks=self.has_sinks,
             output_gate=self.has_output_gate,
             dropout=self.dropout_rate,
             **{name: keras.initializers.serialize(getattr(self, name)) for name in _INITIALIZERS},
-            path=self.attention_path,
+            path=self.preferred_path,
         )
         return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "MultiHeadAttention":
-        config = dict(config)
-        if config.get("position") is not None:
-            config["position"] = keras.saving.deserialize_keras_object(config["position"])
-        return cls(**config)
+        parts = {name: keras.saving.deserialize_keras_object(config[name]) for name in _PARTS if config.get(name)}
+        return cls(**{**config, **parts})

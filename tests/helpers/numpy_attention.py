@@ -52,11 +52,13 @@ def formula(layer, inputs, memory=None, visible=True, *, bias=None, rotate=None,
     for row in range(len(inputs)):
         query = project(layer.query_projection, inputs[row])
         key, value = project(layer.key_projection, memory[row]), project(layer.value_projection, memory[row])
+        if norm is not None and layer.norm_scope == "width":
+            query, key = norm(query, array(layer.query_norm.weights[0])), norm(key, array(layer.key_norm.weights[0]))
         contexts = []
         for h in range(heads):
             q, k = head(query, h, layer.head_dim), head(key, h // groups, layer.head_dim)
             v = head(value, h // groups, layer.value_head_dim)
-            if norm is not None:
+            if norm is not None and layer.norm_scope == "head":
                 q, k = norm(q, array(layer.query_norm.weights[0])), norm(k, array(layer.key_norm.weights[0]))
             if rotate is not None:
                 q, k = rotate(q), rotate(k)

@@ -13,7 +13,6 @@ from layers import (
     RotaryEmbedding,
     TransformerBlock,
 )
-from layers.attention import make_cache
 
 # float32 sums of a few dozen terms of size one, through three sublayers
 TOLERANCE = {"atol": 5e-5, "rtol": 5e-5}
@@ -118,7 +117,7 @@ def test_deep_norm_scales_the_residual():
 def test_cached_is_the_full_pass(placement):
     position = {"position": RotaryEmbedding(4)}
     block, x, memory = made(True, position, placement=placement), normal(2, 6, 8), normal(2, 3, 8, seed=1)
-    cache, index, outputs = make_cache(2, 2, 8, 4), 0, []
+    cache, index, outputs = block.attention.make_cache(2, 8), 0, []
     projected = block.cross_attention.project_memory(keras.ops.convert_to_tensor(memory))
     for count in (3, 1, 1, 1):
         output, cache = block(x[:, index : index + count], projected_memory=projected, cache=cache, cache_index=index)
@@ -138,7 +137,7 @@ def test_cached_cross_attention_with_positions_is_the_full_pass():
         return block
 
     block, x, memory = block_with_positions(), normal(2, 5, 8), normal(2, 3, 8, seed=1)
-    cache, outputs = make_cache(2, 2, 5, 4), []
+    cache, outputs = block.attention.make_cache(2, 5), []
     for index in range(5):
         output, cache = block(x[:, index : index + 1], memory, cache=cache, cache_index=index)
         outputs.append(array(output))
@@ -166,8 +165,8 @@ def test_arguments_of_the_attention_reach_it():
 
 
 def test_what_is_returned():
-    x, memory, cache = normal(2, 5, 8), normal(2, 3, 8), make_cache(2, 2, 7, 4)
     plain, cross = made(), made(True)
+    x, memory, cache = normal(2, 5, 8), normal(2, 3, 8), plain.attention.make_cache(2, 7)
     assert tuple(plain(x).shape) == plain.compute_output_shape(x.shape) == (2, 5, 8)
     output, written = plain(x, cache=cache, cache_index=0)
     assert tuple(output.shape) == (2, 5, 8) and tuple(written["key"].shape) == (2, 2, 7, 4)
@@ -312,13 +311,13 @@ def test_experts_of_a_cached_block_do_not_see_left_padding(by, training):
         options = {"padding_mask": np.arange(30)[None] >= 20}
     capacity = experts.capacity_factor
     experts.capacity_factor = None  # alone, nothing is dropped
-    alone, _ = block(x, cache=make_cache(1, 2, 10, 4), cache_index=0)
+    alone, _ = block(x, cache=block.attention.make_cache(1, 10), cache_index=0)
     experts.capacity_factor = capacity
-    output, cache = block(padded, cache=make_cache(1, 2, 30, 4), cache_index=0, training=training, **options)
+    output, cache = block(padded, cache=block.attention.make_cache(1, 30), cache_index=0, training=training, **options)
     np.testing.assert_allclose(array(output)[:, 20:], array(alone), **TOLERANCE)
     step = {"positions": np.array([[4]])} if by == "positions" else options
     if by == "padding_mask":
-        _, alone_cache = block(x, cache=make_cache(1, 2, 10, 4), cache_index=0)
+        _, alone_cache = block(x, cache=block.attention.make_cache(1, 10), cache_index=0)
         alone, _ = block(x[:, :1], cache=alone_cache, cache_index=4)
         output, _ = block(x[:, :1], cache=cache, cache_index=24, **step)
         np.testing.assert_allclose(array(output), array(alone), **TOLERANCE)

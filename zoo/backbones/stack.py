@@ -5,7 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from layers.attention import MultiHeadAttention, make_cache
+from layers.attention import MultiHeadAttention
+from layers.attention.cache import positions_from
 from layers.block import TransformerBlock, normalize
 from layers.dropout import Dropout
 from layers.feed_forward import FeedForward
@@ -32,8 +33,9 @@ class TransformerStack(keras.layers.Layer):
         sequence_ids: Integers `(batch, length)` of packed sequences: a token sees its own sequence only.
         memory: `(batch, memory_length, hidden_dim)`.
         memory_padding_mask: `(batch, memory_length)`.
+        memory_sequence_ids: Integers `(batch, memory_length)` of packed pairs: a token sees the memory of its own pair.
         caches: One key-value cache per block.
-        cache_index: Number of entries in the caches already, a scalar integer.
+        cache_index: Number of entries in the caches already, a scalar integer, or one per row `(batch,)`.
         projected_memory: What `project_memory` returned, in place of `memory`.
         return_weights: Whether to return the attention weights.
         training: Whether dropout is active.
@@ -72,6 +74,16 @@ class TransformerStack(keras.layers.Layer):
     def _norm_options(self) -> dict[str, Any]:
         norm = self.config.norm
         return {**({"unit_offset": True} if norm.unit_offset else {}), **({} if norm.use_bias else {"center": False})}
+
+    def _weighting(self) -> Any:
+        """The function, or a new instance of the class, that is registered with Keras; None for the softmax."""
+        name = self.config.attention.weighting
+        found = name and keras.saving.get_registered_object(name)
+        return found(dtype=self.dtype_policy) if isinstance(found, type) else found
+
+    def _query_key_norm(self, name: str) -> keras.layers.Layer | None:
+        kind = self.config.attention.query_key_norm
+        return kind and make_norm(kind, self.config.norm.epsilon, name=name, dtype=self.dtype_policy)
 
     def _make_position(self, has_window: bool = False) -> PositionEncoding:
         config, position = self.config, self.config.position
@@ -118,8 +130,10 @@ class TransformerStack(keras.layers.Layer):
                 use_bias=attention.use_bias,
                 scale=attention.scale,
                 logit_soft_cap=attention.logit_soft_cap,
-                query_key_norm=attention.query_key_norm,
-                norm_epsilon=config.norm.epsilon,
+                query_norm=self._query_key_norm("query_norm"),
+                key_norm=self._query_key_norm("key_norm"),
+                norm_scope=attention.query_key_norm_scope,
+                weighting=self._weighting(),
                 sinks=attention.sinks,
                 output_gate=attention.output_gate,
                 dropout=attention.dropout,
@@ -195,6 +209,7 @@ class TransformerStack(keras.layers.Layer):
         sequence_ids: Any = None,
         memory: Any = None,
         memory_padding_mask: Any = None,
+        memory_sequence_ids: Any = None,
         caches: list[dict[str, Any]] | None = None,
         cache_index: Any = None,
         projected_memory: list[dict[str, Any]] | None = None,
@@ -203,7 +218,8 @@ class TransformerStack(keras.layers.Layer):
     ) -> Any:
         x = inputs
         if self.position is not None:
-            x = self.position.on_embeddings(x, self._positions(x, positions, cache_index))
+            given = positions is not None
+            x = self.position.on_embeddings(x, positions if given else positions_from(cache_index, ops.shape(x)[1]))
         # with caches, padding_mask is about slots; the norms see only the new positions, all real
         real = padding_mask if caches is None else None
         if self.embedding_norm is not None:
@@ -221,6 +237,7 @@ class TransformerStack(keras.layers.Layer):
                 cache=None if caches is None else caches[index],
                 cache_index=cache_index,
                 memory_padding_mask=memory_padding_mask,
+                memory_segment_ids=memory_sequence_ids,
                 projected_memory=None if projected_memory is None else projected_memory[index],
                 return_weights=return_weights,
                 training=training,
@@ -239,14 +256,6 @@ class TransformerStack(keras.layers.Layer):
             results += (weights,)
         return results if len(results) > 1 else x
 
-    @staticmethod
-    def _positions(x: Any, positions: Any, cache_index: Any) -> Any:
-        if positions is None:
-            positions = ops.arange(ops.shape(x)[1])
-            if cache_index is not None:
-                positions = positions + cache_index
-        return positions
-
     def make_caches(self, batch_size: Any, capacity: int) -> list[dict[str, Any]]:
         """Returns empty key-value caches, one per block.
 
@@ -256,25 +265,7 @@ class TransformerStack(keras.layers.Layer):
             batch_size: Rows.
             capacity: Number of positions.
         """
-        caches = []
-        for block in self.blocks:
-            attention = block.attention
-            held = capacity
-            if attention.window is not None and attention.window[0] is not None:
-                covering = attention.window[0] + 1
-                if attention.is_rolling(covering):
-                    held = min(capacity, covering) if isinstance(capacity, int) else covering
-            caches.append(
-                make_cache(
-                    batch_size,
-                    attention.num_key_value_heads,
-                    held,
-                    attention.head_dim,
-                    attention.value_head_dim,
-                    dtype=self.compute_dtype,
-                )
-            )
-        return caches
+        return [block.attention.make_cache(batch_size, capacity) for block in self.blocks]
 
     def project_memory(self, memory: Any) -> list[dict[str, Any]]:
         """Returns the keys and values of the memory for each block's cross-attention.

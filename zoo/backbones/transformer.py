@@ -22,7 +22,9 @@ class Transformer(Backbone):
         inputs: For one stack: `{"token_ids", "padding_mask"}`, both `(batch, length)`, the mask true where a token is
             real, and optionally `"segment_ids"` (token types), `"sequence_ids"` and `"positions"` (packed sequences).
             For two stacks: `{"encoder_token_ids", "encoder_padding_mask", "decoder_token_ids",
-            "decoder_padding_mask"}`; decoder sequences are padded on the right.
+            "decoder_padding_mask"}`; decoder sequences are padded on the right. For packed pairs also
+            `"encoder_sequence_ids"`, `"decoder_sequence_ids"`, equal for source and target of a pair, and optionally
+            `"encoder_positions"`, `"decoder_positions"`.
         training: Whether dropout is active.
 
     Returns:
@@ -132,12 +134,21 @@ class Transformer(Backbone):
                 positions=inputs.get("positions"),
                 training=training,
             )
-        memory = self.encode(inputs["encoder_token_ids"], inputs["encoder_padding_mask"], training=training)
+        memory = self.encode(
+            inputs["encoder_token_ids"],
+            inputs["encoder_padding_mask"],
+            sequence_ids=inputs.get("encoder_sequence_ids"),
+            positions=inputs.get("encoder_positions"),
+            training=training,
+        )
         hidden = self.decoder(
             self._embed(inputs["decoder_token_ids"]),
             padding_mask=self._decoder_padding_mask(inputs),
+            sequence_ids=inputs.get("decoder_sequence_ids"),
+            positions=inputs.get("decoder_positions"),
             memory=memory,
             memory_padding_mask=inputs["encoder_padding_mask"],
+            memory_sequence_ids=inputs.get("encoder_sequence_ids"),
             training=training,
         )
         return {"encoder_sequence_output": memory, "decoder_sequence_output": hidden}
@@ -145,7 +156,10 @@ class Transformer(Backbone):
     def _check_inputs(self, inputs: dict[str, Any]) -> None:
         if self.config.architecture == "encoder_decoder":
             sides = ("encoder", "decoder")
-            needed, optional = {f"{side}_{name}" for side in sides for name in ("token_ids", "padding_mask")}, set()
+            needed = {f"{side}_{name}" for side in sides for name in ("token_ids", "padding_mask")}
+            optional = {f"{side}_{name}" for side in sides for name in ("sequence_ids", "positions")}
+            if len({"encoder_sequence_ids", "decoder_sequence_ids"} & set(inputs)) == 1:
+                raise ValueError("inputs must have encoder_sequence_ids and decoder_sequence_ids together, got one.")
         else:
             needed, optional = {"token_ids", "padding_mask"}, {"sequence_ids", "positions"}
             if self.segment_embedding is not None:
@@ -172,15 +186,30 @@ class Transformer(Backbone):
         segment_ids = ops.zeros_like(token_ids) if segment_ids is None else segment_ids
         return embedded + self.segment_embedding(segment_ids)
 
-    def encode(self, token_ids: Any, padding_mask: Any, training: bool | None = None) -> Any:
+    def encode(
+        self,
+        token_ids: Any,
+        padding_mask: Any,
+        sequence_ids: Any = None,
+        positions: Any = None,
+        training: bool | None = None,
+    ) -> Any:
         """Returns the hidden states of the encoder.
 
         Args:
             token_ids: `(batch, length)`.
             padding_mask: True where a token is real, `(batch, length)`.
+            sequence_ids: Integers `(batch, length)` of packed sequences.
+            positions: `(length,)` or `(batch, length)`. Default `0, 1, 2, ...`.
             training: Whether dropout is active.
         """
-        return self.encoder(self._embed(token_ids), padding_mask=padding_mask, training=training)
+        return self.encoder(
+            self._embed(token_ids),
+            padding_mask=padding_mask,
+            sequence_ids=sequence_ids,
+            positions=positions,
+            training=training,
+        )
 
     def logits(self, hidden: Any) -> Any:
         """Returns the logits of hidden states.
@@ -319,13 +348,21 @@ class Transformer(Backbone):
             return {name: [block["attention"] for block in weights]}
         mask = inputs["encoder_padding_mask"]
         memory, encoder = self.encoder(
-            self._embed(inputs["encoder_token_ids"]), padding_mask=mask, return_weights=True, training=False
+            self._embed(inputs["encoder_token_ids"]),
+            padding_mask=mask,
+            sequence_ids=inputs.get("encoder_sequence_ids"),
+            positions=inputs.get("encoder_positions"),
+            return_weights=True,
+            training=False,
         )
         _, decoder = self.decoder(
             self._embed(inputs["decoder_token_ids"]),
             padding_mask=self._decoder_padding_mask(inputs),
+            sequence_ids=inputs.get("decoder_sequence_ids"),
+            positions=inputs.get("decoder_positions"),
             memory=memory,
             memory_padding_mask=mask,
+            memory_sequence_ids=inputs.get("encoder_sequence_ids"),
             return_weights=True,
             training=False,
         )

@@ -4,6 +4,8 @@ import dataclasses
 import inspect
 from typing import Any
 
+import keras
+
 from layers.positions import position_class, position_kinds, position_options
 from zoo.config.checks import require, require_positive, require_types
 
@@ -19,7 +21,10 @@ class AttentionConfig:
         use_bias: Whether the projections have biases: True, False or the names of those that do.
         scale: Factor on the scores; None for `head_dim ** -0.5`.
         logit_soft_cap: Soft cap on the scores; None for none.
-        query_key_norm: Kind of norm on query and key heads; None for none.
+        query_key_norm: Kind of norm on queries and keys; None for none.
+        query_key_norm_scope: "head" for a norm of each head for itself, "width" for one of all heads together (OLMo 2).
+        weighting: What makes attention weights in place of the softmax: the name under which an `AttentionWeighting` or
+            a function is registered with Keras, for example "my_project>softpick"; None for the softmax.
         sinks: Whether each head has an attention sink.
         output_gate: Whether heads are gated before the output projection.
         window: Sliding window `(left, right)`; None for none.
@@ -35,6 +40,8 @@ class AttentionConfig:
     scale: float | None = None
     logit_soft_cap: float | None = None
     query_key_norm: str | None = None
+    query_key_norm_scope: str = "head"
+    weighting: str | None = None
     sinks: bool = False
     output_gate: bool = False
     window: tuple[int | None, int | None] | None = None
@@ -51,6 +58,21 @@ class AttentionConfig:
             heads,
             f"None or a divisor of num_heads={self.num_heads}",
         )
+        require(
+            self.query_key_norm != "batch",
+            "attention.query_key_norm",
+            self.query_key_norm,
+            "a norm of each position for itself",
+        )
+        require(
+            self.weighting is None or keras.saving.get_registered_object(self.weighting) is not None,
+            "attention.weighting",
+            self.weighting,
+            "a name that is registered with Keras, 'package>name'",
+        )
+        scopes = ("head", "width") if self.query_key_norm else ("head",)
+        scope = self.query_key_norm_scope
+        require(scope in scopes, "attention.query_key_norm_scope", scope, f"one of {scopes}")
         require(0 <= self.dropout < 1, "attention.dropout", self.dropout, "in [0, 1)")
         require(
             all(side is None or side >= 0 for side in self.window or ()),

@@ -46,7 +46,9 @@ def chunk_layout(mask) -> tuple[int, int, int]:
     return chunk, left, right
 
 
-def banded_attention(query, key, value, mask, *, scale, bias=None, soft_cap=None, sinks=None, dropout=None):
+def banded_attention(
+    query, key, value, mask, *, scale, bias=None, soft_cap=None, sinks=None, dropout=None, weighting=None
+):
     """Attention with a window or in blocks, in O(length * window) time and memory.
 
     Args: as for `layers.attention.kernels.attend`; the mask must have a `band`, and `bias`, if given, depend on the
@@ -88,7 +90,10 @@ def banded_attention(query, key, value, mask, *, scale, bias=None, soft_cap=None
     if groups > 1:
         visible = ops.tile(visible, (1, 1, 1, groups, 1))
     scores = scores - penalty(visible, scores.dtype)
-    if sinks is None:
+    if weighting is not None:
+        weights = weighting.normalize(scores, visible)
+        weights = ops.where(visible, weights, ops.cast(0, weights.dtype))
+    elif sinks is None:
         weights = ops.softmax(scores, axis=-1)
     else:
         sinks = ops.repeat(ops.reshape(sinks, (key_value_heads, groups)), chunk, axis=1)

@@ -42,7 +42,9 @@ def attend(
     soft_cap: float | None = None,
     sinks=None,
     dropout=None,
+    weighting=None,
     path: str = "auto",
+    preferred_path: str = "auto",
     return_weights: bool = False,
 ):
     """Scaled dot-product attention of any kind, by the path that suits (Vaswani et al. 2017, equation 1).
@@ -67,7 +69,9 @@ def attend(
         soft_cap: Bound of the scores before bias and mask (Gemma 2, Gemma Team 2024, section 2).
         sinks: `(heads,)`, a logit per head that joins the denominator of the softmax (gpt-oss).
         dropout: Callable from weights to weights, or `None`.
+        weighting: An `AttentionWeighting` that makes the weights in place of the softmax; `None` for the softmax.
         path: "auto" or one of "plain", "blocked", "banded" and "fused"; `choose_path` tells what "auto" amounts to.
+        preferred_path: With path="auto", the path to take where it can do what is asked for.
         return_weights: Whether to return the weights, before dropout, as well.
 
     Returns:
@@ -84,8 +88,9 @@ def attend(
     y = attend(x, x, x, AttentionMask(causal=True), scale=0.25)  # (2, 4, 10, 16)
     ```
     """
-    options = {"bias": bias, "soft_cap": soft_cap, "sinks": sinks, "dropout": dropout}
-    chosen = choose_path(query, key, value, mask, path=path, return_weights=return_weights, **options).path
+    options = {"bias": bias, "soft_cap": soft_cap, "sinks": sinks, "dropout": dropout, "weighting": weighting}
+    paths = {"path": path, "preferred_path": preferred_path}
+    chosen = choose_path(query, key, value, mask, return_weights=return_weights, **paths, **options).path
     if chosen == "plain":
         return plain_attention(query, key, value, mask, scale=scale, return_weights=return_weights, **options)
     if chosen == "banded":
@@ -111,7 +116,9 @@ def choose_path(
     soft_cap: float | None = None,
     sinks=None,
     dropout=None,
+    weighting=None,
     path: str = "auto",
+    preferred_path: str = "auto",
     return_weights: bool = False,
 ) -> PathChoice:
     """The path that `attend` takes for the same arguments, and why.
@@ -132,9 +139,21 @@ def choose_path(
     ```
     """
     _check_shapes(query, key, value)
-    asked = {"bias": bias, "soft_cap": soft_cap, "sinks": sinks, "dropout": dropout, "return_weights": return_weights}
+    if weighting is not None and (soft_cap is not None or sinks is not None):
+        raise ValueError("`soft_cap` and `sinks` belong to the softmax and exclude `weighting`.")
+    asked = {
+        "bias": bias,
+        "soft_cap": soft_cap,
+        "sinks": sinks,
+        "dropout": dropout,
+        "weighting": weighting,
+        "return_weights": return_weights,
+    }
     lengths = query.shape[2], key.shape[2]
     known = all(isinstance(length, int) for length in lengths)
+    reason = "asked for"
+    if path == "auto" and preferred_path != "auto" and not _objection(preferred_path, query, value, mask, **asked):
+        path, reason = preferred_path, "preferred"
     if path != "auto":
         if path not in PATHS:
             raise ValueError(f"`path` must be one of {('auto', *PATHS)}. Received: path={path!r}")
@@ -144,7 +163,7 @@ def choose_path(
         if path in ("blocked", "banded") and not known and keras.backend.backend() == "jax":
             # JAX gives lengths that are not known as symbols: where only shapes are asked for, and in an export.
             return PathChoice("plain", f"JAX cannot cut lengths that it does not know, so not {path!r} here")
-        return PathChoice(path, "asked for")
+        return PathChoice(path, reason)
     if _objection("banded", query, value, mask, **asked) is None:
         if known and _is_long_for_its_window(mask, *lengths):
             return PathChoice("banded", f"a query sees few of the {lengths[1]} keys")
@@ -183,8 +202,10 @@ def _score_bytes(query, key, mask):
     return size * 9 // 16 if is_staircase(mask, query_length, key.shape[2]) else size
 
 
-def _objection(path, query, value, mask, bias, soft_cap, sinks, dropout, return_weights):
+def _objection(path, query, value, mask, bias, soft_cap, sinks, dropout, weighting, return_weights):
     """Why a path cannot do what is asked for, or `None` if it can."""
+    if weighting is not None and path not in weighting.paths:
+        return f"weighting={weighting!r} is computed by {' and '.join(map(repr, weighting.paths))} only"
     if path == "plain":
         return None
     if return_weights:

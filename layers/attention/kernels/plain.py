@@ -18,7 +18,18 @@ BATCH_IF_UNKNOWN = 32
 
 
 def plain_attention(
-    query, key, value, mask=None, *, scale, bias=None, soft_cap=None, sinks=None, dropout=None, return_weights=False
+    query,
+    key,
+    value,
+    mask=None,
+    *,
+    scale,
+    bias=None,
+    soft_cap=None,
+    sinks=None,
+    dropout=None,
+    weighting=None,
+    return_weights=False,
 ):
     """Scaled dot-product attention (Vaswani et al. 2017, equation 1) with the whole score matrix in memory.
 
@@ -29,7 +40,7 @@ def plain_attention(
         `(batch, heads, query_length, key_length)`, before dropout.
     """
     query_length, key_length = ops.shape(query)[2], ops.shape(key)[2]
-    options = {"scale": scale, "soft_cap": soft_cap, "sinks": sinks, "dropout": dropout}
+    options = {"scale": scale, "soft_cap": soft_cap, "sinks": sinks, "dropout": dropout, "weighting": weighting}
     if bias is not None:
         bias = evaluate_bias(bias, mask, query_length, key_length)
     ends = run_ends(query, key, mask)
@@ -79,7 +90,7 @@ def run_ends(query, key, mask) -> list:
 
 
 def _attend_rows(
-    query, key, value, mask, query_start=0, *, scale, bias, soft_cap, sinks, dropout, return_weights=False
+    query, key, value, mask, query_start=0, *, scale, bias, soft_cap, sinks, dropout, weighting, return_weights=False
 ):
     """Attention of a run of queries, the first of which has the index `query_start`, to the first keys.
 
@@ -89,11 +100,17 @@ def _attend_rows(
         As `plain_attention`.
     """
     query_length, key_length = ops.shape(query)[2], ops.shape(key)[2]
+    visible = None if mask is None else mask.materialize(query_length, key_length, query_start)
+    if weighting is not None:
+        weights = weighting.weigh(query, key, scale=scale, bias=bias, visible=visible)
+        weights = weights if visible is None else ops.where(visible, weights, ops.cast(0, weights.dtype))
+        weights = ops.cast(weights, value.dtype)
+        output = grouped_matmul(weights if dropout is None else dropout(weights), value)
+        return (output, weights) if return_weights else output
     # in float32 from the product on: a score of 20 in bfloat16 is off by up to 0.06, and its weight by 6 %
     scores = grouped_matmul(to_float32(query) * scale, to_float32(key), transpose=True)
     if soft_cap is not None:
         scores = soft_cap * ops.tanh(scores / soft_cap)
-    visible = None if mask is None else mask.materialize(query_length, key_length, query_start)
     reduction = None if visible is None else penalty(visible, scores.dtype)
     if bias is not None:
         bias = ops.cast(bias, scores.dtype)

@@ -112,16 +112,16 @@ def test_longer_masks_agree_where_there_was_something():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"window": (-1, 0)}, r"`window` must be a pair .*\(-1, 0\)"),
-        ({"window": (1, 2, 3)}, r"`window` must be a pair .*\(1, 2, 3\)"),
-        ({"block_size": 0}, "`block_size` must be at least 1.*0"),
-        ({"prefix_length": np.array([1])}, "`prefix_length` .* needs causal=True"),
-        ({"causal": True, "prefix_length": np.array([[1]])}, r"`prefix_length` must have rank 1 .*\(1, 1\)"),
+        ({"window": (-1, 0)}, r"window must be a pair .*\(-1, 0\)"),
+        ({"window": (1, 2, 3)}, r"window must be a pair .*\(1, 2, 3\)"),
+        ({"block_size": 0}, "block_size must be at least 1.*0"),
+        ({"prefix_length": np.array([1])}, "prefix_length must be left out with causal=False"),
+        ({"causal": True, "prefix_length": np.array([[1]])}, r"prefix_length must have rank 1 .*\(1, 1\)"),
         ({"query_segment_ids": np.zeros((1, 2), "int32")}, "must be given together"),
-        ({"key_padding_mask": np.ones((2, 3))}, "`key_padding_mask` must have rank 2 and type bool.*float"),
-        ({"key_padding_mask": np.ones(3, bool)}, r"`key_padding_mask` must have rank 2 .*\(3,\)"),
-        ({"allowed": np.ones((2, 2), "int32")}, "`allowed` must have .*type bool.*int"),
-        ({"query_positions": np.ones(3)}, "`query_positions` must have .*type int.*float"),
+        ({"key_padding_mask": np.ones((2, 3))}, "key_padding_mask must have rank 2 and type bool.*float"),
+        ({"key_padding_mask": np.ones(3, bool)}, r"key_padding_mask must have rank 2 .*\(3,\)"),
+        ({"allowed": np.ones((2, 2), "int32")}, "allowed must have .*type bool.*int"),
+        ({"query_positions": np.ones(3)}, "query_positions must have .*type int.*float"),
     ],
 )
 def test_errors(options, message):

@@ -3,23 +3,26 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 from numpy_attention import TOLERANCE, array, formula, made, normal, relative_bias
 
 from layers import (
     ALiBi,
+    MaskedBatchNorm,
     MultiHeadAttention,
+    RMSNorm,
     RotaryEmbedding,
     ShawRelativePositions,
     SinusoidalPositionEncoding,
 )
-from layers.attention import make_cache
+from layers.attention import WholeCache
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {},
-        {"num_key_value_heads": 2, "position": RotaryEmbedding(6), "query_key_norm": "rms", "sinks": True},
+        {"num_key_value_heads": 2, "position": RotaryEmbedding(6), "query_norm": RMSNorm(), "sinks": True},
         {"position": relative_bias(bidirectional=True), "output_gate": True, "window": (2, 1), "logit_soft_cap": 3.0},
         {"position": ShawRelativePositions(6, 2), "causal": True, "block_size": 3, "use_bias": ["key"]},
     ],
@@ -53,7 +56,7 @@ def test_functional_model_with_memory_mask_and_weights(tmp_path):
         ({"num_key_value_heads": 3}, "num_key_value_heads must divide num_heads=4, got 3"),
         ({"value_head_dim": -1}, "value_head_dim must be .* got -1"),
         ({"output_dim": 0}, "output_dim must be .* got 0"),
-        ({"use_bias": ("query", "gate")}, r"use_bias names \['gate'\].*'query', 'key', 'value', 'output'"),
+        ({"use_bias": ("query", "gate")}, r"use_bias must be .*'query', 'key', 'value', 'output'.* got \['gate'\]"),
         (
             {"position": SinusoidalPositionEncoding(8)},
             "position must act on queries.*got <Sinusoidal",
@@ -61,11 +64,21 @@ def test_functional_model_with_memory_mask_and_weights(tmp_path):
         ({"position": RotaryEmbedding(4)}, "position=.* must have head_dim=6, got 4"),
         ({"position": ALiBi(1)}, "position=.* must have num_heads=4, got 1"),
         ({"position": ShawRelativePositions(6, 2, value_dim=4)}, "position=.* must have value_dim=6, got 4"),
-        ({"window": (-1, 0)}, r"window.*>= 0.*\(-1, 0\)"),
+        ({"window": (-1, 0)}, r"window must be a pair.*at least 0.*\(-1, 0\)"),
         ({"block_size": 0}, "block_size.* at least 1.*0"),
         ({"logit_soft_cap": 0.0}, "logit_soft_cap must be positive or None, got 0.0"),
-        ({"query_key_norm": "batch"}, "query_key_norm='batch'"),
-        ({"query_key_norm": "median"}, "must be one of .*'rms'.* got 'median'"),
+        ({"query_norm": MaskedBatchNorm()}, "query_norm must be a norm of each position for itself, got <MaskedBatch"),
+        ({"key_norm": "rms"}, "key_norm must be a Keras layer or None, got 'rms'"),
+        ({"norm_scope": "row"}, "norm_scope must be one of .*'head', 'width'.* got 'row'"),
+        ({"window": (1, 2, 3)}, r"window must be a pair \(left, right\).*one number for both sides, got \(1, 2, 3\)"),
+        ({"window": "wide"}, "window must be a pair.* got 'wide'"),
+        ({"path": "quantum"}, "path must be one of .*'banded'.* got 'quantum'"),
+        ({"path": "banded"}, "path must not be 'banded' without a block_size or a window"),
+        ({"path": "blocked", "weighting": ops.softmax}, "path must be 'auto' or one of .*'plain'.* got 'blocked'"),
+        ({"weighting": ops.softmax, "sinks": True}, "sinks and logit_soft_cap must be left out with weighting"),
+        ({"weighting": "entmax"}, "weighting must be an AttentionWeighting or a function.* got 'entmax'"),
+        ({"position": keras.layers.Dense(3)}, "position must be a PositionEncoding or None, got <Dense"),
+        ({"cache_layout": 5}, "cache_layout must be a CacheLayout or None, got 5"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
     ],
 )
@@ -84,15 +97,21 @@ def integers(*shape):
         ({"padding_mask": np.ones((2, 6), "bool")}, r"padding_mask must have shape \(2, 5\), got \(2, 6\)"),
         ({"attention_mask": np.ones((5, 6), "bool")}, r"attention_mask must have shape \(5, 5\) or .* got \(5, 6\)"),
         ({"attention_mask": np.ones((2, 3, 5, 5), "bool")}, r"\(2, 4, 5, 5\), got \(2, 3, 5, 5\)"),
-        ({"padding_mask": np.ones((2, 5))}, "must have rank 2 and type bool.*float"),
+        ({"padding_mask": np.ones((2, 5))}, "padding_mask must be booleans or integers, .* got type float32"),
+        ({"attention_mask": np.ones((5, 5))}, "attention_mask must be booleans or integers, .* got type float32"),
         ({"positions": np.arange(6)}, r"positions must have shape \(5,\) or \(2, 5\), got \(6,\)"),
         ({"positions": normal(5)}, "positions must be integers, got type float32"),
         ({"segment_ids": integers(2, 4)}, r"segment_ids must have shape \(2, 5\), got \(2, 4\)"),
         ({"prefix_length": integers(2, 1)}, r"prefix_length must have shape \(2,\), got \(2, 1\)"),
         ({"memory": normal(3, 5, 12)}, r"memory must have shape \(2, None, None\), got \(3, 5, 12\)"),
-        ({"memory": normal(2, 5, 12), "segment_ids": integers(2, 5)}, "segment_ids belong to self-attention"),
+        (
+            {"memory": normal(2, 5, 12), "segment_ids": integers(2, 5)},
+            "memory_segment_ids must be given exactly when segment",
+        ),
         ({"memory": normal(2, 5, 12), "projected_memory": {}}, "memory and projected_memory exclude each other"),
         ({"cache_index": 0}, "cache and cache_index come together"),
+        ({"memory_segment_ids": integers(2, 5)}, "memory_segment_ids must be given exactly when segment_ids"),
+        ({"mask": np.ones((2, 4), "bool")}, r"The Keras mask must have shape \(2, 5\), got \(2, 4\)"),
     ],
 )
 def test_wrong_call_arguments(options, message):
@@ -107,13 +126,15 @@ def test_wrong_call_arguments(options, message):
         ({"causal": False}, {}, "cache needs causal=True"),
         ({}, {"padding_mask": np.ones((2, 5), "bool")}, r"padding_mask must have shape \(2, 8\), got \(2, 5\)"),
         ({}, {"cache_index": 4}, "5 new entries from index 4 on do not fit a cache with a capacity of 8"),
-        ({"window": (7, 0)}, {"padding_mask": np.ones((2, 8), "bool")}, "padding_mask .* rolling cache"),
+        ({"window": (7, 0)}, {"padding_mask": np.ones((2, 8), "bool")}, "padding_mask .* RollingCache"),
+        ({}, {"mask": np.ones((2, 5), "bool")}, "inputs must have no Keras mask with a cache"),
+        ({}, {"cache_index": np.zeros(3, "int32")}, r"cache_index must have shape \(\) or \(2,\), got \(3,\)"),
     ],
 )
 def test_wrong_call_arguments_with_a_cache(options, call_options, message):
     layer = made(4, 6, **{"causal": True, **options})
     with pytest.raises(ValueError, match=message):
-        layer(normal(2, 5, 12), **{"cache": make_cache(2, 4, 8, 6), "cache_index": 0, **call_options})
+        layer(normal(2, 5, 12), **{"cache": layer.make_cache(2, 8), "cache_index": 0, **call_options})
 
 
 def test_inputs_of_wrong_rank():
@@ -136,14 +157,57 @@ def test_vectors_for_values_need_a_path_that_holds_the_weights():
         MultiHeadAttention(2, 6, position=ShawRelativePositions(6, 2), path="blocked")
 
 
-def test_unknown_path():
-    with pytest.raises(ValueError, match="path.*'quantum'"):
-        made(4, 6, path="quantum")(normal(2, 5, 12))
+def test_integer_masks():
+    layer, x = made(4, 6), normal(2, 5, 12)
+    padding, allowed = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]), np.tril(np.ones((5, 5), "int32"))
+    for options in ({"padding_mask": padding}, {"attention_mask": allowed}):
+        as_booleans = {name: mask.astype("bool") for name, mask in options.items()}
+        np.testing.assert_array_equal(array(layer(x, **options)), array(layer(x, **as_booleans)))
 
 
-@pytest.mark.parametrize("initializer", ["glorot_uniform", keras.initializers.GlorotUniform(seed=3)])
-def test_kernels_of_one_shape_start_different(initializer):
-    layer = MultiHeadAttention(2, 6, output_gate=True, kernel_initializer=initializer)
-    layer.build((None, None, 12))
-    kernels = [array(weight).ravel() for weight in layer.weights if weight.path.endswith("kernel")]
-    assert len(kernels) == 5 and np.abs(np.corrcoef(kernels) - np.eye(5)).max() < 0.5  # 144 random numbers each
+def test_a_window_of_one_number_is_the_same_on_both_sides():
+    x = normal(2, 9, 12)
+    for causal in (False, True):
+        one, pair = made(4, 6, window=2, causal=causal), made(4, 6, window=(2, 2), causal=causal)
+        assert one.window == (2, 2)
+        np.testing.assert_array_equal(array(one(x)), array(pair(x)))
+
+
+def test_projecting_a_memory_first():
+    layer, x, memory = (
+        MultiHeadAttention(4, 6, query_norm=RMSNorm(), key_norm=RMSNorm()),
+        normal(2, 5, 12),
+        normal(2, 7, 9),
+    )
+    projected = layer.project_memory(memory)
+    output = layer(x, projected_memory=projected)
+    assert len(layer.weights) == 10 and layer.key_projection.kernel.shape == (9, 24)
+    assert all(weight.path.startswith(layer.name) for weight in layer.weights)
+    np.testing.assert_allclose(array(output), array(layer(x, memory)), **TOLERANCE)
+
+
+def test_bias_initializer():
+    layer = made(2, 3, bias_initializer=keras.initializers.RandomNormal(stddev=1.0, seed=1))
+    layer = MultiHeadAttention.from_config(layer.get_config())
+    layer.build((None, None, 6))
+    biases = [array(getattr(layer, f"{name}_projection").bias) for name in ("query", "key", "value", "output")]
+    assert all(np.abs(bias).min() > 0 for bias in biases) and not np.array_equal(biases[0], biases[1])
+
+
+def test_parts_survive_a_file(tmp_path):
+    layer = MultiHeadAttention(
+        *(4, 6),
+        causal=True,
+        position=RotaryEmbedding(6),
+        query_norm=RMSNorm(epsilon=0.1),
+        key_norm=RMSNorm(unit_offset=True),
+        norm_scope="width",
+        cache_layout=WholeCache(),
+    )
+    model = keras.Sequential([keras.Input((None, 12)), layer])
+    model.save(tmp_path / "model.keras")
+    reloaded = keras.models.load_model(tmp_path / "model.keras")
+    x = normal(2, 5, 12)
+    np.testing.assert_array_equal(array(reloaded(x)), array(model(x)))
+    assert reloaded.layers[0].query_norm.epsilon == 0.1 and reloaded.layers[0].key_norm.unit_offset
+    assert isinstance(reloaded.layers[0].cache_layout, WholeCache)

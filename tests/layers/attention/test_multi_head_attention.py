@@ -9,6 +9,7 @@ from numpy_attention import TOLERANCE, array, formula, made, normal, order, rela
 from layers import (
     ALiBi,
     PositionEncoding,
+    RMSNorm,
     RotaryEmbedding,
     ShawRelativePositions,
 )
@@ -21,7 +22,11 @@ VARIANTS = {
     "output_width": ({"output_dim": 5}, {}),
     "no_bias": ({"use_bias": False}, {}),
     "some_biases": ({"use_bias": ("value", "query")}, {}),
-    "query_key_norm": ({"query_key_norm": "rms"}, {"norm": root_mean_square}),
+    "query_key_norm": ({"query_norm": RMSNorm(), "key_norm": RMSNorm()}, {"norm": root_mean_square}),
+    "query_key_norm_of_the_width": (
+        {"query_norm": RMSNorm(), "key_norm": RMSNorm(), "norm_scope": "width", "num_key_value_heads": 2},
+        {"norm": root_mean_square},
+    ),
     "scale": ({"scale": 0.3}, {"scale": 0.3}),
     "soft_cap": ({"logit_soft_cap": 1.5}, {"cap": 1.5}),
     "sinks": ({"sinks": True}, {}),
@@ -33,7 +38,8 @@ VARIANTS = {
             "value_head_dim": 3,
             "output_dim": 7,
             "use_bias": ("key", "output"),
-            "query_key_norm": "rms",
+            "query_norm": RMSNorm(),
+            "key_norm": RMSNorm(),
             "scale": 0.7,
             "logit_soft_cap": 2.0,
             "sinks": True,
@@ -215,6 +221,20 @@ def test_same_as_keras_grouped_query_attention(key_value_heads):
     np.testing.assert_allclose(array(ours(x)), array(theirs(x, x, use_causal_mask=True)), **TOLERANCE)
 
 
+def test_packed_pairs_are_separate():
+    layer, x, memory = made(4, 6, memory=9), normal(2, 6, 12), normal(2, 8, 9, seed=1)
+    segments = np.array([[1, 1, 2, 2, 2, 0], [1, 1, 1, 1, 2, 3]])
+    memory_segments = np.array([[1, 1, 1, 2, 2, 2, 2, 0], [2, 2, 1, 1, 1, 3, 3, 3]])
+    options = {"segment_ids": segments, "memory_segment_ids": memory_segments}
+    packed = [array(layer(x, memory, **options))]
+    packed.append(array(layer(x, projected_memory=layer.project_memory(memory), **options)))
+    for row, number in [(0, 1), (0, 2), (1, 1), (1, 2), (1, 3)]:
+        part, memory_part = segments[row] == number, memory_segments[row] == number
+        alone = array(layer(x[row : row + 1, part], memory[row : row + 1, memory_part]))[0]
+        for output in packed:
+            np.testing.assert_allclose(output[row, part], alone, **TOLERANCE)
+
+
 @pytest.mark.parametrize("position", ["none", "rotary", "relative_bias"])
 def test_packed_sequences_are_separate(position):
     positions = {
@@ -246,7 +266,15 @@ def test_dropout_only_at_training():
 
 def test_gradients_reach_every_weight():
     tf = pytest.importorskip("tensorflow")
-    layer = made(4, 6, output_gate=True, sinks=True, query_key_norm="rms", position=relative_bias(bidirectional=True))
+    layer = made(
+        4,
+        6,
+        output_gate=True,
+        sinks=True,
+        query_norm=RMSNorm(),
+        key_norm=RMSNorm(),
+        position=relative_bias(bidirectional=True),
+    )
     with tf.GradientTape() as tape:
         loss = ops.sum(ops.square(layer(normal(2, 5, 12))))
     for weight, gradient in zip(

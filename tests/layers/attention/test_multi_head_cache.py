@@ -10,7 +10,7 @@ from layers import (
     ShawRelativePositions,
     XPos,
 )
-from layers.attention import make_cache, rolling_positions
+from layers.attention import RollingCache, WholeCache
 
 CACHED_POSITIONS = {
     "none": lambda: None,
@@ -24,7 +24,7 @@ CACHED_POSITIONS = {
 
 def decoded(layer, x, capacity, chunks, positions=None, **options):
     """Outputs and weights of the chunks, each fed after the ones before it."""
-    cache = make_cache(len(x), layer.num_key_value_heads, capacity, layer.head_dim, layer.value_head_dim)
+    cache = layer.make_cache(len(x), capacity)
     outputs, weights, index = [], [], 0
     for count in chunks:
         part = slice(index, index + count)
@@ -43,7 +43,13 @@ def decoded(layer, x, capacity, chunks, positions=None, **options):
 @pytest.mark.parametrize("window", [None, (2, 0)])
 def test_cached_is_the_full_pass(position, chunks, window):
     layer = made(
-        4, 6, causal=True, window=window, num_key_value_heads=2, value_head_dim=6, position=CACHED_POSITIONS[position]()
+        *(4, 6),
+        causal=True,
+        window=window,
+        num_key_value_heads=2,
+        value_head_dim=6,
+        position=CACHED_POSITIONS[position](),
+        cache_layout=WholeCache(),
     )
     x = normal(2, 7, 12)
     expected, expected_weights = layer(x, return_weights=True)
@@ -60,15 +66,15 @@ def test_rolling_cache_is_the_full_pass(position, chunks):
     # a window of three positions: the first chunks of five and seven are longer
     layer = made(4, 6, causal=True, window=(2, 0), num_key_value_heads=2, position=CACHED_POSITIONS[position]())
     x = normal(2, 7, 12)
-    assert layer.is_rolling(3) and not layer.is_rolling(9)
-    output, weights = decoded(layer, x, 3, chunks)
+    assert layer.cache_layout.window == 3 and layer.make_cache(2, 9)["key"].shape[2] == 3
+    output, weights = decoded(layer, x, 7, chunks)
     np.testing.assert_allclose(output, array(layer(x)), **TOLERANCE)
     for weight in weights:
         np.testing.assert_allclose(weight.sum(-1), 1, atol=1e-5)
 
 
 @pytest.mark.parametrize("position", CACHED_POSITIONS)
-@pytest.mark.parametrize(("capacity", "window"), [(9, None), (3, (2, 0))])
+@pytest.mark.parametrize(("capacity", "window"), [(9, None), (9, (2, 0))])
 @pytest.mark.parametrize("chunks", [[4, 1, 1, 1], [1] * 7], ids=str)
 def test_cached_rows_padded_on_the_left(position, capacity, window, chunks):
     layer = made(4, 6, causal=True, window=window, position=CACHED_POSITIONS[position]())
@@ -82,7 +88,7 @@ def test_cached_rows_padded_on_the_left(position, capacity, window, chunks):
 
 
 @pytest.mark.parametrize("position", CACHED_POSITIONS)
-@pytest.mark.parametrize(("capacity", "window"), [(9, None), (3, (2, 0))])
+@pytest.mark.parametrize(("capacity", "window"), [(9, None), (9, (2, 0))])
 def test_cached_rows_that_start_later(position, capacity, window):
     # what is not written yet must not pass for an entry at a position below the first
     layer = made(4, 6, causal=True, window=window, position=CACHED_POSITIONS[position]())
@@ -115,8 +121,60 @@ def test_weights_of_a_rolling_cache_stand_by_slot():
     _, full = layer(x, return_weights=True)
     _, weights = decoded(layer, x, 3, [1] * 6)
     for step in range(2, 6):
-        entries = array(rolling_positions(3, step + 1))
+        entries = array(layer.cache_layout.entries(layer.make_cache(1, 6), step + 1))
         np.testing.assert_allclose(weights[step][0, :, 0], array(full)[0, :, step][:, entries], **TOLERANCE)
+
+
+@pytest.mark.parametrize("position", CACHED_POSITIONS)
+@pytest.mark.parametrize("window", [None, (2, 0)])
+@pytest.mark.parametrize("step", [1, 2])
+def test_rows_that_come_and_go(position, window, step):
+    """One index per row: a row begins a text while the other goes on with its own, then they swap."""
+    layer = made(4, 6, causal=True, window=window, num_key_value_heads=2, position=CACHED_POSITIONS[position]())
+    texts = [normal(1, 8, 12, seed=seed) for seed in range(3)]
+    expected = [array(layer(text))[0] for text in texts]
+    cache, empty = layer.make_cache(2, 9), layer.make_cache(2, 9)
+    # text 0 in row 0 and, four positions later, text 1 in row 1; then text 2 in row 0
+    rows, index = [0, None], np.array([0, 0], "int32")
+    for turn in range(0, 16, step):
+        if turn == 4:
+            rows[1], index[1] = 1, 0
+        if turn == 8:
+            rows[0], index[0] = 2, 0
+            cache = {name: np.concatenate([empty[name][:1], cache[name][1:]]) for name in cache}
+        x = np.zeros((2, step, 12), "float32")
+        for row, text in enumerate(rows):
+            if text is not None:
+                x[row] = texts[text][0, index[row] : index[row] + step]
+        output, cache = layer(x, cache=cache, cache_index=np.array(index))
+        for row, text in enumerate(rows):
+            if text is not None:
+                part = slice(index[row], index[row] + step)
+                np.testing.assert_allclose(array(output)[row], expected[text][part], **TOLERANCE)
+                index[row] += step
+                if index[row] == 8:
+                    rows[row], index[row] = None, 0
+    assert rows == [None, None]
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])
+def test_a_cache_keeps_its_type_in_a_loop(policy):
+    layer = made(4, 6, causal=True, dtype=policy)
+    cache = layer.make_cache(2, 4)
+    dtype = policy.removeprefix("mixed_")
+    for index in range(2):
+        assert all(dtype in str(tensor.dtype) for tensor in cache.values())
+        _, cache = layer(normal(2, 1, 12), cache=cache, cache_index=index)
+
+
+def test_a_preferred_path_does_not_keep_from_decoding():
+    layer, x = made(4, 6, causal=True, window=(2, 0), path="banded"), normal(2, 7, 12)
+    np.testing.assert_allclose(decoded(layer, x, 7, [3, 1, 3])[0], array(layer(x)), **TOLERANCE)
+
+
+def test_window_of_a_layout_of_its_own():
+    layer, x = made(4, 6, causal=True, cache_layout=RollingCache(9)), normal(2, 7, 12)
+    np.testing.assert_allclose(decoded(layer, x, 9, [3, 1, 3])[0], array(layer(x)), **TOLERANCE)
 
 
 def test_cached_block_local_and_padding_mask():
@@ -136,7 +194,7 @@ def test_cached_decoding_of_unknown_batch_and_length():
     def step(inputs, cache, index):
         return layer(inputs, cache=cache, cache_index=index)
 
-    cache, outputs, index = make_cache(2, 4, 3, 6), [], 0
+    cache, outputs, index = layer.make_cache(2, 7), [], 0
     for count in (5, 1, 1):
         output, cache = step(x[:, index : index + count], cache, index)
         outputs.append(output)

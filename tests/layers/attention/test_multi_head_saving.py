@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from layers import ALiBi, MultiHeadAttention, RelativePositionBias, RotaryEmbedding, ShawRelativePositions
+from layers import ALiBi, MultiHeadAttention, RelativePositionBias, RMSNorm, RotaryEmbedding, ShawRelativePositions
 
 
 def normal(*shape, seed=0):
@@ -22,7 +22,7 @@ def test_all_kinds_in_a_saved_model(tmp_path):
     mask = keras.Input((None,), dtype="bool", name="mask")
     x = inputs
     for options in (
-        {"causal": True, "position": RotaryEmbedding(4), "num_key_value_heads": 1, "query_key_norm": "rms"},
+        {"causal": True, "position": RotaryEmbedding(4), "num_key_value_heads": 1, "query_norm": RMSNorm()},
         {"window": (2, 3), "position": ALiBi(2)},
         {"window": (600, 0), "dropout": 0.3},
         {"block_size": 3, "sinks": True, "output_gate": True},

@@ -71,3 +71,26 @@ def test_packed_is_separate(architecture, position):
         part = sequence_ids[0] == number
         alone = backbone({"token_ids": ids[:, part], "padding_mask": np.ones((1, part.sum()), "bool")})
         np.testing.assert_allclose(packed[0, part], array(alone)[0], **TOLERANCE)
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_packed_pairs_are_each_pair_alone(position):
+    backbone, sources, targets = made("encoder_decoder", position), [4, 3], [3, 5]
+    separate = pair(sources, targets)
+    expected = array(backbone(separate)["decoder_sequence_output"])
+    packed = {}
+    for side, lengths in (("encoder", sources), ("decoder", targets)):
+        ids = np.concatenate([separate[f"{side}_token_ids"][row, :n] for row, n in enumerate(lengths)])[None]
+        packed |= {
+            f"{side}_token_ids": ids,
+            f"{side}_padding_mask": np.ones(ids.shape, "bool"),
+            f"{side}_sequence_ids": np.repeat([1, 2], lengths)[None],
+            f"{side}_positions": np.concatenate([np.arange(n) for n in lengths])[None],
+        }
+    output = array(backbone(packed)["decoder_sequence_output"])[0]
+    start = 0
+    for row, length in enumerate(targets):
+        np.testing.assert_allclose(output[start : start + length], expected[row, :length], **TOLERANCE)
+        start += length
+    with pytest.raises(ValueError, match="encoder_sequence_ids and decoder_sequence_ids together"):
+        backbone({name: value for name, value in packed.items() if name != "decoder_sequence_ids"})

@@ -51,7 +51,12 @@ def preprocessors(mask_tokenizer, tiny_tokenizer):
             (TEXTS, None),
         ),
         "causal": (CausalLMPreprocessor(tiny_tokenizer, add_start_token=False, **lengths), (TEXTS, None)),
-        "seq2seq": (Seq2SeqLMPreprocessor(tiny_tokenizer, decoder_start_token=tiny_tokenizer.id_to_token(tiny_tokenizer.end_id)), (TEXTS, TEXTS[::-1])),
+        "seq2seq": (
+            Seq2SeqLMPreprocessor(
+                tiny_tokenizer, decoder_start_token=tiny_tokenizer.id_to_token(tiny_tokenizer.end_id)
+            ),
+            (TEXTS, TEXTS[::-1]),
+        ),
     }
 
 

@@ -1,4 +1,4 @@
-"""A position encoding from outside of the package, one class and one line, in a model and its configuration."""
+"""Parts of attention from outside of the package in a model and its configuration: positions and weightings."""
 
 import keras
 import numpy as np
@@ -6,7 +6,8 @@ import pytest
 from small_transformers import TOLERANCE, array, made, token_ids
 
 from layers import PositionEncoding, register_position
-from zoo import PositionConfig, TransformerConfig
+from layers.attention import AttentionWeighting
+from zoo import AttentionConfig, PositionConfig, TransformerConfig
 
 
 @register_position("test_recency")
@@ -52,6 +53,33 @@ def test_in_a_keras_file(tmp_path):
     reloaded = keras.models.load_model(tmp_path / "model.keras")
     inputs = {"token_ids": ids, "padding_mask": mask}
     np.testing.assert_array_equal(array(reloaded(inputs)), array(backbone(inputs)))
+
+
+@keras.saving.register_keras_serializable("test_parts")
+def relu_attention(scores, visible):
+    return keras.ops.relu(scores) / 4
+
+
+@keras.saving.register_keras_serializable("test_parts")
+class ReLUAttention(AttentionWeighting):
+    def normalize(self, scores, visible):
+        return relu_attention(scores, visible)
+
+
+@pytest.mark.parametrize("name", ["test_parts>relu_attention", "test_parts>ReLUAttention"])
+def test_weighting(tmp_path, name):
+    attention = AttentionConfig(num_heads=4, weighting=name)
+    backbone = made("encoder", attention=attention)
+    assert backbone.config == TransformerConfig.from_json(backbone.config.to_json())
+    inputs = {"token_ids": token_ids(2, 6), "padding_mask": np.ones((2, 6), "bool")}
+    softmax = made("encoder", attention=AttentionConfig(num_heads=4))
+    assert np.abs(array(backbone(inputs)) - array(softmax(inputs))).max() > 1e-2
+    backbone.save(tmp_path / "model.keras")
+    np.testing.assert_array_equal(
+        array(keras.models.load_model(tmp_path / "model.keras")(inputs)), array(backbone(inputs))
+    )
+    with pytest.raises(ValueError, match="attention.weighting must be a name that is registered .* got 'relu'"):
+        AttentionConfig(weighting="relu")
 
 
 def test_wrong_name():

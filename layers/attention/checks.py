@@ -1,0 +1,200 @@
+"""Checks of what `MultiHeadAttention` is made with and called with."""
+
+import inspect
+from typing import Any
+
+import keras
+from keras import ops
+
+from layers.attention.cache import CacheLayout
+from layers.attention.kernels.banded import band
+from layers.attention.kernels.dispatch import PATHS
+from layers.attention.masks import AttentionMask
+from layers.positions.base import PositionEncoding
+
+PROJECTIONS = ("query", "key", "value", "output")
+NORM_SCOPES = ("head", "width")
+
+
+def check_configuration(layer: Any) -> None:
+    """Checks the choices that a `MultiHeadAttention` was made with, which it holds as attributes.
+
+    Args:
+        layer: The layer.
+
+    Raises:
+        ValueError: If one is out of range or does not go with another.
+    """
+    for name in ("num_heads", "head_dim", "num_key_value_heads", "value_head_dim"):
+        value = getattr(layer, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
+    if layer.num_heads % layer.num_key_value_heads:
+        raise ValueError(
+            f"num_key_value_heads must divide num_heads={layer.num_heads}, got {layer.num_key_value_heads}: each "
+            "key-value head serves the same number of query heads."
+        )
+    unknown = set(layer.use_bias) - set(PROJECTIONS)
+    if unknown:
+        raise ValueError(f"use_bias must be a bool or names out of {PROJECTIONS}, got {sorted(unknown)} too.")
+    if layer.output_dim is not None and (not isinstance(layer.output_dim, int) or layer.output_dim < 1):
+        raise ValueError(f"output_dim must be an integer of at least 1 or None, got {layer.output_dim!r}.")
+    if not 0 <= layer.dropout_rate < 1:
+        raise ValueError(f"dropout must be at least 0 and below 1, got {layer.dropout_rate!r}.")
+    if layer.logit_soft_cap is not None and not layer.logit_soft_cap > 0:
+        raise ValueError(f"logit_soft_cap must be positive or None, got {layer.logit_soft_cap!r}.")
+    if layer.norm_scope not in NORM_SCOPES:
+        raise ValueError(f"norm_scope must be one of {NORM_SCOPES}, got {layer.norm_scope!r}.")
+    for name in ("query_norm", "key_norm"):
+        _check_norm(name, getattr(layer, name))
+    if layer.weighting is not None and (layer.has_sinks or layer.logit_soft_cap is not None):
+        raise ValueError(
+            f"sinks and logit_soft_cap must be left out with weighting={layer.weighting!r}: they belong to the softmax."
+        )
+    if not isinstance(layer.cache_layout, CacheLayout):
+        raise ValueError(f"cache_layout must be a CacheLayout or None, got {layer.cache_layout!r}.")
+    if layer.position is not None:
+        _check_position(layer)
+    _check_path(layer)
+
+
+def _check_norm(name: str, norm: Any) -> None:
+    if norm is None:
+        return
+    if not isinstance(norm, keras.layers.Layer):
+        raise ValueError(f"{name} must be a Keras layer or None, got {norm!r}.")
+    if "mask" in inspect.signature(norm.call).parameters:
+        raise ValueError(
+            f"{name} must be a norm of each position for itself, got {norm!r}: its statistics would count padding."
+        )
+
+
+def _check_position(layer: Any) -> None:
+    position = layer.position
+    if not isinstance(position, PositionEncoding):
+        raise ValueError(f"position must be a PositionEncoding or None, got {position!r}.")
+    if not position.acts_in_attention():
+        raise ValueError(
+            f"position must act on queries and keys, on scores or on the output of attention, got {position!r}, which "
+            "acts on the embedded tokens: add it to the inputs of the model."
+        )
+    position.check_heads(layer.num_heads, layer.head_dim, layer.value_head_dim)
+
+
+def _check_path(layer: Any) -> None:
+    """A path is a preference, but one that no call could follow is a mistake."""
+    path = layer.preferred_path
+    if path not in ("auto", *PATHS):
+        raise ValueError(f"path must be one of {('auto', *PATHS)}, got {path!r}.")
+    if path in ("auto", "plain"):
+        return
+    if layer.position is not None and layer.position.needs_weights:
+        raise ValueError(
+            f"path must be 'auto' or 'plain' with position={layer.position!r}, which needs all weights at once; "
+            f"got {path!r}."
+        )
+    if layer.weighting is not None and path not in layer.weighting.paths:
+        raise ValueError(f"path must be 'auto' or one of {layer.weighting.paths} with weighting, got {path!r}.")
+    if path == "banded" and band(AttentionMask(layer.causal, layer.window, layer.block_size)) is None:
+        raise ValueError(
+            "path must not be 'banded' without a block_size or a window with limits on both sides (one, if causal), "
+            f"got 'banded' with window={layer.window} and block_size={layer.block_size}."
+        )
+
+
+def check_call(layer: Any, inputs: Any, **arguments: Any) -> None:
+    """Checks which call arguments of a `MultiHeadAttention` are given together.
+
+    Args:
+        layer: The layer.
+        inputs: The queries' inputs.
+        **arguments: Other call arguments by name.
+
+    Raises:
+        ValueError: If some exclude each other, or `inputs` have a wrong rank.
+    """
+    given = {name for name, value in arguments.items() if value is not None}
+    if len(inputs.shape) != 3:
+        raise ValueError(f"inputs must have shape (batch, length, width), got {tuple(inputs.shape)}.")
+    if {"memory", "projected_memory"} <= given:
+        raise ValueError("memory and projected_memory exclude each other.")
+    is_cross = bool({"memory", "projected_memory"} & given)
+    if is_cross and "cache" in given:
+        raise ValueError(
+            "cache belongs to self-attention and excludes memory and projected_memory. For cross-attention, compute "
+            "projected_memory once with project_memory()."
+        )
+    if ("memory_segment_ids" in given) != (is_cross and "segment_ids" in given):
+        raise ValueError(
+            "memory_segment_ids must be given exactly when segment_ids are given together with memory or "
+            "projected_memory: a query sees the memory of its own segment."
+        )
+    if ("cache" in given) != ("cache_index" in given):
+        raise ValueError("cache and cache_index come together.")
+    if "cache" not in given:
+        return
+    if "segment_ids" in given:
+        raise ValueError("segment_ids exclude a cache: the segments of its entries are not kept.")
+    if not layer.causal:
+        raise ValueError("cache needs causal=True: a query that sees later positions cannot be computed before them.")
+    if "padding_mask" in given and not layer.cache_layout.slots_in_order:
+        raise ValueError(
+            f"padding_mask has no meaning with {type(layer.cache_layout).__name__}, whose slots change owner: give "
+            "padding positions below zero."
+        )
+    if "inputs_mask" in given and not {"positions", "padding_mask"} & given:
+        raise ValueError(
+            "inputs must have no Keras mask with a cache, which does not keep it: give padding positions below zero."
+        )
+    if layer.position is not None and layer.position.depends_on_length and "sequence_length" not in given:
+        raise ValueError(
+            f"sequence_length must be given with a cache and position={layer.position!r}, which depends on the length "
+            "of the whole text: keys in the cache stay as they were encoded. Or make the position for one "
+            "sequence_length."
+        )
+
+
+def checked(name: str, x: Any, *shapes: tuple, broadcast: bool = False, kind: str = "") -> Any:
+    """Returns `x` as a tensor of one of `shapes`, whose sizes are None where they are not known; None for None.
+
+    Args:
+        name: Name of the argument.
+        x: Its value.
+        shapes: The shapes that are allowed.
+        broadcast: Whether sizes of 1 are allowed for any other.
+        kind: "int" for integers, which become int32; "mask" for booleans or integers, which become booleans (zero is
+            false); empty for anything.
+
+    Raises:
+        ValueError: If it has another shape or type.
+    """
+    if x is None:
+        return None
+    x = ops.convert_to_tensor(x)
+    dtype = keras.backend.standardize_dtype(x.dtype)
+    if kind and "int" not in dtype and not (kind == "mask" and dtype == "bool"):
+        allowed = "integers" if kind == "int" else "booleans or integers, true where there is something to see"
+        raise ValueError(f"{name} must be {allowed}, got type {dtype}.")
+    if kind:
+        x = ops.cast(x, "int32" if kind == "int" else "bool")
+    for shape in shapes:
+        if len(shape) == len(x.shape) and all(
+            None in (size, expected) or size == expected or (broadcast and size == 1)
+            for size, expected in zip(x.shape, shape, strict=True)
+        ):
+            return x
+    allowed = " or ".join(str(shape) for shape in shapes)
+    raise ValueError(f"{name} must have shape {allowed}, got {tuple(x.shape)}.")
+
+
+def checked_index(index: Any, batch: int | None) -> Any:
+    """Returns a cache index as an integer, or as an int32 tensor, a scalar or `(batch,)`; None for None.
+
+    Args:
+        index: The index.
+        batch: Rows, None where they are not known.
+
+    Raises:
+        ValueError: If it has another shape or type.
+    """
+    return index if index is None or isinstance(index, int) else checked("cache_index", index, (), (batch,), kind="int")
