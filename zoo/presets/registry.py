@@ -78,7 +78,7 @@ def get_preset(name: str) -> Preset:
     return _PRESETS[name]
 
 
-def preset_config(name: str, **overrides: Any) -> TransformerConfig:
+def preset_config(name: str, /, **overrides: Any) -> TransformerConfig:
     """Returns the configuration of a preset, with some choices replaced.
 
     Args:

@@ -19,6 +19,25 @@ _MAX_SENTENCE_BYTES = 2**30
 _NUM_THREADS = 4
 
 
+class VocabularyTooLargeError(ValueError):
+    """More tokens are asked for than the texts allow.
+
+    Args:
+        vocabulary_size: What was asked for.
+        largest: What the texts allow.
+        rows: Number of texts.
+
+    Attributes:
+        largest: See above.
+    """
+
+    def __init__(self, vocabulary_size: int, largest: int, rows: int):
+        super().__init__(
+            f"vocabulary_size={vocabulary_size} is too large for these {rows} texts: they allow at most {largest}."
+        )
+        self.largest = largest
+
+
 def train_sentencepiece(
     texts: Iterable[str | bytes],
     vocabulary_size: int,
@@ -85,6 +104,8 @@ def train_sentencepiece(
     except (RuntimeError, ValueError) as error:
         if reader.failure is not None:
             raise reader.failure from None
+        if found := re.search(r"Vocabulary size too high \(\d+\).*?<= (\d+)", str(error)):
+            raise VocabularyTooLargeError(vocabulary_size, int(found[1]), reader.rows) from error
         raise ValueError(_explain(str(error), vocabulary_size, character_coverage, reader)) from error
     return model.getvalue()
 
@@ -93,11 +114,6 @@ def _explain(message: str, vocabulary_size: int, character_coverage: float, read
     """The trainer's messages name its C++ source lines; these name the arguments."""
     if not reader.has_text:
         return f"texts holds no text: {reader.rows} rows, all empty or white space."
-    if found := re.search(r"Vocabulary size too high \(\d+\).*?<= (\d+)", message):
-        return (
-            f"vocabulary_size={vocabulary_size} is too large for these {reader.rows} texts: "
-            f"they allow at most {found[1]}."
-        )
     if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return (
             f"vocabulary_size={vocabulary_size} is too small: the characters and special tokens of these texts need "

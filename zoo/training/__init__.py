@@ -18,7 +18,7 @@ from zoo.training.embedding_losses import CosineRegression, InBatchNegatives
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import Perplexity, TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
 from zoo.training.schedules import InverseSquareRoot, PerUpdate, WarmupCosine, WarmupLinear, WarmupStableDecay
-from zoo.training.state import ResumableData, TrainingState
+from zoo.training.state import ResumableData, TrainingState, saved_position
 
 __all__ = [
     "CheckpointAveraging",
@@ -39,4 +39,5 @@ __all__ = [
     "WarmupCosine",
     "WarmupLinear",
     "WarmupStableDecay",
+    "saved_position",
 ]

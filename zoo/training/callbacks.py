@@ -15,7 +15,8 @@ class Throughput(keras.callbacks.Callback):
     """Adds `tokens_per_second` of the training to the logs of each epoch.
 
     The time is that from the end of the first batch, in which the model may be compiled, to the end of the last batch
-    of the epoch, waiting for data included, validation not. An epoch of one batch has no such time. Put it before the
+    of the epoch, waiting for data included, validation not. An epoch of one batch, or of which one was left after a
+    resume, has no such time: its value is NaN, so that all epochs have the same columns in a log. Put it before the
     callbacks that write logs.
 
     Args:
@@ -47,9 +48,9 @@ class Throughput(keras.callbacks.Callback):
             self._start = self._end
 
     def on_epoch_end(self, epoch, logs=None):
-        if self._start is not None and self._end != self._start:
+        if self._start is not None:
             tokens, seconds = (end - start for start, end in zip(self._start, self._end, strict=True))
-            logs["tokens_per_second"] = tokens / seconds
+            logs["tokens_per_second"] = tokens / seconds if self._end != self._start else float("nan")
 
 
 class SampleOutputs(keras.callbacks.Callback):

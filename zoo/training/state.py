@@ -39,6 +39,24 @@ _FOLDER_NAME = re.compile(r"epoch-(\d+)-batch-(\d+)")
 _END_OF_EPOCH = "end of epoch"
 
 
+def saved_position(directory: str | Path) -> tuple[int, int] | None:
+    """The latest position of which a `TrainingState` has saved a state; None if there is none.
+
+    Args:
+        directory: folder of the states.
+
+    Returns:
+        Number of epochs trained, and of batches of the next one.
+
+    Example:
+        >>> saved_position("run/checkpoints")
+        (3, 200)
+    """
+    folder = Path(directory)
+    matches = (_FOLDER_NAME.fullmatch(path.name) for path in (folder.iterdir() if folder.is_dir() else ()))
+    return max(((int(match[1]), int(match[2])) for match in matches if match), default=None)
+
+
 class ResumableData(Protocol):
     """Data whose position can be set.
 
