@@ -13,8 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from recipes.common import command_line
-from recipes.common.config import setting
+from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, DataError
 from recipes.common.text_metrics import bleu
 from zoo.inspect import plot_curves
@@ -117,4 +116,4 @@ def _cell(value: dict[str, Any] | None) -> str:
 
 
 if __name__ == "__main__":
-    command_line.run(main, BleuByLengthConfig, "bleu_by_length")
+    run_recipe(main, BleuByLengthConfig, "bleu_by_length")

@@ -18,9 +18,9 @@ from typing import Any, Literal
 import numpy as np
 
 import zoo
-from recipes.common import command_line
 from recipes.common.charts import plot_agreement, plot_confusion
-from recipes.common.config import setting
+from recipes.common.config import run_recipe, setting
+from recipes.common.data_sets import open_parts
 from recipes.common.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,
@@ -31,8 +31,7 @@ from recipes.common.encoder_recipe import (
 from recipes.common.errors import ConfigError
 from recipes.common.finish import finish
 from recipes.common.label_metrics import label_scores, linear_baseline
-from recipes.common.labelled_text import LabelledText, columns_of, open_examples, require_known_labels
-from recipes.common.named_data import open_parts
+from recipes.common.labelled_text import LABELLED, LabelledText, columns_of, read_examples, require_known_labels
 from recipes.common.run_folder import RunFolder
 from recipes.common.training import prepare
 
@@ -46,7 +45,7 @@ class DataConfig:
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
     text_columns: list[str] = setting(["1"], "Column of the text, or those of a pair: numbers from 1, or names.")
     label_column: str = setting("2", "Column of the label.")
-    header: bool = setting(False, "Whether files begin with the names of their columns.")
+    header: bool | None = setting(None, "Whether files begin with names of columns; null: no, and stop if it looks so.")
     label_separator: str | None = setting(None, "What separates labels, where a text may have several.")
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
 
@@ -57,7 +56,7 @@ class ClassifierConfig(EncoderModelConfig):
 
     problem: Literal["single_label", "multi_label", "regression"] = setting("single_label", "What is predicted.")
     pooling: Literal["first", "mean", "max", "last", "pooler"] = setting("mean", "Which vector stands for a text.")
-    head_dropout: float = setting(0.1, "Rate of the dropout before the last linear map.")
+    head_dropout: float = setting(0.1, "Rate of the dropout before the last linear map.", least=0, below=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +82,9 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
         The results, as written to `results.json` in the run folder.
     """
     started = time.monotonic()
-    prepare(config.training)
+    prepare(config)
+    if (config.data.label_separator is None) == (config.model.problem == "multi_label"):
+        raise ConfigError("data.label_separator and model.problem 'multi_label' must be given together")
     with RunFolder(config.run_folder, config) as run:
         train_examples, validation_examples, test_examples = open_examples_of(config)
         task = make_model(config, run, train_examples)
@@ -127,19 +128,17 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
 def open_examples_of(config: ClassifyConfig) -> list[Sequence[LabelledText]]:
     """Returns training, validation and test examples, and says what was left out."""
     data = config.data
-    if (data.label_separator is None) == (config.model.problem == "multi_label"):
-        raise ConfigError("data.label_separator and model.problem 'multi_label' must be given together")
     return open_parts(
         data,
-        lambda files, split: open_examples(
+        LABELLED,
+        lambda files, bad: read_examples(
             files,
-            split,
+            bad,
             text_columns=data.text_columns,
             label_column=data.label_column,
             header=data.header,
             label_separator=data.label_separator,
             numeric=config.model.problem == "regression",
-            on_error=data.on_error,
         ),
     )
 
@@ -160,7 +159,10 @@ def make_model(config: ClassifyConfig, run: RunFolder, examples: Sequence[Labell
         "head_dropout": model.head_dropout,
         "truncate": True,
     }
-    texts = (text for example in examples for text in example.texts)
+
+    def texts() -> Iterable[str]:
+        return (text for example in examples for text in example.texts)
+
     return make_encoder_task(zoo.TextClassifier, model, config.tokenizer, run, texts, **options)
 
 
@@ -178,4 +180,4 @@ def draw(run: RunFolder, task: zoo.TextClassifier, truth: Sequence[Any], predict
 
 
 if __name__ == "__main__":
-    command_line.run(main, ClassifyConfig, "classify")
+    run_recipe(main, ClassifyConfig, "classify")

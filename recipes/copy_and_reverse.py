@@ -19,8 +19,7 @@ import keras
 import numpy as np
 
 import zoo
-from recipes.common import command_line
-from recipes.common.config import setting
+from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError
 from zoo.config import RecurrentConfig
 from zoo.inspect import plot_attention, plot_curves
@@ -192,4 +191,4 @@ def draw_alignment(
 
 
 if __name__ == "__main__":
-    command_line.run(main, CopyConfig, "copy_and_reverse")
+    run_recipe(main, CopyConfig, "copy_and_reverse")

@@ -17,9 +17,9 @@ from typing import Any, Literal
 import numpy as np
 
 import zoo
-from recipes.common import command_line
 from recipes.common.charts import plot_agreement
-from recipes.common.config import setting
+from recipes.common.config import run_recipe, setting
+from recipes.common.data_sets import open_parts
 from recipes.common.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,
@@ -30,8 +30,7 @@ from recipes.common.encoder_recipe import (
 from recipes.common.errors import ConfigError
 from recipes.common.finish import finish
 from recipes.common.label_metrics import label_scores
-from recipes.common.labelled_text import LabelledText, columns_of, open_examples
-from recipes.common.named_data import open_parts
+from recipes.common.labelled_text import LABELLED, LabelledText, columns_of, is_in_range, read_examples
 from recipes.common.run_folder import RunFolder
 from recipes.common.training import prepare
 
@@ -45,8 +44,8 @@ class DataConfig:
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
     text_columns: list[str] = setting(["1", "2"], "Columns of the two texts: numbers from 1, or names.")
     label_column: str = setting("3", "Column of the similarity.")
-    highest: float = setting(1.0, "The similarity of equal texts; similarities are from 0 to it.")
-    header: bool = setting(False, "Whether files begin with the names of their columns.")
+    highest: float = setting(1.0, "The similarity of equal texts; similarities are from 0 to it.", above=0)
+    header: bool | None = setting(None, "Whether files begin with names of columns; null: no, and stop if it looks so.")
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
 
 
@@ -79,7 +78,9 @@ def main(config: EmbedConfig) -> dict[str, Any]:
         The results, as written to `results.json` in the run folder.
     """
     started = time.monotonic()
-    prepare(config.training)
+    prepare(config)
+    if len(config.data.text_columns) != 2:
+        raise ConfigError(f"data.text_columns must name two columns, got {config.data.text_columns}")
     with RunFolder(config.run_folder, config) as run:
         train, validation, test = (columns_of(part) for part in open_pairs_of(config.data))
         task = make_encoder_task(
@@ -87,7 +88,7 @@ def main(config: EmbedConfig) -> dict[str, Any]:
             config.model,
             config.tokenizer,
             run,
-            [*train[0][0], *train[0][1]],
+            lambda: [*train[0][0], *train[0][1]],
             pooling=config.model.pooling,
             objective="cosine_regression",
             truncate=True,
@@ -119,24 +120,20 @@ def main(config: EmbedConfig) -> dict[str, Any]:
 
 def open_pairs_of(data: DataConfig) -> list[Sequence[LabelledText]]:
     """Returns training, validation and test pairs, and says what was left out."""
-    if len(data.text_columns) != 2:
-        raise ConfigError(f"data.text_columns must name two columns, got {data.text_columns}")
-    if not data.highest > 0:
-        raise ConfigError(f"data.highest must be above 0, got {data.highest}")
     return open_parts(
         data,
-        lambda files, split: open_examples(
+        LABELLED,
+        lambda files, bad: read_examples(
             files,
-            split,
+            bad,
             text_columns=data.text_columns,
             label_column=data.label_column,
             header=data.header,
             numeric=True,
-            highest=data.highest,
-            on_error=data.on_error,
         ),
+        lambda pair, bad: is_in_range(pair, bad, data.highest),
     )
 
 
 if __name__ == "__main__":
-    command_line.run(main, EmbedConfig, "embed")
+    run_recipe(main, EmbedConfig, "embed")

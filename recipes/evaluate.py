@@ -10,23 +10,24 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 import zoo
-from recipes.common import command_line
-from recipes.common.config import setting
-from recipes.common.errors import ConfigError, DataError
-from recipes.common.finish import TASKS, load_task
+from recipes.common.config import run_recipe, setting
+from recipes.common.data_sets import is_name, open_part
+from recipes.common.errors import ConfigError, DataError, errors_of
 from recipes.common.label_metrics import label_scores, tag_scores
-from recipes.common.labelled_text import columns_of, open_examples
-from recipes.common.language_tokens import LanguageTokenPairs, scores_by_language
-from recipes.common.named_data import is_name
-from recipes.common.parallel_datasets import open_pairs
-from recipes.common.plain_text import open_plain
-from recipes.common.tagged_words import open_tagged
-from recipes.common.text_metrics import translation_scores
+from recipes.common.labelled_text import LABELLED, columns_of, read_examples
+from recipes.common.models import TASKS, language_tokens_of, load_task
+from recipes.common.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
+from recipes.common.plain_text import PLAIN, read_plain
+from recipes.common.tagged_words import TAGGED, read_tagged
+from recipes.common.text_files import shown
+from recipes.common.text_metrics import scores_by_language, translation_scores
 from recipes.common.token_windows import TokenWindows
 from zoo.training import TokenNegativeLogLikelihood
 
@@ -41,11 +42,15 @@ class EvaluateConfig:
     split: Literal["train", "validation", "test"] = setting("test", "Part of a named data set.")
     text_columns: list[str] = setting(["1"], "Column of the text, or those of a pair (classifiers, embedders).")
     label_column: str = setting("2", "Column of the label (classifiers, embedders).")
-    header: bool = setting(False, "Whether files begin with the names of their columns (classifiers, embedders).")
+    header: bool | None = setting(
+        None, "Whether tables begin with names of columns; null: no, and stop if it looks so."
+    )
     label_separator: str | None = setting(None, "What separates several labels (classifiers).")
-    word_column: int = setting(1, "Column of the word (taggers).")
-    tag_column: int = setting(2, "Column of the tag (taggers).")
-    language_tokens: list[str] = setting([], "Tokens of which each source begins with one (translation).")
+    columns: int = setting(2, "Columns of a TSV or CSV file (translation).", least=2, most=10**6)
+    keys: list[str] = setting(["source", "target"], "Keys of source and target in JSON lines (translation).")
+    word_column: int = setting(1, "Column of the word (taggers).", least=1)
+    tag_column: int = setting(2, "Column of the tag (taggers).", least=1)
+    language_tokens: list[str] = setting([], "Tokens of which each source begins with one; empty: those of the model.")
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
     options: dict[str, Any] = setting({}, "Arguments of generate(), for example {sampler: beam} (translation).")
 
@@ -72,44 +77,52 @@ def main(config: EvaluateConfig) -> dict[str, Any]:
     elif isinstance(task, zoo.TokenClassifier):
         results = evaluate_tags(config, task)
     else:
-        texts, bad = _open_plain(config, "line")
+        texts, left_out = open_texts(config, "line")
         logs = task.evaluate(texts, return_dict=True, verbose=0)
-        results = {"texts": len(texts), "left_out": bad.total, **{name: float(value) for name, value in logs.items()}}
+        results = {"texts": len(texts), "left_out": left_out, **{name: float(value) for name, value in logs.items()}}
     print(json.dumps(results, indent=2))
     return results
 
 
+def open_rows(config: EvaluateConfig, loaders: Any, read: Any, check: Any = None) -> tuple[list[Any], int]:
+    """Returns the rows of the data, and how many were left out."""
+    rows, bad = open_part(config.data, config.split, loaders, read, config.on_error, check)
+    if rows is None:
+        raise DataError(f"{config.data[0]} has no {config.split} part: choose another with --split")
+    return rows, bad.total
+
+
 def evaluate_pairs(config: EvaluateConfig, task: zoo.Seq2SeqLM) -> dict[str, Any]:
     """Returns BLEU, chrF and exact match of a Seq2SeqLM."""
-    pairs = _present(open_pairs(config.data, config.split, on_error=config.on_error), config)
-    if config.language_tokens:
-        pairs = LanguageTokenPairs(pairs, config.language_tokens, config.on_error)
-    bad = getattr(pairs, "bad_lines", None)
-    pairs = list(pairs)
+    tokens = config.language_tokens or language_tokens_of(task)
+    check_language_tokens(tokens)
+    pairs, left_out = open_rows(
+        config,
+        PARALLEL,
+        lambda files, bad: read_pairs(files, bad, columns=config.columns, keys=config.keys, header=config.header),
+        lambda pair, bad: has_language_token(pair, bad, tokens),
+    )
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    try:
+    with errors_of("options"):
         outputs = task.generate(sources, truncate=True, **config.options)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"options: {error}") from error
-    left_out = 0 if bad is None else bad.total
     return {
         "pairs": len(pairs),
         "left_out": left_out,
         **translation_scores(outputs, references),
-        **scores_by_language(sources, outputs, references, config.language_tokens),
+        **scores_by_language(sources, outputs, references, tokens),
     }
 
 
 def evaluate_language_model(config: EvaluateConfig, task: zoo.CausalLM) -> dict[str, Any]:
     """Returns the perplexity of a CausalLM on windows that follow each other."""
-    documents, bad = _open_plain(config, "file")
+    documents, left_out = open_texts(config, "file")
     ids = task.tokenizer.tokenize(documents).values.numpy()
     windows = TokenWindows(ids, length=task.backbone.config.max_length, batch_size=16)
     task.compile(loss=task.default_loss(), weighted_metrics=[TokenNegativeLogLikelihood(name="nll")])
     nll = float(task.evaluate(windows.dataset, return_dict=True, verbose=0)["nll"])
     return {
         "tokens": windows.number_of_tokens,
-        "left_out": bad.total,
+        "left_out": left_out,
         "nll_per_token": round(nll, 4),
         "perplexity": round(math.exp(nll), 3),
         "bits_per_character": round(nll / math.log(2) * windows.number_of_tokens / sum(map(len, documents)), 4),
@@ -119,17 +132,25 @@ def evaluate_language_model(config: EvaluateConfig, task: zoo.CausalLM) -> dict[
 def evaluate_labels(config: EvaluateConfig, task: Any) -> dict[str, Any]:
     """Returns the scores of a TextClassifier, or the correlations of a TextEmbedder."""
     is_embedder = isinstance(task, zoo.TextEmbedder)
-    examples, bad = open_examples(
-        config.data,
-        config.split,
-        text_columns=config.text_columns,
-        label_column=config.label_column,
-        header=config.header,
-        label_separator=config.label_separator,
-        numeric=is_embedder or task.problem == "regression",
-        on_error=config.on_error,
+    examples, left_out = open_rows(
+        config,
+        LABELLED,
+        lambda files, bad: read_examples(
+            files,
+            bad,
+            text_columns=config.text_columns,
+            label_column=config.label_column,
+            header=config.header,
+            label_separator=config.label_separator,
+            numeric=is_embedder or task.problem == "regression",
+        ),
     )
-    texts, truth = columns_of(_present(examples, config))
+    texts, truth = columns_of(examples)
+    unknown = {}
+    if not is_embedder and task.problem != "regression":
+        several = task.problem == "multi_label"
+        rows = [(example.label if several else [example.label], example.origin) for example in examples]
+        unknown = unknown_labels(task.labels.names, rows, "label")
     if is_embedder:
         if not isinstance(texts, tuple):
             raise DataError("an embedder is evaluated on pairs of texts: text_columns must name two columns")
@@ -138,33 +159,48 @@ def evaluate_labels(config: EvaluateConfig, task: Any) -> dict[str, Any]:
         scores = {name: scores[name] for name in ("pearson", "spearman")}  # similarities have a scale of their own
     else:
         scores = label_scores(truth, task.classify(texts), task.problem)
-    return {"examples": len(truth), "left_out": bad.total, **scores}
+    return {"examples": len(truth), "left_out": left_out, **unknown, **scores}
 
 
 def evaluate_tags(config: EvaluateConfig, task: zoo.TokenClassifier) -> dict[str, Any]:
     """Returns the scores of a TokenClassifier."""
     columns = {"word_column": config.word_column, "tag_column": config.tag_column}
-    sentences, bad = open_tagged(config.data, config.split, on_error=config.on_error, **columns)
-    sentences = _present(sentences, config)
+    sentences, left_out = open_rows(config, TAGGED, lambda files, bad: read_tagged(files, bad, **columns))
+    unknown = unknown_labels(task.labels.names, [(sentence.tags, sentence.origin) for sentence in sentences], "tag")
     predicted = task.tag([list(sentence.words) for sentence in sentences])
     scores = tag_scores([sentence.tags for sentence in sentences], predicted)
-    return {"sentences": len(sentences), "left_out": bad.total, **scores}
+    return {"sentences": len(sentences), "left_out": left_out, **unknown, **scores}
 
 
-def _open_plain(config: EvaluateConfig, unit: str) -> tuple[list[str], Any]:
-    split = config.split
-    if split == "test":
-        split = "validation"
-        if is_name(config.data):
-            print(f"{config.data[0]} has no test part; this is its validation part")
-    return open_plain(config.data, split, unit=unit, on_error=config.on_error)
+def unknown_labels(known: Sequence[str], rows: Sequence[tuple[Sequence[str], str]], what: str) -> dict[str, int]:
+    """Returns how many labels, or tags, of the data the model cannot give, and says which, if there are any.
+
+    Args:
+        known: Those of the model.
+        rows: For each row its labels and where it stands.
+        what: "label" or "tag".
+
+    Raises:
+        DataError: If the model can give none of them.
+    """
+    counts = Counter(label for labels, _ in rows for label in labels if label not in known)
+    if not counts:
+        return {}
+    first = next(origin for labels, origin in rows if any(label in counts for label in labels))
+    names = f"{what}s {shown(list(counts), 200)}, first at {first}; it knows {shown(list(known), 200)}"
+    if all(label in counts for labels, _ in rows for label in labels):
+        raise DataError(f"the model knows none of the {names}")
+    print(f"the model does not know the {names}")
+    return {f"unknown_{what}s": counts.total()}
 
 
-def _present(part: Any, config: EvaluateConfig) -> Any:
-    if part is None:
-        raise DataError(f"{config.data[0]} has no {config.split} part: choose another with --split")
-    return part
+def open_texts(config: EvaluateConfig, unit: str) -> tuple[list[str], int]:
+    """Returns the texts of the data, and how many lines were left out; no named data set has a test part."""
+    if config.split == "test" and is_name(config.data):
+        print(f"{config.data[0]} has no test part; this is its validation part")
+        config = dataclasses.replace(config, split="validation")
+    return open_rows(config, PLAIN, lambda files, bad: read_plain(files, bad, unit=unit))
 
 
 if __name__ == "__main__":
-    command_line.run(main, EvaluateConfig, "evaluate")
+    run_recipe(main, EvaluateConfig, "evaluate")

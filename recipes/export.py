@@ -10,10 +10,11 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from recipes.common import command_line
-from recipes.common.config import setting
-from recipes.common.errors import ConfigError
-from recipes.common.finish import TASKS, load_task
+import keras
+
+from recipes.common.config import run_recipe, setting
+from recipes.common.errors import ConfigError, errors_of
+from recipes.common.models import TASKS, load_task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,14 +39,14 @@ def main(config: ExportConfig) -> Path:
     import tensorflow as tf
 
     task = load_task(config.model, config.task)
-    try:
+    if keras.backend.backend() != "tensorflow":
+        raise ConfigError(f"a SavedModel is written with the backend tensorflow, not {keras.backend.backend()}")
+    with errors_of("options"):
         task.export(config.output, **config.options)
-    except (OSError, TypeError, ValueError) as error:
-        raise ConfigError(str(error)) from error
     signatures = tf.saved_model.load(config.output).signatures
     print(f"{config.output}: a {type(task).__name__} with the endpoints {', '.join(sorted(signatures))}")
     return Path(config.output)
 
 
 if __name__ == "__main__":
-    command_line.run(main, ExportConfig, "export")
+    run_recipe(main, ExportConfig, "export")

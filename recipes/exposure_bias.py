@@ -21,12 +21,11 @@ import numpy as np
 
 import zoo
 from recipes import translate
-from recipes.common import command_line
-from recipes.common.config import setting
+from recipes.common.config import run_recipe, setting
+from recipes.common.data_sets import TextPair, open_part
 from recipes.common.errors import ConfigError, DataError
-from recipes.common.finish import load_task
-from recipes.common.parallel_datasets import open_pairs
-from recipes.common.parallel_text import TextPair
+from recipes.common.models import load_task
+from recipes.common.parallel_text import PARALLEL, read_pairs
 from recipes.common.text_metrics import bleu
 from zoo.generation import Greedy
 from zoo.storage import atomic_write, write_text_atomically
@@ -75,7 +74,7 @@ def main(config: ExposureBiasConfig) -> dict[str, Any]:
         if getattr(config, name) < 1:
             raise ConfigError(f"{name} must be at least 1, got {getattr(config, name)}")
     folders = dict(zip(config.names or config.models, config.models, strict=True)) or train_small_models(config)
-    test = open_pairs(config.data, "test")
+    test, _ = open_part(config.data, "test", PARALLEL, read_pairs, "raise")
     if test is None:
         raise DataError(f"{' '.join(config.data)} has no test part")
     pairs = [pair for pair, _ in zip(test, range(config.most_texts), strict=False)]
@@ -259,4 +258,4 @@ def curve(rows: dict[str, dict[str, float]], prefix: str) -> tuple[list[int], li
 
 
 if __name__ == "__main__":
-    command_line.run(main, ExposureBiasConfig, "exposure_bias")
+    run_recipe(main, ExposureBiasConfig, "exposure_bias")

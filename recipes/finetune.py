@@ -17,16 +17,15 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 import zoo
-from recipes.common import command_line
-from recipes.common.chat_data import Conversation, ConversationRows, open_conversations
-from recipes.common.config import setting
+from recipes.common.chat_data import CONVERSATIONS, Conversation, ConversationRows, read_conversations
+from recipes.common.config import run_recipe, setting
+from recipes.common.data_sets import open_parts
 from recipes.common.errors import ConfigError
 from recipes.common.example_batches import ExampleBatches
-from recipes.common.finish import decoded, finish, make_task, start_from
-from recipes.common.named_data import open_parts
+from recipes.common.finish import decoded, finish
+from recipes.common.models import TokenizerConfig, load_or_train_tokenizer, make_task, start_from
 from recipes.common.run_folder import RunFolder
 from recipes.common.text_metrics import exact_match
-from recipes.common.tokenizers import TokenizerConfig, load_or_train_tokenizer
 from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
 from zoo.tokenizers.chat import CHAT_FORMATS, tokenize_chat
 from zoo.training import TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
@@ -49,7 +48,7 @@ class ChatTokenizerConfig(TokenizerConfig):
     """The tokenizer, trained on the conversations where the model does not bring one."""
 
     kind: Literal["byte_level_bpe"] = setting("byte_level_bpe", "Kind of tokenizer.")
-    vocabulary_size: int = setting(512, "Number of tokens, special ones included.")
+    vocabulary_size: int = setting(512, "Most tokens, special ones included.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +58,9 @@ class ModelConfig:
     preset: str = setting("llama_shakespeare", "A name of zoo.list_presets(), for a model from scratch.")
     options: dict[str, Any] = setting({"max_length": 96}, "Choices that differ from the preset.")
     start_from: str | None = setting(None, "Saved CausalLM, or one of the Transformers library, to start from instead.")
-    lora_rank: int | None = setting(None, "Rank of low-rank updates, which alone are trained; null trains everything.")
+    lora_rank: int | None = setting(
+        None, "Rank of low-rank updates, which alone are trained; null trains everything.", least=1, most=1 << 16
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,14 +68,16 @@ class FinetuneTrainingConfig(TrainingConfig):
     """How the model is trained."""
 
     epochs: int = setting(5, "Passes over the training data.")
-    batch_size: int = setting(32, "Conversations of a batch.")
+    batch_size: int = setting(32, "Conversations of a batch.", least=1, most=1 << 16)
     learning_rate: float = setting(0.002, "Peak of the learning rate.")
     warmup_steps: float = setting(0.05, "Updates up to the peak; below 1 their share of all updates.")
     weight_decay: float = setting(0.01, "Decoupled weight decay of matrices.")
     weights: Literal["average", "best"] = setting(
         "best", "Which weights are kept: the average of the last epochs', or those of the best epoch."
     )
-    samples: int = setting(4, "Conversations whose replies are shown at every validation.", harmless=True)
+    samples: int = setting(
+        4, "Conversations whose replies are shown at every validation.", harmless=True, least=0, most=1000
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +89,7 @@ class FinetuneConfig:
     tokenizer: ChatTokenizerConfig = ChatTokenizerConfig()
     model: ModelConfig = ModelConfig()
     training: FinetuneTrainingConfig = FinetuneTrainingConfig()
-    new_tokens: int = setting(32, "Most tokens of a reply.", harmless=True)
+    new_tokens: int = setting(32, "Most tokens of a reply.", harmless=True, least=1, most=1 << 16)
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
 
 
@@ -100,7 +103,7 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
         The results, as written to `results.json` in the run folder.
     """
     started = time.monotonic()
-    prepare(config.training)
+    prepare(config)
     data = config.data
     if data.chat_format not in CHAT_FORMATS:
         raise ConfigError(f"data.chat_format must be one of {', '.join(CHAT_FORMATS)}, got {data.chat_format!r}")
@@ -108,7 +111,8 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
         chat_format = CHAT_FORMATS[data.chat_format]
         training, validation, test = open_parts(
             data,
-            lambda files, split: open_conversations(files, split, chat_format, key=data.key, on_error=data.on_error),
+            CONVERSATIONS,
+            lambda files, bad: read_conversations(files, bad, chat_format=chat_format, key=data.key),
         )
         task = make_model(config, run, training)
         rows = ConversationRows(task.tokenizer, chat_format, task.backbone.config.max_length)
@@ -176,7 +180,7 @@ def make_model(config: FinetuneConfig, run: RunFolder, conversations: list[Conve
         tokenizer = load_or_train_tokenizer(
             config.tokenizer,
             run,
-            (message["content"] for conversation in conversations for message in conversation.messages),
+            lambda: (message["content"] for conversation in conversations for message in conversation.messages),
             end_token=ends[0],
             special_tokens=[token for token in chat_format.special_tokens if token != ends[0]],
         )
@@ -199,4 +203,4 @@ def replies(task: zoo.CausalLM, config: FinetuneConfig, conversations: list[Conv
 
 
 if __name__ == "__main__":
-    command_line.run(main, FinetuneConfig, "finetune")
+    run_recipe(main, FinetuneConfig, "finetune")

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 import zoo
-from recipes.common import command_line
-from recipes.common.config import setting
-from recipes.common.errors import ConfigError
-from recipes.common.finish import TASKS, load_task
-from recipes.common.plain_text import open_plain
+from recipes.common.config import run_recipe, setting
+from recipes.common.errors import ConfigError, errors_of
+from recipes.common.models import TASKS, language_tokens_of, load_task
+from recipes.common.parallel_text import language_token
+from recipes.common.plain_text import read_plain
+from recipes.common.text_files import BadLines, shown
 from zoo.storage import write_text_atomically
 
 
@@ -33,7 +34,7 @@ class GenerateConfig:
     options: dict[str, Any] = setting(
         {}, "Arguments of the task's method, for example {sampler: beam, max_length: 64}."
     )
-    batch_size: int = setting(32, "Texts per batch.")
+    batch_size: int = setting(32, "Texts per batch.", least=1, most=1 << 16)
 
 
 def main(config: GenerateConfig) -> list[dict[str, Any]]:
@@ -47,14 +48,16 @@ def main(config: GenerateConfig) -> list[dict[str, Any]]:
     """
     texts = list(config.texts)
     if config.file is not None:
-        texts += open_plain([config.file], "train", unit="line", on_error="raise")[0]
+        texts += read_plain([config.file], BadLines("raise"), unit="line")
     if not texts:
         raise ConfigError("texts or file must be given")
     task = load_task(config.model, config.task)
-    try:
+    tokens = language_tokens_of(task) if isinstance(task, zoo.Seq2SeqLM) else []
+    for text in texts:
+        if tokens and language_token(text) not in tokens:
+            raise ConfigError(f"texts must begin with one of {', '.join(tokens)} each, got {shown(text)}")
+    with errors_of("options"):
         outputs = apply(task, texts, {"batch_size": config.batch_size, **config.options})
-    except (TypeError, ValueError) as error:
-        raise ConfigError(str(error)) from error
     rows = [{"text": text, "output": output} for text, output in zip(texts, outputs, strict=True)]
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     if config.output is None:
@@ -84,4 +87,4 @@ def apply(task: zoo.Task, texts: list[str], options: dict[str, Any]) -> list[Any
 
 
 if __name__ == "__main__":
-    command_line.run(main, GenerateConfig, "generate")
+    run_recipe(main, GenerateConfig, "generate")

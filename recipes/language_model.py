@@ -17,17 +17,17 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 import zoo
-from recipes.common import command_line
-from recipes.common.config import setting
-from recipes.common.errors import ConfigError
-from recipes.common.finish import decoded, finish, make_sampler, make_task
-from recipes.common.named_data import open_parts
+from recipes.common.config import run_recipe, setting
+from recipes.common.data_sets import open_parts
+from recipes.common.errors import ConfigError, errors_of
+from recipes.common.finish import decoded, finish
+from recipes.common.models import TokenizerConfig, load_or_train_tokenizer, make_task
 from recipes.common.packed_documents import PackedDocuments
-from recipes.common.plain_text import open_plain
+from recipes.common.plain_text import PLAIN, read_plain
 from recipes.common.run_folder import RunFolder
 from recipes.common.token_windows import TokenWindows
-from recipes.common.tokenizers import TokenizerConfig, load_or_train_tokenizer
 from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
+from zoo.generation import get_sampler
 from zoo.tokenizers import Tokenizer
 from zoo.training import TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 
@@ -67,13 +67,15 @@ class LanguageTrainingConfig(TrainingConfig):
     """How the model is trained."""
 
     epochs: int = setting(6, "Parts of the training, with a validation after each.")
-    batches_per_epoch: int = setting(250, "Batches of each part: of random windows, or of all documents in turn.")
-    batch_size: int = setting(32, "Windows, or rows, of a batch.")
-    length: int = setting(64, "Tokens of a window, or row.")
+    batches_per_epoch: int = setting(
+        250, "Batches of each part: of random windows, or of all documents in turn.", least=1, most=10**5
+    )
+    batch_size: int = setting(32, "Windows, or rows, of a batch.", least=1, most=1 << 14)
+    length: int = setting(64, "Tokens of a window, or row.", least=1, most=1 << 16)
     learning_rate: float = setting(0.003, "Peak of the learning rate.")
     beta_2: float = setting(0.99, "Adam's second decay rate.")
     weight_decay: float = setting(0.1, "Decoupled weight decay of matrices.")
-    label_smoothing: float = setting(0.0, "Probability mass spread over the vocabulary.")
+    label_smoothing: float = setting(0.0, "Probability mass spread over the vocabulary.", least=0, below=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +91,7 @@ class LanguageModelConfig:
     sampler: dict[str, Any] = setting(
         {"name": "sample", "temperature": 0.8}, "How samples and the export continue a text.", harmless=True
     )
-    new_tokens: int = setting(48, "Most tokens of a continuation.", harmless=True)
+    new_tokens: int = setting(48, "Most tokens of a continuation.", harmless=True, least=1, most=1 << 16)
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
 
 
@@ -103,14 +105,13 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
         The results, as written to `results.json` in the run folder.
     """
     started = time.monotonic()
-    prepare(config.training)
-    sampler = make_sampler(config.sampler)
+    prepare(config)
+    with errors_of("sampler"):
+        sampler = get_sampler(config.sampler)
     with RunFolder(config.run_folder, config) as run:
         data = config.data
-        train_text, validation_text = open_parts(
-            data, lambda files, split: open_plain(files, split, unit=data.unit, on_error=data.on_error)
-        )
-        tokenizer = load_or_train_tokenizer(config.tokenizer, run, train_text)
+        train_text, validation_text = open_parts(data, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit))
+        tokenizer = load_or_train_tokenizer(config.tokenizer, run, lambda: train_text)
         task = make_model(config, tokenizer)
         check_prompts(config, task)
         batches, validation = make_batches(config, task, train_text, validation_text)
@@ -199,4 +200,4 @@ def make_model(config: LanguageModelConfig, tokenizer: Tokenizer) -> zoo.CausalL
 
 
 if __name__ == "__main__":
-    command_line.run(main, LanguageModelConfig, "language_model")
+    run_recipe(main, LanguageModelConfig, "language_model")

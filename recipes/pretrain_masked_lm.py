@@ -19,8 +19,8 @@ from typing import Any, Literal
 import numpy as np
 
 import zoo
-from recipes.common import command_line
-from recipes.common.config import setting
+from recipes.common.config import run_recipe, setting
+from recipes.common.data_sets import open_parts
 from recipes.common.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,
@@ -28,10 +28,8 @@ from recipes.common.encoder_recipe import (
     make_encoder_task,
     train_encoder_task,
 )
-from recipes.common.errors import ConfigError
 from recipes.common.finish import finish
-from recipes.common.named_data import open_parts
-from recipes.common.plain_text import open_plain
+from recipes.common.plain_text import PLAIN, read_plain
 from recipes.common.run_folder import RunFolder
 from recipes.common.training import prepare
 
@@ -43,7 +41,7 @@ class DataConfig:
     train: list[str] = setting(["date_lines"], "Text files, plain or .gz, or the name of a data set.")
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
     unit: Literal["paragraph", "line"] = setting("paragraph", "What a text of a file is.")
-    words_per_text: int = setting(48, "Longer texts are cut into texts of so many words.")
+    words_per_text: int = setting(48, "Longer texts are cut into texts of so many words.", least=2, most=1 << 16)
     on_error: Literal["raise", "skip"] = setting("raise", "At a line that is not UTF-8: stop, or skip and count it.")
 
 
@@ -51,7 +49,7 @@ class DataConfig:
 class MaskingConfig:
     """What is hidden."""
 
-    rate: float = setting(0.15, "Share of the tokens to guess.")
+    rate: float = setting(0.15, "Share of the tokens to guess.", above=0, most=1)
     whole_words: bool = setting(False, "Whether whole words are hidden.")
 
 
@@ -87,16 +85,14 @@ def main(config: MaskedLMConfig) -> dict[str, Any]:
         The results, as written to `results.json` in the run folder.
     """
     started = time.monotonic()
-    prepare(config.training)
+    prepare(config)
     with RunFolder(config.run_folder, config) as run:
         data = config.data
-        if data.words_per_text < 2:
-            raise ConfigError(f"data.words_per_text must be at least 2, got {data.words_per_text}")
-        parts = open_parts(data, lambda files, split: open_plain(files, split, unit=data.unit, on_error=data.on_error))
+        parts = open_parts(data, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit))
         train, validation = (cut_texts(documents, data.words_per_text) for documents in parts)
         options = {"mask_rate": config.masking.rate, "whole_words": config.masking.whole_words, "truncate": True}
         task = make_encoder_task(
-            zoo.MaskedLM, config.model, config.tokenizer, run, train, mask_token="<mask>", **options
+            zoo.MaskedLM, config.model, config.tokenizer, run, lambda: train, mask_token="<mask>", **options
         )
         seconds, logs = train_encoder_task(
             task, run, config.training, (train, None), (validation, None), metric="loss", mode="min"
@@ -143,4 +139,4 @@ def _with_gap(text: str, mask: str) -> str:
 
 
 if __name__ == "__main__":
-    command_line.run(main, MaskedLMConfig, "pretrain_masked_lm")
+    run_recipe(main, MaskedLMConfig, "pretrain_masked_lm")

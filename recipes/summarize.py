@@ -16,25 +16,24 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 import zoo
-from recipes.common import command_line
-from recipes.common.config import setting
-from recipes.common.finish import decoded, finish, make_sampler, make_task, start_from
-from recipes.common.named_data import open_parts
-from recipes.common.parallel_text import TextPair
+from recipes.common.config import run_recipe, setting
+from recipes.common.data_sets import TextPair, open_parts
+from recipes.common.errors import errors_of
+from recipes.common.finish import decoded, finish
+from recipes.common.models import load_or_train_tokenizer, make_task, start_from
 from recipes.common.run_folder import RunFolder
-from recipes.common.seq2seq_recipe import (
+from recipes.common.summaries import SUMMARIES, Summary, read_summaries
+from recipes.common.text_metrics import rouge
+from recipes.common.training import prepare
+from recipes.translate import (
     JointTokenizerConfig,
     Seq2SeqTrainingConfig,
-    compile_seq2seq,
     draw_seq2seq,
-    make_pair_batches,
     pairs_that_fit,
     train_seq2seq,
+    write_outputs,
 )
-from recipes.common.summaries import Summary, open_summaries
-from recipes.common.text_metrics import rouge
-from recipes.common.tokenizers import load_or_train_tokenizer
-from recipes.common.training import prepare
+from zoo.generation import get_sampler
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,15 +45,17 @@ class DataConfig:
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
     keys: list[str] = setting(["source", "target"], "Keys, or columns, of text and summary; either may be a list.")
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
-    max_text_length: int = setting(128, "Longest text in tokens, end token included; longer ones are dropped, counted.")
-    max_summary_length: int = setting(32, "Longest summary likewise.")
+    max_text_length: int = setting(
+        128, "Longest text in tokens, end token included; longer ones are dropped, counted.", least=2, most=1 << 16
+    )
+    max_summary_length: int = setting(32, "Longest summary likewise.", least=2, most=1 << 16)
 
 
 @dataclasses.dataclass(frozen=True)
 class SummaryTokenizerConfig(JointTokenizerConfig):
     """The tokenizer, trained on texts and summaries."""
 
-    vocabulary_size: int = setting(300, "Number of tokens, special ones included.")
+    vocabulary_size: int = setting(300, "Most tokens, special ones included.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,28 +90,23 @@ def main(config: SummarizeConfig) -> dict[str, Any]:
         The results, as written to `results.json` in the run folder.
     """
     started = time.monotonic()
-    prepare(config.training)
-    data, sampler = config.data, make_sampler(config.sampler)
+    data = config.data
+    with errors_of("sampler"):
+        sampler = get_sampler(config.sampler)
+    prepare(config)
     with RunFolder(config.run_folder, config) as run:
         training, validation, test = open_parts(
-            data, lambda files, split: open_summaries(files, split, keys=data.keys, on_error=data.on_error)
+            data, SUMMARIES, lambda files, bad: read_summaries(files, bad, keys=data.keys)
         )
         task = make_model(config, run, training)
-        batches, held_out = make_pair_batches(
-            config.training,
-            task,
-            _pairs(training),
-            _pairs(validation),
-            max_source_length=data.max_text_length,
-            max_target_length=data.max_summary_length,
+        max_lengths = (data.max_text_length, data.max_summary_length)
+        seconds, _ = train_seq2seq(
+            task, run, config.training, _pairs(training), _pairs(validation), max_lengths=max_lengths
         )
-        compile_seq2seq(task, config.training, batches)
-        seconds = train_seq2seq(task, run, config.training, batches, held_out, _pairs(validation))
         texts = [row.text for row in test]
         options = {"sampler": sampler, "max_length": data.max_summary_length}
         outputs = task.generate(texts, truncate=True, **options)
-        rows = zip(test, outputs, strict=True)
-        run.write_text("samples/test.tsv", "".join(f"{row.text}\t{out}\t{row.summaries[0]}\n" for row, out in rows))
+        write_outputs(run, texts, outputs, [row.summaries[0] for row in test])
         shown = [pair.source for pair in pairs_that_fit(task, _pairs([*test, *validation]), 3)]
         draw_seq2seq(run, task, shown[0])
         results = {
@@ -134,11 +130,12 @@ def make_model(config: SummarizeConfig, run: RunFolder, training: list[Summary])
     """Returns the model with initial weights, or a saved one."""
     if config.model.start_from is not None:
         return start_from(zoo.Seq2SeqLM, config.model.start_from)
-    texts = (text for row in training for text in (row.text, *row.summaries))
-    tokenizer = load_or_train_tokenizer(config.tokenizer, run, texts)
+    tokenizer = load_or_train_tokenizer(
+        config.tokenizer, run, lambda: (text for row in training for text in (row.text, *row.summaries))
+    )
     options = {"max_length": config.data.max_text_length, **config.model.options}
     return make_task(zoo.Seq2SeqLM, config.model.preset, tokenizer, options)
 
 
 if __name__ == "__main__":
-    command_line.run(main, SummarizeConfig, "summarize")
+    run_recipe(main, SummarizeConfig, "summarize")

@@ -17,9 +17,9 @@ from typing import Any, Literal
 import numpy as np
 
 import zoo
-from recipes.common import command_line
 from recipes.common.charts import plot_confusion
-from recipes.common.config import setting
+from recipes.common.config import run_recipe, setting
+from recipes.common.data_sets import open_parts
 from recipes.common.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,
@@ -30,9 +30,8 @@ from recipes.common.encoder_recipe import (
 from recipes.common.finish import finish
 from recipes.common.label_metrics import tag_scores
 from recipes.common.labelled_text import require_known_labels
-from recipes.common.named_data import open_parts
 from recipes.common.run_folder import RunFolder
-from recipes.common.tagged_words import TaggedWords, open_tagged
+from recipes.common.tagged_words import TAGGED, TaggedWords, read_tagged
 from recipes.common.training import prepare
 
 
@@ -43,8 +42,8 @@ class DataConfig:
     train: list[str] = setting(["date_parts"], "CoNLL or CoNLL-U files (or .gz), or the name of a data set.")
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
-    word_column: int = setting(1, "Number of the column of the word, from 1.")
-    tag_column: int = setting(2, "Number of the column of the tag, from 1.")
+    word_column: int = setting(1, "Number of the column of the word, from 1.", least=1)
+    tag_column: int = setting(2, "Number of the column of the tag, from 1.", least=1)
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed line: stop, or skip and count the sentence.")
 
 
@@ -70,20 +69,17 @@ def main(config: TagConfig) -> dict[str, Any]:
         The results, as written to `results.json` in the run folder.
     """
     started = time.monotonic()
-    prepare(config.training)
+    prepare(config)
     with RunFolder(config.run_folder, config) as run:
         columns = {"word_column": config.data.word_column, "tag_column": config.data.tag_column}
-        train, validation, test = open_parts(
-            config.data,
-            lambda files, split: open_tagged(files, split, on_error=config.data.on_error, **columns),
-        )
+        train, validation, test = open_parts(config.data, TAGGED, lambda files, bad: read_tagged(files, bad, **columns))
         labels = sorted({tag for sentence in train for tag in sentence.tags})
         task = make_encoder_task(
             zoo.TokenClassifier,
             config.model,
             config.tokenizer,
             run,
-            (" ".join(sentence.words) for sentence in train),
+            lambda: (" ".join(sentence.words) for sentence in train),
             labels=labels,
             truncate=True,
         )
@@ -125,4 +121,4 @@ def draw(run: RunFolder, labels: list[str], truth: list[list[str]], predicted: l
 
 
 if __name__ == "__main__":
-    command_line.run(main, TagConfig, "tag")
+    run_recipe(main, TagConfig, "tag")

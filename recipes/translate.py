@@ -13,47 +13,54 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 import zoo
-from recipes.common import command_line
 from recipes.common.batching import PairBatches
-from recipes.common.config import setting
-from recipes.common.errors import ConfigError, DataError
-from recipes.common.finish import decoded, finish, make_sampler, make_task
-from recipes.common.language_tokens import LanguageTokenPairs, scores_by_language
-from recipes.common.named_data import part_files
-from recipes.common.parallel_datasets import open_pairs
-from recipes.common.parallel_text import TextPair
+from recipes.common.config import run_recipe, setting
+from recipes.common.data_sets import TextPair, open_parts
+from recipes.common.errors import ConfigError, errors_of
+from recipes.common.finish import decoded, finish
+from recipes.common.models import TokenizerConfig, load_or_train_tokenizer, make_task
+from recipes.common.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
 from recipes.common.run_folder import RunFolder
-from recipes.common.seq2seq_recipe import (
-    JointTokenizerConfig,
-    Seq2SeqTrainingConfig,
-    compile_seq2seq,
-    draw_seq2seq,
-    make_pair_batches,
-    pairs_that_fit,
-    train_seq2seq,
-)
-from recipes.common.text_metrics import translation_scores
-from recipes.common.tokenizers import load_or_train_tokenizer
-from recipes.common.training import prepare
+from recipes.common.text_metrics import scores_by_language, translation_scores
+from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
+from zoo.generation import get_sampler
+from zoo.inspect import plot_attention, plot_position_encoding
+from zoo.training import TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
     """Where the text comes from."""
 
-    train: list[str] = setting(["dates"], "Two aligned files, one TSV or JSON-lines file (or .gz), or a data set.")
+    train: list[str] = setting(["dates"], "Two aligned files, one TSV, CSV or JSON-lines file (or .gz), or a data set.")
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
-    test: list[str] = setting([], "Likewise; empty for the test part of the data set that train names.")
-    columns: int = setting(2, "Columns of a TSV file; the first two are source and target.")
-    keys: list[str] = setting(["source", "target"], "Keys of source and target in JSON lines.")
+    test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
+    columns: int = setting(2, "Columns of a TSV or CSV file; the first two are source and target.", least=2, most=10**6)
+    keys: list[str] = setting(["source", "target"], "Keys of source and target in JSON lines, or names in the header.")
+    header: bool | None = setting(
+        None, "Whether tables begin with names of columns; null: no, and stop if it looks so."
+    )
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
-    max_length: int = setting(128, "Longest sentence in tokens, end token included; longer ones are dropped, counted.")
+    max_length: int = setting(
+        128, "Longest sentence in tokens, end token included; longer ones are dropped, counted.", least=2, most=1 << 16
+    )
     target_language: str | None = setting(None, "Two-letter code; with it tokenised BLEU is reported too.")
     language_tokens: list[str] = setting([], "Tokens of which each source begins with one, which names its target.")
+
+
+@dataclasses.dataclass(frozen=True)
+class JointTokenizerConfig(TokenizerConfig):
+    """The tokenizer, trained on both sides of the training data."""
+
+    kind: Literal["bpe", "unigram"] = setting("bpe", "Kind of SentencePiece model.")
+    vocabulary_size: int = setting(110, "Most tokens, special ones included.")
+    split_digits: bool = setting(True, "Whether each digit is a token of its own.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +69,29 @@ class ModelConfig:
 
     preset: str = setting("transformer_tiny", "A name of zoo.list_presets().")
     options: dict[str, Any] = setting({"num_layers": 2, "dropout": 0.1}, "Choices that differ from the preset.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Seq2SeqTrainingConfig(TrainingConfig):
+    """How the model is trained."""
+
+    # the schedule does not depend on how long the training is, so a resumed run may be longer
+    epochs: int = setting(5, "Most passes over the training data.", harmless=True)
+    schedule: Literal["inverse_square_root"] = setting(
+        "inverse_square_root", "How the learning rate falls after the warm-up."
+    )
+    optimizer: Literal["adam"] = setting("adam", "The optimizer.")
+    learning_rate: float = setting(0.002, "Peak of the learning rate.")
+    warmup_steps: float = setting(300, "Updates up to the peak; below 1 their share of all updates.")
+    beta_2: float = setting(0.98, "Adam's second decay rate.")
+    epsilon: float = setting(1e-9, "Adam's epsilon.")
+    clip_norm: float | None = setting(None, "Norm that the whole gradient is clipped to.")
+    tokens_per_batch: int = setting(
+        4096, "Tokens of a batch: source and target together, padding included.", least=2, most=1 << 20
+    )
+    number_of_buckets: int = setting(6, "Most distinct lengths that texts are padded to.", least=1, most=1024)
+    label_smoothing: float = setting(0.1, "Probability mass spread over the vocabulary.", least=0, below=1)
+    samples: int = setting(4, "Texts whose outputs are shown at every validation.", harmless=True, least=0, most=1000)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,80 +117,183 @@ def main(config: TranslateConfig) -> dict[str, Any]:
         The results, as written to `results.json` in the run folder.
     """
     started = time.monotonic()
-    data = config.data
-    if data.max_length > 1 << 16 or data.max_length < 2:
-        raise ConfigError(f"data.max_length must be from 2 to 65536, got {data.max_length}")
-    if data.language_tokens and data.target_language is not None:
+    data, tokens = config.data, config.data.language_tokens
+    check_language_tokens(tokens)
+    if tokens and data.target_language is not None:
         raise ConfigError(
             f"data.target_language must be null where data.language_tokens name several, got {data.target_language!r}"
         )
-    sampler = make_sampler(config.sampler)
-    prepare(config.training)
+    with errors_of("sampler"):
+        sampler = get_sampler(config.sampler)
+    prepare(config)
     with RunFolder(config.run_folder, config) as run:
-        train, validation, test = (open_split(data, split) for split in ("train", "validation", "test"))
-        if train is None or validation is None:
-            raise DataError("data.train and data.validation must be given (or a data set that has both parts)")
-        texts = (text for pair in train for text in (pair.source, pair.target))
-        tokenizer = load_or_train_tokenizer(config.tokenizer, run, texts, special_tokens=data.language_tokens)
-        length = data.max_length
-        options = {"max_length": length, **config.model.options}
-        model = make_task(zoo.Seq2SeqLM, config.model.preset, tokenizer, options)
-        batches, validation_batches = make_pair_batches(
-            config.training, model, train, validation, max_source_length=length, max_target_length=length
+        training, validation, test = open_parts(
+            data,
+            PARALLEL,
+            lambda files, bad: read_pairs(files, bad, columns=data.columns, keys=data.keys, header=data.header),
+            lambda pair, bad: has_language_token(pair, bad, tokens),
         )
-        compile_seq2seq(model, config.training, batches)
-        training_seconds = train_seq2seq(model, run, config.training, batches, validation_batches, list(validation))
-        examples = list(test or validation)
-        results = evaluate(config, run, model, sampler, validation_batches, examples)
-        results["training_seconds"] = round(training_seconds, 1)
-        sources = [pair.source for pair in pairs_that_fit(model, [*examples, *validation], 3)]
-        draw_seq2seq(run, model, sources[0])
+        tokenizer = load_or_train_tokenizer(
+            config.tokenizer,
+            run,
+            lambda: (text for pair in training for text in (pair.source, pair.target)),
+            special_tokens=tokens,
+        )
+        options = {"max_length": data.max_length, **config.model.options}
+        model = make_task(zoo.Seq2SeqLM, config.model.preset, tokenizer, options)
+        seconds, logs = train_seq2seq(
+            model, run, config.training, training, validation, max_lengths=(data.max_length, data.max_length)
+        )
+        generating = time.monotonic()
+        sources, references = [pair.source for pair in test], [pair.target for pair in test]
+        outputs = model.generate(sources, sampler=sampler, batch_size=64, truncate=True)
+        results = {
+            "parameters": model.count_params(),
+            "validation_nll_per_token": round(logs["nll"], 4),
+            "test_sentences": len(test),
+            **translation_scores(outputs, references, data.target_language),
+            **scores_by_language(sources, outputs, references, tokens),
+            "sampler": config.sampler,
+            "sentences_per_second": round(len(test) / (time.monotonic() - generating), 1),
+            "training_seconds": round(seconds, 1),
+        }
+        write_outputs(run, sources, outputs, references)
+        shown = [pair.source for pair in pairs_that_fit(model, [*test, *validation], 3)]
+        draw_seq2seq(run, model, shown[0])
 
         def trial(served: Any) -> Iterable[tuple[str, str, str]]:
-            outputs = decoded(served.serve(sources))
-            return zip(sources, outputs, model.generate(sources, sampler=sampler), strict=True)
+            return zip(shown, decoded(served.serve(shown)), model.generate(shown, sampler=sampler), strict=True)
 
         export = {"sampler": sampler} if config.export else None
         return finish(run, "translate", model, results, started, export=export, trial=trial)
 
 
-def open_split(data: DataConfig, split: str) -> Iterable[TextPair] | None:
-    """Returns the pairs of a part, those of the data set that `train` names where the part has no files of its own."""
-    files = part_files(data, split)
-    if not files:
-        return None
-    pairs = open_pairs(files, split, columns=data.columns, keys=data.keys, on_error=data.on_error)
-    if pairs is None or not data.language_tokens:
-        return pairs
-    return LanguageTokenPairs(pairs, data.language_tokens, data.on_error)
-
-
-def evaluate(
-    config: TranslateConfig,
-    run: RunFolder,
+def train_seq2seq(
     model: zoo.Seq2SeqLM,
-    sampler: Any,
-    validation: PairBatches,
-    test: list[TextPair],
-) -> dict[str, Any]:
-    """Translates the test part and returns its scores; writes the translations beside the references."""
-    validation_logs = model.evaluate(validation.dataset, return_dict=True, verbose=0)
-    started = time.monotonic()
-    outputs = model.generate([pair.source for pair in test], sampler=sampler, batch_size=64, truncate=True)
-    seconds = time.monotonic() - started
-    sources, references = [pair.source for pair in test], [pair.target for pair in test]
-    rows = zip(test, outputs, strict=True)
-    run.write_text("samples/test.tsv", "".join(f"{pair.source}\t{output}\t{pair.target}\n" for pair, output in rows))
-    return {
-        "parameters": model.count_params(),
-        "validation_nll_per_token": round(float(validation_logs["nll"]), 4),
-        "test_sentences": len(test),
-        **translation_scores(outputs, references, config.data.target_language),
-        **scores_by_language(sources, outputs, references, config.data.language_tokens),
-        "sampler": config.sampler,
-        "sentences_per_second": round(len(test) / seconds, 1),
-    }
+    run: RunFolder,
+    config: Seq2SeqTrainingConfig,
+    training: Sequence[TextPair],
+    validation: Sequence[TextPair],
+    *,
+    max_lengths: tuple[int, int],
+) -> tuple[float, dict[str, float]]:
+    """Trains an encoder-decoder on pairs of texts, showing outputs at every validation.
+
+    Args:
+        model: The model.
+        run: The run folder.
+        config: The configuration.
+        training: Training pairs.
+        validation: Validation pairs, of which the first ones are shown.
+        max_lengths: Longest source and longest target in tokens, end token included; pairs with a longer one are
+            dropped and counted.
+
+    Returns:
+        Seconds of training of this process, and the metrics of the validation with the weights that were kept.
+    """
+    batches, held_out = (
+        make_pair_batches(config, model, name, pairs, max_lengths)
+        for name, pairs in (("training", training), ("validation", validation))
+    )
+    model.compile(
+        optimizer=make_optimizer(config, batches.number_of_batches, model),
+        loss=TokenCrossEntropy(config.label_smoothing),
+        weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenCount()],
+        jit_compile=config.jit_compile,
+    )
+    shown = pairs_that_fit(model, validation, config.samples)
+
+    def samples() -> list[str]:
+        outputs = model.generate([pair.source for pair in shown], jit_compile=False)
+        return [f"{pair.source}\n  -> {out}\n   ({pair.target})" for pair, out in zip(shown, outputs, strict=True)]
+
+    seconds = train(
+        model,
+        run,
+        config,
+        batches,
+        held_out.dataset,
+        curves={"training, smoothed": "loss", "training": "nll", "validation": "val_nll"},
+        monitor="val_nll",
+        samples=samples if shown else None,
+    )
+    return seconds, model.evaluate(held_out.dataset, return_dict=True, verbose=0)
+
+
+def make_pair_batches(
+    config: Seq2SeqTrainingConfig,
+    model: zoo.Seq2SeqLM,
+    name: str,
+    pairs: Sequence[TextPair],
+    max_lengths: tuple[int, int],
+) -> PairBatches:
+    """Returns the batches of the "training" or "validation" pairs, and says what was left out."""
+    batches = PairBatches(
+        pairs,
+        model.tokenizer,
+        add_start_token=model.adds_start_token,
+        decoder_start_id=model.decoder_start_id,
+        tokens_per_batch=config.tokens_per_batch,
+        max_source_length=max_lengths[0],
+        max_target_length=max_lengths[1],
+        number_of_buckets=config.number_of_buckets,
+        shuffle=name == "training",
+        seed=config.seed,
+    )
+    print(
+        f"{name}: {batches.number_of_pairs} pairs, {batches.number_of_tokens} tokens, "
+        f"{batches.number_of_batches} batches of lengths {batches.bucket_lengths}; {batches.dropped.report()}"
+    )
+    return batches
+
+
+def pairs_that_fit(model: zoo.Seq2SeqLM, pairs: Sequence[TextPair], count: int) -> list[TextPair]:
+    """Returns the first pairs whose source is not longer than the model."""
+    fitting = []
+    for pair in pairs:
+        if len(fitting) == count:
+            break
+        # the end token comes on top
+        if len(model.tokenizer.tokenize(pair.source)) < model.backbone.config.max_length:
+            fitting.append(pair)
+    return fitting
+
+
+def write_outputs(run: RunFolder, sources: Sequence[str], outputs: Sequence[str], references: Sequence[str]) -> None:
+    """Writes texts, what the model made of them and the right answers to `samples/test.tsv`, a line each."""
+    rows = zip(sources, outputs, references, strict=True)
+    lines = ("\t".join(" ".join(text.split()) for text in row) + "\n" for row in rows)
+    run.write_text("samples/test.tsv", "".join(lines))
+
+
+def draw_seq2seq(run: RunFolder, model: zoo.Seq2SeqLM, source: str) -> None:
+    """Draws what the decoder looks at, with tokens on the axes, and the position encoding, where the model has them."""
+    position = getattr(model.backbone.decoder, "position", None)
+    if position is not None and position.acts_on_embeddings():
+        encoding = position(np.arange(min(100, model.backbone.config.max_length)))
+        plot_position_encoding(np.asarray(encoding, "float32"), run.plots / "positions.png")
+    tokenizer = model.tokenizer
+    output = model.generate(source, jit_compile=False, truncate=True)
+    inputs, labels, _ = model.preprocess([source], [output])
+    attention = model.backbone.attention_weights(inputs)
+    cross_attention = attention.get("cross")
+    if not cross_attention:
+        return
+    tokens = [
+        [tokenizer.id_to_token(int(token_id)).replace("\u2581", " ") for token_id in np.asarray(ids)[0]]
+        for ids in (labels, inputs["encoder_token_ids"])
+    ]
+    weights = np.asarray(cross_attention[-1], "float32")[0]
+    title = "Cross-attention of the last block, mean over heads"
+    if "encoder" not in attention:
+        title = "Alignment: what the decoder attends to"  # a recurrent model has neither blocks nor heads
+    plot_attention(
+        np.mean(weights, axis=0),
+        *tokens,
+        run.plots / "cross_attention.png",
+        title=title,
+    )
 
 
 if __name__ == "__main__":
-    command_line.run(main, TranslateConfig, "translate")
+    run_recipe(main, TranslateConfig, "translate")

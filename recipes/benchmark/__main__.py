@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-from recipes.common import command_line
+from recipes.common.config import run_recipe
 
 BENCHMARKS = {
     "generation": "tokens per second of greedy generation beside KerasHub's generate",
@@ -23,7 +23,7 @@ def main() -> None:
         raise SystemExit(2 if wanted else 0)
     name = sys.argv[1]
     module = importlib.import_module(f"recipes.benchmark.{name}")
-    command_line.run(module.main, module.Config, f"benchmark {name}", sys.argv[2:])
+    run_recipe(module.main, module.Config, f"benchmark {name}", sys.argv[2:])
 
 
 if __name__ == "__main__":

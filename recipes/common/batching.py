@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from recipes.common.bucketing import BatchPlan, choose_bucket_lengths, count_batches, plan_batches
+from recipes.common.batch_order import (
+    BatchPlan,
+    ResumableBatches,
+    choose_bucket_lengths,
+    count_batches,
+    plan_batches,
+    require_options,
+)
 from recipes.common.errors import ConfigError, DataError
-from recipes.common.resumable import ResumableBatches, require_options
-from recipes.common.text_lines import BadLines, OnError
+from recipes.common.text_files import BadLines
 from zoo.tokenizers import Tokenizer, add_start_end
 
 _CHUNK_PAIRS = 8192
@@ -29,13 +34,12 @@ class PairBatches(ResumableBatches):
     many times. A batch holds `tokens_per_batch // (2 * length)` pairs. No pair is left out: the last pairs of an epoch
     form a batch that is filled up with rows whose mask and weights are all zero.
 
-    All texts are tokenized once when the object is made; that pass finds the lengths, drops pairs that are too long
-    (accounted for in `dropped`) and meets every error in the data. The order of an epoch is a function of the seed and
-    the epoch only: call `start_epoch` before each epoch, as a training-state callback does in `on_epoch_begin`.
+    All texts are tokenized once when the object is made; that pass finds the lengths and drops pairs that are too long
+    or have no tokens (accounted for in `dropped`). The order of an epoch is a function of the seed and the epoch only:
+    call `start_epoch` before each epoch, as a training-state callback does in `on_epoch_begin`.
 
     Args:
-        pairs: Iterable of `(source, target, origin)` texts, such as `ParallelText`. With `cache` False it is iterated
-            over again in every epoch and must give the same pairs each time.
+        pairs: `(source, target, origin)` texts.
         tokenizer: Tokenizer with start, end and padding tokens.
         tokens_per_batch: Most tokens of a batch, source and target together, padding included.
         max_source_length: Longest source in tokens, end token included.
@@ -45,10 +49,6 @@ class PairBatches(ResumableBatches):
         number_of_buckets: Most distinct lengths.
         shuffle: Whether pairs and batches are shuffled; otherwise short pairs come first.
         seed: Seed of the order, at least 0.
-        on_long: "skip" drops and counts pairs that are too long or have no tokens, "raise" stops at the first.
-        cache: Whether the token ids stay in memory (2 or 4 bytes a token). If not, the texts are read and tokenized in
-            every epoch, `window` pairs at a time, and shuffled and bucketed within such a window.
-        window: Number of pairs of a window with `cache` False.
 
     Attributes:
         dataset, number_of_batches: See `ResumableBatches`.
@@ -56,10 +56,10 @@ class PairBatches(ResumableBatches):
         number_of_tokens: Source and target tokens of an epoch, end tokens included, without padding.
         bucket_lengths: The distinct lengths.
         batch_sizes: Pairs of a batch for each of them.
-        dropped: The pairs left out, a `recipes.common.text_lines.BadLines`; `dropped.report()` says it in a line.
+        dropped: The pairs left out, a `recipes.common.text_files.BadLines`; `dropped.report()` says it in a line.
 
     Raises:
-        DataError: No pair is left, a pair is too long with `on_long` "raise", or what `pairs` raises.
+        DataError: No pair is left.
         ConfigError: An argument is out of range.
         ValueError: The tokenizer lacks a special token.
 
@@ -72,7 +72,7 @@ class PairBatches(ResumableBatches):
 
     def __init__(
         self,
-        pairs: Iterable[tuple[str, str, str]],
+        pairs: Sequence[tuple[str, str, str]],
         tokenizer: Tokenizer,
         *,
         tokens_per_batch: int,
@@ -83,77 +83,58 @@ class PairBatches(ResumableBatches):
         number_of_buckets: int = 8,
         shuffle: bool = True,
         seed: int = 0,
-        on_long: OnError = "skip",
-        cache: bool = True,
-        window: int = 100_000,
     ):
         require_options(
             max_source_length=max_source_length,
             max_target_length=max_target_length,
             number_of_buckets=number_of_buckets,
-            window=window,
             seed=seed,
         )
         needs_start = add_start_token or decoder_start_id is None
         for name in (*(["start_id"] if needs_start else []), "end_id", "pad_id"):
             if getattr(tokenizer, name) is None:
                 raise ValueError(f"the tokenizer has no {name}, which batches of pairs need")
-        self._pairs, self._tokenizer = pairs, tokenizer
+        self._tokenizer = tokenizer
         self._text_start_id = tokenizer.start_id if add_start_token else None
         self._decoder_start_id = tokenizer.start_id if decoder_start_id is None else decoder_start_id
         self._added_tokens = 1 + add_start_token
         self._max_lengths = (max_source_length, max_target_length)
-        self._shuffle, self._seed, self._window = shuffle, seed, window
-        self.dropped = BadLines(on_long)
+        self._shuffle, self._seed = shuffle, seed
+        self.dropped = BadLines("skip")
         self._stored_dtype = np.uint16 if tokenizer.vocabulary_size <= 2**16 else np.int32
 
-        self.number_of_tokens = 0
         with tf.device("CPU:0"):
-            lengths, cached = self._read_all(cache)
-        self.number_of_pairs = sum(map(len, lengths))
+            self._source, self._target = self._read(pairs)
+        lengths = np.maximum(self._source.row_lengths(), self._target.row_lengths())
+        self.number_of_tokens = len(self._source.values) + len(self._target.values)
+        self.number_of_pairs = len(lengths)
         if not self.number_of_pairs:
             raise DataError(f"no pair of texts is left: {self.dropped.report()}")
-        self.bucket_lengths = choose_bucket_lengths(np.concatenate(lengths), number_of_buckets)
+        self._lengths = lengths
+        self.bucket_lengths = choose_bucket_lengths(lengths, number_of_buckets)
         longest = self.bucket_lengths[-1]
         if tokens_per_batch < 2 * longest:
             raise ConfigError(
-                f"tokens_per_batch must be at least {2 * longest}, as the longest pair takes {longest} tokens for the "
-                f"source and as many for the target; got {tokens_per_batch}"
+                f"training.tokens_per_batch must be at least {2 * longest}, as the longest pair takes {longest} tokens "
+                f"for the source and as many for the target, got {tokens_per_batch}"
             )
-        self.batch_sizes = [tokens_per_batch // (2 * length) for length in self.bucket_lengths]
-        number_of_batches = sum(
-            count_batches(window_lengths, self.bucket_lengths, self.batch_sizes) for window_lengths in lengths
-        )
+        # a batch of more rows than there are would hold nothing but padding there
+        sizes = (tokens_per_batch // (2 * length) for length in self.bucket_lengths)
+        self.batch_sizes = [min(size, self.number_of_pairs) for size in sizes]
+        super().__init__(count_batches(lengths, self.bucket_lengths, self.batch_sizes), self._batches_of_epoch)
 
-        def batches_of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-            if cached is not None:
-                return self._batches_of_window(tf.constant(0, tf.int64), *cached, epoch)
-            return self._windows().flat_map(lambda index, rows: self._batches_of_window(index, *rows, epoch))
-
-        super().__init__(number_of_batches, batches_of_epoch)
-
-    def _read_all(self, cache: bool) -> tuple[list[np.ndarray], tuple[tf.RaggedTensor, tf.RaggedTensor] | None]:
-        """Tokenize all pairs: the lengths of the rows of each window, and the token ids if they are to be kept."""
-        lengths, sources, targets = [], [], []
-        for *texts, origins in self._windows_of_texts(_CHUNK_PAIRS if cache else self._window):
-            source, target = self._tokenize(*texts)
-            self._note_dropped(source, target, origins)
-            source, target = self._without_dropped(source, target)
-            self.number_of_tokens += len(source.values) + len(target.values)
-            lengths.append(_needed_lengths(source, target).numpy())
-            if cache:
-                sources.append(tf.cast(source, self._stored_dtype))
-                targets.append(tf.cast(target, self._stored_dtype))
-        if not cache or not lengths:
-            return lengths, None
-        # In memory everything is one window: pairs from anywhere in the data may share a batch.
-        return [np.concatenate(lengths)], (tf.concat(sources, axis=0), tf.concat(targets, axis=0))
-
-    def _windows_of_texts(self, size: int) -> Iterator[tuple[list[str], list[str], list[str]]]:
-        iterator = iter(self._pairs)
-        while window := list(itertools.islice(iterator, size)):
-            sources, targets, origins = zip(*window, strict=True)
-            yield list(sources), list(targets), list(origins)
+    def _read(self, pairs: Sequence[tuple[str, str, str]]) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """The token ids of both sides of the pairs that are kept."""
+        columns: tuple[list[tf.RaggedTensor], ...] = ([], [])
+        for start in range(0, len(pairs), _CHUNK_PAIRS):
+            sources, targets, origins = zip(*pairs[start : start + _CHUNK_PAIRS], strict=True)
+            sides = self._tokenize(list(sources), list(targets))
+            self._note_dropped(*sides, origins)
+            for column, side in zip(columns, self._without_dropped(*sides), strict=True):
+                column.append(tf.cast(side, self._stored_dtype))
+        empty = tf.RaggedTensor.from_row_lengths(tf.zeros([0], self._stored_dtype), tf.zeros([0], tf.int64))
+        source, target = (tf.concat([empty, *column], axis=0) for column in columns)
+        return source, target
 
     def _tokenize(self, sources, targets) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Token ids of both sides with the tokens around them."""
@@ -185,21 +166,9 @@ class PairBatches(ResumableBatches):
             keep &= (rows.row_lengths() > self._added_tokens) & (rows.row_lengths() <= longest)
         return tf.ragged.boolean_mask(source, keep), tf.ragged.boolean_mask(target, keep)
 
-    def _windows(self) -> tf.data.Dataset:
-        """Windows of tokenized pairs, read from the texts: (index, (source ids, target ids))."""
-        texts = tf.TensorSpec([None], tf.string)
-        windows = tf.data.Dataset.from_generator(
-            lambda: (texts[:2] for texts in self._windows_of_texts(self._window)), output_signature=(texts, texts)
-        )
-        return windows.map(lambda *texts: self._without_dropped(*self._tokenize(*texts))).prefetch(1).enumerate()
-
-    def _batches_of_window(
-        self, index: tf.Tensor, source: tf.RaggedTensor, target: tf.RaggedTensor, epoch: tf.Tensor
-    ) -> tf.data.Dataset:
-        rows, *batches = tf.numpy_function(
-            self._plan, [_needed_lengths(source, target), epoch, index], [tf.int64] * 4, stateful=False
-        )
-        source, target = (_with_empty_row(ids) for ids in (source, target))
+    def _batches_of_epoch(self, epoch: tf.Tensor) -> tf.data.Dataset:
+        rows, *batches = tf.numpy_function(self._plan, [epoch], [tf.int64] * 4, stateful=False)
+        source, target = (_with_empty_row(ids) for ids in (self._source, self._target))
 
         def assemble(start: tf.Tensor, size: tf.Tensor, length: tf.Tensor):
             batch = tf.gather(tf.ensure_shape(rows, [None]), tf.range(start, start + size))
@@ -218,20 +187,15 @@ class PairBatches(ResumableBatches):
         batches = tuple(tf.ensure_shape(column, [None]) for column in batches)
         return tf.data.Dataset.from_tensor_slices(batches).map(assemble)
 
-    def _plan(self, row_lengths: np.ndarray, epoch: int, window: int) -> BatchPlan:
-        generator = np.random.default_rng((self._seed, int(epoch), int(window))) if self._shuffle else None
-        return tuple(plan_batches(row_lengths, self.bucket_lengths, self.batch_sizes, generator))
+    def _plan(self, epoch: int) -> BatchPlan:
+        generator = np.random.default_rng((self._seed, int(epoch), 0)) if self._shuffle else None
+        return tuple(plan_batches(self._lengths, self.bucket_lengths, self.batch_sizes, generator))
 
     def _pad(self, ids: tf.RaggedTensor, length: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Dense int32 ids and mask, (batch, length)."""
         ids = tf.cast(ids, tf.int32)
         dense = ids.to_tensor(default_value=self._tokenizer.pad_id, shape=tf.stack([ids.nrows(), length]))
         return tf.ensure_shape(dense, [None, None]), tf.sequence_mask(ids.row_lengths(), length)
-
-
-def _needed_lengths(source: tf.RaggedTensor, target: tf.RaggedTensor) -> tf.Tensor:
-    """The length of the batch that a pair needs: that of its longer side. int64 (rows,)."""
-    return tf.maximum(source.row_lengths(), target.row_lengths())
 
 
 def _with_empty_row(ids: tf.RaggedTensor) -> tf.RaggedTensor:

@@ -10,10 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from recipes.common import dates
+from recipes.common.data_sets import Loaders, Splits
 from recipes.common.errors import DataError
-from recipes.common.named_data import is_name, load_named
-from recipes.common.table import Table
-from recipes.common.text_lines import BadLines, OnError
+from recipes.common.text_files import BadLines, Table, shown
 from zoo.tokenizers import to_dense
 from zoo.tokenizers.chat import ChatFormat, tokenize_chat
 
@@ -27,27 +26,23 @@ class Conversation(NamedTuple):
     origin: str
 
 
-def open_conversations(
-    files: Sequence[str], split: str, chat_format: ChatFormat, *, key: str = "messages", on_error: OnError = "raise"
-) -> tuple[list[Conversation] | None, BadLines]:
-    """Returns the conversations that a config key such as `data.train` names, and the lines left out.
+def read_conversations(
+    files: Sequence[str], bad: BadLines, *, chat_format: ChatFormat, key: str = "messages"
+) -> list[Conversation]:
+    """Returns the conversations of JSON-lines files.
 
     Args:
-        files: JSON-lines files, or `date_questions`: generated questions about dates and their answers.
-        split: Part of a named data set: "train", "validation" or "test".
+        files: Paths.
+        bad: Where bad lines are noted.
         chat_format: How conversations are written, which not all can be.
         key: Key of the list of messages `{"role": ..., "content": ...}`.
-        on_error: "raise" or "skip".
 
     Raises:
         DataError: A missing or bad file, or a line that is no conversation of this format with a reply at its end.
     """
-    bad = BadLines(on_error)
-    if is_name(files):
-        return getattr(load_named(files[0], {"date_questions": _date_questions}), split), bad
     conversations = []
     for file in files:
-        table = Table(file, [key], on_error=on_error)
+        table = Table(file, [key], on_error=bad.on_error)
         for (messages,), origin in table:
             problem = _problem(messages, chat_format)
             if problem is not None:
@@ -55,12 +50,16 @@ def open_conversations(
                 continue
             conversations.append(Conversation(messages, origin))
         bad.extend(table.bad_lines)
-    return conversations, bad
+    return conversations
 
 
 def _problem(messages: Any, chat_format: ChatFormat) -> str | None:
     if not isinstance(messages, list) or len(messages) < 2:
         return "a list of at least two messages is needed"
+    for number, message in enumerate(messages, 1):
+        fields = [message.get(name) for name in ("role", "content")] if isinstance(message, dict) else []
+        if not all(isinstance(field, str) for field in fields) or not fields:
+            return f"message {number} must be {{'role': text, 'content': text}}, got {shown(message)}"
     try:
         chat_format.parts(messages)
     except ValueError as error:
@@ -70,13 +69,7 @@ def _problem(messages: Any, chat_format: ChatFormat) -> str | None:
     return None
 
 
-class _Splits(NamedTuple):
-    train: list[Conversation]
-    validation: list[Conversation]
-    test: list[Conversation]
-
-
-def _date_questions() -> _Splits:
+def _date_questions() -> Splits:
     generator = np.random.default_rng(0)
     questions = (
         ("Which year is {}?", lambda date: str(date.year)),
@@ -95,7 +88,11 @@ def _date_questions() -> _Splits:
         return Conversation(messages, pair.origin)
 
     splits = dates.generate(train=8000, validation=200, test=400)
-    return _Splits(*([conversation(pair) for pair in pairs] for pairs in splits))
+    return Splits(*([conversation(pair) for pair in pairs] for pairs in splits))
+
+
+# * `date_questions`: generated questions about dates and their answers.
+CONVERSATIONS: Loaders = {"date_questions": _date_questions}
 
 
 class _TokensOfMany:
@@ -131,7 +128,7 @@ class ConversationRows:
         max_length: Most tokens that the model takes; longer conversations are dropped.
 
     Attributes:
-        dropped: The conversations left out by `short_enough`, see `recipes.common.text_lines.BadLines`.
+        dropped: The conversations left out by `short_enough`, see `recipes.common.text_files.BadLines`.
     """
 
     truncates = draws_random = False

@@ -1,4 +1,4 @@
-"""A recipe's config: a dataclass of dataclasses, read from YAML files and the command line."""
+"""A recipe's config: a dataclass of dataclasses, read from YAML files and the command line; running a recipe."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ import copy
 import dataclasses
 import difflib
 import json
+import math
+import operator
 import os
+import re
+import shlex
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -16,22 +21,67 @@ from typing import Any, TypeVar
 
 import jsonargparse
 
-from recipes.common.config_yaml import dump_yaml, read_yaml
-from recipes.common.errors import ConfigError
+from recipes.common.config_yaml import dump_yaml, read_word, read_yaml
+from recipes.common.errors import ConfigError, RecipeError
+from recipes.common.text_files import shown
 from zoo.storage import write_text_atomically
 
 Config = TypeVar("Config")
 
 _REQUIRED = dataclasses.MISSING
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def setting(default: Any = _REQUIRED, help: str = "", *, harmless: bool = False) -> Any:
-    """A field of a config dataclass: its default, its help text and whether a resumed run may change it.
+def run_recipe(
+    main: Callable[[Config], object], config_class: type[Config], name: str, arguments: Sequence[str] | None = None
+) -> None:
+    """Parses the command line, calls the recipe, and prints a user's mistake, or an interruption, as one message.
+
+    Args:
+        main: Takes the config and does the job.
+        config_class: See `parse`.
+        name: Name of the recipe, as in `python -m recipes.<name>`.
+        arguments: Words of the command line; None means those of this process.
+
+    Raises:
+        SystemExit: With code 2 after a `RecipeError`, whose message goes to stderr, with 130 after Ctrl-C, and with 0
+            after `--help`.
+
+    Example:
+
+    >>> if __name__ == "__main__":
+    ...     run_recipe(main, TranslateConfig, "translate")
+    """
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        main(parse(config_class, words, prog=f"python -m recipes.{name}"))
+    except RecipeError as error:
+        print(f"recipes.{name}: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from error
+    except KeyboardInterrupt as error:
+        command = shlex.join(["python", "-m", f"recipes.{name}", *words])
+        goes_on = "the same command goes on from the last saved state" if hasattr(config_class, "training") else "again"
+        print(f"\nrecipes.{name}: interrupted; {goes_on}: {command}", file=sys.stderr)
+        raise SystemExit(130) from error
+
+
+def setting(
+    default: Any = _REQUIRED,
+    help: str = "",
+    *,
+    harmless: bool = False,
+    least: float | None = None,
+    most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """A field of a config dataclass: its default, help text and bounds, and whether a resumed run may change it.
 
     Args:
         default: Default value; left out, the key must be given. Lists and dicts are copied for each config.
         help: One line for `--help`.
         harmless: True if the results of a run do not depend on the key, so that it may change on resume.
+        least, most, above, below: Bounds of a number (None where there is none); numbers are finite in any case.
 
     Returns:
         A `dataclasses.Field`.
@@ -43,7 +93,8 @@ def setting(default: Any = _REQUIRED, help: str = "", *, harmless: bool = False)
     ...     train: list[str] = setting([], "Training files.")
     ...     seed: int = setting(1, "Seed of the order.")
     """
-    metadata = {"help": help, "harmless": harmless}
+    bounds = {"at least": least, "above": above, "at most": most, "below": below}
+    metadata = {"help": help, "harmless": harmless, "bounds": {k: v for k, v in bounds.items() if v is not None}}
     if isinstance(default, list | dict | set):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -58,6 +109,7 @@ class _Key:
     default: Any
     help: str
     harmless: bool
+    bounds: Mapping[str, float]
 
 
 def parse(config_class: type[Config], arguments: Sequence[str], *, prog: str | None = None) -> Config:
@@ -97,6 +149,8 @@ def parse(config_class: type[Config], arguments: Sequence[str], *, prog: str | N
             values[name] = _typed(keys[name], located.value, located.origin)
     for name, words in overrides.items():
         values[name] = _typed_from_words(keys[name], words)
+    for name, value in values.items():
+        _check(keys[name], value)
     missing = [name for name in keys if name not in values]
     if missing:
         raise ConfigError(f"no value given for: {', '.join('--' + name for name in missing)}")
@@ -161,9 +215,15 @@ def _keys(config_class: type, prefix: str = "", group_default: Any = None) -> li
         if dataclasses.is_dataclass(annotation):
             keys += _keys(annotation, name + ".", None if default is _REQUIRED else default)
             continue
-        metadata = field.metadata
-        keys.append(_Key(name, annotation, default, metadata.get("help", ""), metadata.get("harmless", False)))
+        metadata = {"help": "", "harmless": False, **field.metadata, "bounds": _bounds(config_class, field.name)}
+        keys.append(_Key(name, annotation, default, **metadata))
     return keys
+
+
+def _bounds(config_class: type, name: str) -> Mapping[str, float]:
+    """Those of a field; where it names none, those of the class whose field it replaces."""
+    fields = (vars(kind).get("__dataclass_fields__", {}).get(name) for kind in config_class.__mro__)
+    return next((field.metadata["bounds"] for field in fields if field and field.metadata.get("bounds")), {})
 
 
 def _build(config_class: type, values: Mapping[str, Any], prefix: str = "") -> Any:
@@ -211,53 +271,84 @@ def _unknown_key(name: str, keys: Mapping[str, _Key], groups: set[str], dashes: 
     if name in groups:
         members = ", ".join(dashes + key for key in keys if key.startswith(name + "."))
         return f"{dashes}{name} is a group of keys, not a key; its keys: {members}"
-    near = difflib.get_close_matches(name, keys, n=1, cutoff=0.5)
-    if not near:
-        # The right name in the wrong group, or without its group.
-        last = {key.rsplit(".", 1)[-1]: key for key in keys}
-        near = [last[match] for match in difflib.get_close_matches(name.rsplit(".", 1)[-1], last, n=1, cutoff=0.7)]
-    hint = f"did you mean {dashes}{near[0]}?" if near else "--help lists the known keys"
-    return f"unknown key {dashes}{name}; {hint}"
+    near = max(keys, key=lambda key: _likeness(name, key))
+    hint = f"did you mean {dashes}{near}?" if _likeness(name, near) >= 0.6 else "--help lists the known keys"
+    return f"unknown key {dashes}{shown(name)[1:-1]}; {hint}"
 
 
-def _typed(key: _Key, value: Any, origin: str) -> Any:
+def _likeness(name: str, key: str) -> float:
+    """From 0 to 1: of the last parts, by letters or by words in any order; and a little of the group."""
+
+    def letters(first: str, second: str) -> float:
+        return difflib.SequenceMatcher(None, first, second).ratio()
+
+    group, _, last = name.lower().rpartition(".")
+    key_group, _, key_last = key.rpartition(".")
+    words, key_words = set(last.replace("-", "_").split("_")), set(key_last.split("_"))
+    shared = len(words & key_words) / min(len(words), len(key_words)) - 0.05 * len(words ^ key_words)
+    return max(letters(last, key_last), shared) + 0.1 * letters(group, key_group)
+
+
+def _check(key: _Key, value: Any) -> None:
+    """Raises an error for a number out of bounds, and for text that no file can hold."""
+    for part in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(part, int | float) and not isinstance(part, bool):
+            is_number = key.annotation is not Any
+            bounds = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
+            fits = math.isfinite(part) and all(bounds[word](part, bound) for word, bound in key.bounds.items())
+            if is_number and not fits:
+                allowed = " and ".join(f"{word} {bound:g}" for word, bound in key.bounds.items()) or "finite"
+                raise ConfigError(f"{key.name} must be {allowed}, got {shown(value)}")
+    for text in _texts(value):
+        if "\0" in text or not text.isascii() and _SURROGATES.search(text):
+            raise ConfigError(f"{key.name} must be text without NUL and half characters, got {shown(value)}")
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, Mapping):
+        return [text for pair in value.items() for part in pair for text in _texts(part)]
+    if isinstance(value, list | tuple):
+        return [text for part in value for text in _texts(part)]
+    return [value] if isinstance(value, str) else []
+
+
+def _typed(key: _Key, given: Any, origin: str) -> Any:
     """The value converted to the key's type by jsonargparse."""
-    return _convert(key, value, origin, lambda parser: parser.parse_object({"value": value}))
-
-
-def _typed_from_words(key: _Key, words: list[str]) -> Any:
-    origin = "command line"
-    if _takes_list(key.annotation):
-        nothing = words == ["null"] and _takes_none(key.annotation)
-        return _typed(key, None if nothing else words, origin)
-    if len(words) != 1:
-        raise ConfigError(f"{origin}: --{key.name} takes one value ({_type_text(key.annotation)}); got {words}")
-    return _convert(key, words[0], origin, lambda parser: parser.parse_args([f"--value={words[0]}"]))
-
-
-def _convert(key: _Key, given: Any, origin: str, parse_with: Callable[[jsonargparse.ArgumentParser], Any]) -> Any:
     parser = jsonargparse.ArgumentParser(exit_on_error=False, add_help=False)
     parser.add_argument("--value", type=key.annotation)
     try:
-        value = parse_with(parser).value
-        # For jsonargparse None means "not given" and passes for any type.
-        allowed = value is not None or _takes_none(key.annotation)
-    except argparse.ArgumentError:
+        value = parser.parse_object({"value": given}).value
+        # for jsonargparse None means "not given" and passes for any type, and the text "1:30" is the number 90
+        allowed = (value is not None or _takes_none(key.annotation)) and _texts(value) == _texts(given)
+    except (argparse.ArgumentError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        # what comes of dates and numbers of odd form is not always an ArgumentError
         allowed = False
     if not allowed:
         types_text = _type_text(key.annotation)
-        raise ConfigError(f"{origin}: {key.name}: value {given!r} is not allowed; allowed: {types_text}")
+        raise ConfigError(f"{origin}: {key.name}: value {shown(given, 200)} is not allowed; allowed: {types_text}")
     return value
+
+
+def _typed_from_words(key: _Key, words: list[str]) -> Any:
+    origin, annotation = "command line", key.annotation
+    if words == ["null"] and _takes_none(annotation):
+        return _typed(key, None, origin)
+    is_list = _takes(annotation, list, tuple) and not _takes(annotation, dict)
+    if not is_list and len(words) != 1:
+        raise ConfigError(f"{origin}: --{key.name} takes one value ({_type_text(annotation)}); got {words}")
+    is_text = _takes(annotation, str, typing.Literal) and not _takes(annotation, dict)
+    values = words if is_text else [read_word(word, f"{origin}: {key.name}") for word in words]
+    return _typed(key, values if is_list else values[0], origin)
 
 
 def _takes_none(annotation: Any) -> bool:
     return annotation in (None, type(None), Any) or type(None) in typing.get_args(annotation)
 
 
-def _takes_list(annotation: Any) -> bool:
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return any(_takes_list(member) for member in typing.get_args(annotation))
-    return annotation in (list, tuple) or typing.get_origin(annotation) in (list, tuple)
+def _takes(annotation: Any, *kinds: Any) -> bool:
+    """Whether a type is one of these, or holds one."""
+    found = annotation in kinds or typing.get_origin(annotation) in kinds
+    return found or any(_takes(member, *kinds) for member in typing.get_args(annotation))
 
 
 def _help_text(config_class: type, keys: Mapping[str, _Key], prog: str | None) -> str:
@@ -268,7 +359,7 @@ def _help_text(config_class: type, keys: Mapping[str, _Key], prog: str | None) -
         default = "required" if key.default is _REQUIRED else f"default: {json.dumps(_plain(key.default))}"
         help_text = f"{key.help} [{_type_text(key.annotation)}; {default}]".replace("%", "%%").lstrip()
         parser.add_argument(
-            f"--{key.name}", metavar="VALUE ..." if _takes_list(key.annotation) else "VALUE", help=help_text
+            f"--{key.name}", metavar="VALUE ..." if _takes(key.annotation, list, tuple) else "VALUE", help=help_text
         )
     return parser.format_help()
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Set
-from pathlib import Path
+from collections.abc import Iterator, Set
 from typing import Any, NamedTuple
 
 import yaml
 
 from recipes.common.errors import ConfigError
+from recipes.common.text_files import shown
+
+_MOST_BYTES = 1 << 20
 
 
 class Located(NamedTuple):
@@ -24,6 +27,18 @@ class _Loader(yaml.SafeLoader):
     """YAML 1.2 scalars: `no` is a word (and a language), `5e-4` is a number; PyYAML reads both the other way."""
 
     yaml_implicit_resolvers = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node:
+        if self.check_event(yaml.AliasEvent):
+            # a few lines of aliases of aliases stand for gigabytes
+            raise yaml.YAMLError(f"line {self.peek_event().start_mark.line + 1}: aliases are not allowed")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.Node, deep: bool = False) -> dict:
+        values = super().construct_mapping(node, deep=True)
+        if isinstance(node, yaml.MappingNode) and len(values) != len(node.value):
+            raise yaml.YAMLError(f"line {node.start_mark.line + 1}: a key is given twice")
+        return values
 
 
 _FLOAT = re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
@@ -69,21 +84,55 @@ def read_yaml(path: str | os.PathLike, groups: Set[str]) -> dict[str, Located]:
     Located(value=['train.en', 'train.de'], origin='config.yaml:2')
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with open(path, "rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        text = content.decode("utf-8")
+    except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read the config file {str(path)!r}: {error}") from error
-    loader = _Loader(text)
-    try:
+    if len(content) > _MOST_BYTES:
+        raise ConfigError(f"cannot read the config file {str(path)!r}: it has more than {_MOST_BYTES:,} bytes")
+    values: dict[str, Located] = {}
+    with _errors_of(str(path)):
+        loader = _Loader(text)
         node = loader.get_single_node()
-        if node is None:
-            return {}
-        values = {}
-        _collect(loader, node, "", path, groups, values)
-        return values
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from error
-    finally:
-        loader.dispose()
+        if node is not None:
+            _collect(loader, node, "", path, groups, values)
+    return values
+
+
+def read_word(word: str, origin: str) -> Any:
+    """Read a word of the command line as the value of a key: a number, a list, a dict, null, true, false or text.
+
+    Args:
+        word: The word.
+        origin: What errors begin with.
+
+    Raises:
+        ConfigError: The word is not YAML.
+
+    Example:
+
+    >>> read_word("{num_layers: 2}", "command line")
+    {'num_layers': 2}
+    """
+    with _errors_of(origin):
+        return _Loader(word).get_single_data()
+
+
+@contextlib.contextmanager
+def _errors_of(origin: str) -> Iterator[None]:
+    """Beside its own errors PyYAML lets through what dates and numbers of odd form lead to."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except RecursionError as error:
+        raise ConfigError(f"{origin} is nested too deeply") from error
+    except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f":{mark.line + 1}"
+        problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise ConfigError(f"{origin}{where} is not valid YAML: {problem[:300]}") from error
 
 
 def dump_yaml(values: dict[str, Any]) -> str:
@@ -108,16 +157,21 @@ def _collect(
 ) -> None:
     if not isinstance(node, yaml.MappingNode):
         what = prefix.rstrip(".") or "a config file"
-        raise ConfigError(f"{_origin(path, node)}: {what} must hold keys with values; got {node.value!r}")
+        raise ConfigError(f"{_origin(path, node)}: {what} must hold keys with values, got {shown(node.value)}")
     for key_node, value_node in node.value:
-        name = prefix + str(key_node.value)
         origin = _origin(path, key_node)
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise ConfigError(f"{origin}: a key must be a word, got a {key_node.id}")
+        name = prefix + key_node.value
         if name in groups:
             _collect(loader, value_node, name + ".", path, groups, values)
             continue
         if name in values:
             raise ConfigError(f"{origin}: key {name} is given twice, first at {values[name].origin}")
-        values[name] = Located(loader.construct_object(value_node, deep=True), origin)
+        try:
+            values[name] = Located(loader.construct_object(value_node, deep=True), origin)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ConfigError(f"{origin}: {name}: {shown(value_node.value)} cannot be read: {error!r:.200}") from error
 
 
 def _origin(path: Any, node: yaml.Node) -> str:

@@ -18,7 +18,7 @@ import babel
 import babel.dates
 import numpy as np
 
-from recipes.common.parallel_text import Splits, TextPair
+from recipes.common.data_sets import Splits, TextPair
 
 LOCALES = ("en", "en_GB", "de", "fr")
 FORMATS = ("full", "long", "medium", "short")

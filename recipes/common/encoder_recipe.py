@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from recipes.common.config import setting
 from recipes.common.example_batches import ExampleBatches
-from recipes.common.finish import make_task, start_from
+from recipes.common.models import TokenizerConfig, load_or_train_tokenizer, make_task, start_from
 from recipes.common.run_folder import RunFolder
-from recipes.common.tokenizers import TokenizerConfig, load_or_train_tokenizer
 from recipes.common.training import TrainingConfig, make_optimizer, train
 from zoo.tasks import Task
 
@@ -20,7 +19,7 @@ class EncoderTokenizerConfig(TokenizerConfig):
     """The tokenizer, trained on the training texts."""
 
     kind: Literal["bpe", "unigram", "wordpiece", "byte_level_bpe"] = setting("bpe", "Kind of tokenizer.")
-    vocabulary_size: int = setting(300, "Number of tokens, special ones included.")
+    vocabulary_size: int = setting(300, "Most tokens, special ones included.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +39,7 @@ class EncoderTrainingConfig(TrainingConfig):
     """How the model is trained."""
 
     epochs: int = setting(4, "Passes over the training data.")
-    batch_size: int = setting(32, "Examples of a batch.")
+    batch_size: int = setting(32, "Examples of a batch.", least=1, most=1 << 16)
     learning_rate: float = setting(0.001, "Peak of the learning rate.")
     schedule: Literal["linear", "cosine", "inverse_square_root", "warmup_stable_decay"] = setting(
         "linear", "How the learning rate falls after the warm-up."
@@ -57,7 +56,7 @@ def make_encoder_task(
     model: EncoderModelConfig,
     tokenizer: TokenizerConfig,
     run: RunFolder,
-    texts: Iterable[str],
+    texts: Callable[[], Iterable[str]],
     *,
     mask_token: str | None = None,
     **options: Any,
@@ -69,7 +68,7 @@ def make_encoder_task(
         model: The architecture.
         tokenizer: The tokenizer, where it is to be trained.
         run: The run folder.
-        texts: What the tokenizer is trained on.
+        texts: Gives what the tokenizer is trained on.
         mask_token: The mask token of the tokenizer.
         **options: Arguments of the task.
     """

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from recipes.common.bucketing import choose_bucket_lengths, plan_batches
+from recipes.common.batch_order import ResumableBatches, choose_bucket_lengths, plan_batches, require_options
 from recipes.common.errors import DataError
-from recipes.common.resumable import ResumableBatches, require_options
 
 
 class ExampleBatches(ResumableBatches):

@@ -1,111 +1,19 @@
-"""How recipes begin and end alike: a task of a preset; saved model, export that is tried, results, model card."""
+"""How recipes end: the saved model, its export, which is tried, results and model card."""
 
 from __future__ import annotations
 
 import json
+import platform
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+import huggingface_hub
+import keras
 import numpy as np
 
-import zoo
-from recipes.common import card
-from recipes.common.errors import ConfigError, DataError
 from recipes.common.run_folder import RunFolder
-from zoo.backbones import Backbone
-from zoo.generation import Sampler, get_sampler
-from zoo.presets import preset_config
-from zoo.storage import read_description
 from zoo.tasks import Task
-from zoo.tokenizers import Tokenizer
-
-AnyTask = TypeVar("AnyTask", bound=Task)
-
-
-def make_task(
-    kind: type[AnyTask], preset: str, tokenizer: Tokenizer, options: dict[str, Any], **task_options: Any
-) -> AnyTask:
-    """Returns a task with initial weights, and says how large it is.
-
-    Args:
-        kind: The class.
-        preset: Name of the architecture.
-        tokenizer: The tokenizer, which decides about the size of the vocabulary.
-        options: Choices that differ from the preset.
-        **task_options: Arguments of the task.
-
-    Raises:
-        ConfigError: If there is no such preset or choice.
-    """
-    try:
-        config = preset_config(preset, vocabulary_size=tokenizer.vocabulary_size, **options)
-        task = kind(Backbone.from_config(config), tokenizer, **task_options)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"model: {error}") from error
-    print(f"{preset}: {task.count_params():,} parameters")
-    return task
-
-
-def make_sampler(values: dict[str, Any]) -> Sampler:
-    """Returns the sampler of a key such as `sampler`.
-
-    Args:
-        values: Its name and options.
-
-    Raises:
-        ConfigError: If there is no such sampler or option.
-
-    Example:
-
-    >>> make_sampler({"name": "beam", "num_beams": 5})
-    """
-    try:
-        return get_sampler(values)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"sampler: {error}") from error
-
-
-TASKS = ("CausalLM", "MaskedLM", "Seq2SeqLM", "TextClassifier", "TextEmbedder", "TokenClassifier")
-
-
-def load_task(directory: str, kind: str | None = None) -> Task:
-    """Returns the task of a saved model.
-
-    Args:
-        directory: What `from_preset` takes.
-        kind: One of `TASKS`; None for the kind that was saved, which models of other libraries do not tell.
-
-    Raises:
-        ConfigError: If there is no such kind.
-        DataError: If there is no saved model.
-    """
-    if kind not in (None, *TASKS):
-        raise ConfigError(f"task must be one of {', '.join(TASKS)}, got {kind!r}")
-    try:
-        return getattr(zoo, kind or read_description(directory).task).from_preset(directory)
-    except (OSError, ValueError) as error:
-        raise DataError(str(error)) from error
-
-
-def start_from(kind: type[AnyTask], directory: str, **task_options: Any) -> AnyTask:
-    """Returns a task on the backbone and tokenizer of a saved model, and says how large it is.
-
-    Args:
-        kind: The class.
-        directory: What `from_preset` takes; of a model of the same kind or another, whose head is left.
-        **task_options: Arguments of the task.
-
-    Raises:
-        ConfigError: If there is no such model, or its backbone does not fit the task.
-    """
-    try:
-        task = kind.from_preset(directory, **task_options)
-    except (OSError, TypeError, ValueError) as error:
-        raise ConfigError(f"model.start_from: {error}") from error
-    print(f"{directory}: {task.count_params():,} parameters")
-    return task
 
 
 def finish(
@@ -142,15 +50,77 @@ def finish(
 
         task.export(run.export, **export)
         for given, output, expected in trial(tf.saved_model.load(str(run.export))):
-            if not _same(output, expected):
+            is_text = isinstance(expected, str | list)
+            if not (output == expected if is_text else np.allclose(output, expected, rtol=1e-4, atol=1e-5)):
                 raise RuntimeError(f"The export in {run.export} makes {output!r} of {given!r}, the task {expected!r}.")
-            print(f"export: {given!r} -> {_shown(output)}")
-        results["export_megabytes"] = round(_size(run.export) / 1e6, 2)
+            shown = output if is_text else np.array2string(np.asarray(output), precision=3, threshold=8, edgeitems=3)
+            print(f"export: {given!r} -> {shown}")
+        size = sum(path.stat().st_size for path in run.export.rglob("*") if path.is_file())
+        results["export_megabytes"] = round(size / 1e6, 2)
     results["total_seconds"] = round(time.monotonic() - started, 1)
     run.write_text("results.json", json.dumps(results, indent=2) + "\n")
-    card.write_model_card(run, recipe, task, results)
+    run.write_text("model_card.md", str(model_card(run, recipe, task, results)))
     print(json.dumps(results, indent=2))
     return results
+
+
+def model_card(run: RunFolder, recipe: str, task: Task, results: dict[str, Any]) -> huggingface_hub.ModelCard:
+    """Returns the model card of a run: what was trained, how, and what came out.
+
+    Args:
+        run: The run folder.
+        recipe: Name of the recipe.
+        task: The trained task.
+        results: What was measured, plain values.
+
+    Example:
+
+    >>> model_card(run, "translate", model, {"exact_match": 0.99}).data.library_name
+    'keras'
+    """
+    rows = "\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in results.items())
+    pictures = "\n".join(f"![{path.stem}](plots/{path.name})" for path in sorted(run.plots.glob("*.png")))
+    data = huggingface_hub.ModelCardData(library_name="keras", tags=["keras-transformer-zoo", recipe])
+    return huggingface_hub.ModelCard(f"""---
+{data.to_yaml()}
+---
+
+# {type(task).__name__} trained with `recipes.{recipe}`
+
+## Results
+
+| measure | value |
+| --- | --- |
+{rows}
+
+Keras {keras.__version__}, backend {keras.backend.backend()}, Python {platform.python_version()}, {platform.machine()}.
+
+## Use
+
+```python
+import zoo
+
+model = zoo.{type(task).__name__}.from_preset("model")
+```
+
+or, with `tensorflow` and `tensorflow_text` alone, `tf.saved_model.load("{run.export.name}").serve(["..."])`.
+
+## Configuration
+
+```yaml
+{run.config_yaml.read_text(encoding="utf-8").strip()}
+```
+
+## Architecture
+
+```json
+{json.dumps(task.backbone.config.to_dict(), indent=2)}
+```
+
+## Pictures
+
+{pictures}
+""")
 
 
 def decoded(texts: Any) -> list[str]:
@@ -162,17 +132,6 @@ def decoded(texts: Any) -> list[str]:
     return [text.decode("utf-8") for text in texts.numpy()]
 
 
-def _same(output: Any, expected: Any) -> bool:
-    if isinstance(expected, (str, list)):
-        return output == expected
-    return bool(np.allclose(output, expected, rtol=1e-4, atol=1e-5))
-
-
-def _shown(output: Any) -> str:
-    if isinstance(output, (str, list)):
-        return repr(output)
-    return np.array2string(np.asarray(output), precision=3, threshold=8, edgeitems=3)
-
-
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+def _cell(value: Any) -> str:
+    # neither a column nor a tag of HTML
+    return str(value).replace("|", "\\|").replace("<", "&lt;")

@@ -5,17 +5,17 @@ from __future__ import annotations
 import datetime
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from recipes.common import dates
-from recipes.common.errors import DataError
-from recipes.common.named_data import is_name, load_named
-from recipes.common.remote_files import RemoteFile, fetch
-from recipes.common.table import Table
-from recipes.common.text_lines import BadLines, OnError
+from recipes.common.data_sets import Loaders, RemoteFile, Splits, fetch
+from recipes.common.errors import ConfigError, DataError
+from recipes.common.text_files import JSON_SUFFIXES, BadLines, Table, looks_like_header, shown, suffix_of
 
 NO_TEXT = "no text"
 NO_LABEL = "no label"
@@ -28,14 +28,6 @@ class LabelledText(NamedTuple):
     texts: tuple[str, ...]
     label: Any
     origin: str
-
-
-class Examples(NamedTuple):
-    """The parts of a data set; `test` is None where there is none."""
-
-    train: Sequence[LabelledText]
-    validation: Sequence[LabelledText]
-    test: Sequence[LabelledText] | None
 
 
 SST2 = {
@@ -73,90 +65,75 @@ STSB = {
 }
 
 
-def load(name: str) -> Examples:
-    """A named data set.
-
-    * `date_languages`: generated dates (see `recipes.common.dates`), labelled with the language they are written in.
-    * `date_pairs`: two writings and a number: 1 if they are the same date, else the share of year, month and day that
-      agree.
-    * `sst2`: film-review sentences, 6,920 / 872, negative or positive. Source: Socher et al. 2013; no explicit licence.
-    * `ag_news`: 10,001 news descriptions in four classes, split 80 / 10 / 10 by their words. Source: the AG corpus,
-      non-commercial; Zhang et al. 2015.
-    * `stsb`: sentence pairs with a similarity from 0 to 5, 5,749 / 1,500. Source: Cer et al. 2017; CC BY-SA 4.0.
-
-    Args:
-        name: One of the names above.
-
-    Raises:
-        DataError: An unknown name, or a file that is neither in the data folder nor can be downloaded.
-
-    Example:
-
-    >>> load("sst2").train[0].label
-    'positive'
-    """
-    return load_named(name, _LOADERS)
-
-
-def open_examples(
+def read_examples(
     files: Sequence[str],
-    split: str,
+    bad: BadLines,
     *,
-    text_columns: Sequence[str],
-    label_column: str,
-    header: bool = False,
+    text_columns: Sequence[str] = ("1",),
+    label_column: str = "2",
+    header: bool | None = None,
     label_separator: str | None = None,
     numeric: bool = False,
-    highest: float | None = None,
-    on_error: OnError = "raise",
-) -> tuple[Sequence[LabelledText] | None, BadLines]:
-    """Returns the examples that a config key such as `data.train` names, and the rows left out.
+) -> list[LabelledText]:
+    """Returns the labelled texts of TSV, CSV or JSON-lines files.
 
     Args:
-        files: The name of a data set, or paths as `Table` takes them.
-        split: Part of a named data set: "train", "validation" or "test".
-        text_columns: The column of the text, or those of the two texts.
-        label_column: The column of the label.
-        header: Whether files have a header.
-        label_separator: What separates labels in a field, where a text may have several; None for one label.
+        files: Paths.
+        bad: Where bad rows are noted.
+        text_columns: Column of the text, or those of a pair: numbers from 1, names or keys.
+        label_column: That of the label.
+        header: See `recipes.common.text_files.Table`.
+        label_separator: What separates several labels; None where each text has one.
         numeric: Whether labels are numbers.
-        highest: With it numbers must be from 0 to this one.
-        on_error: See `Table`.
 
     Raises:
-        DataError: What `load` and `Table` raise, or a row without text or with a bad label, with its place.
+        DataError: A missing or bad file, or a row without text or label, with its place; a first row that looks like a
+            header, where it is not said whether there is one.
+        ConfigError: `text_columns` are not one or two.
     """
-    bad = BadLines(on_error)
-    if is_name(files):
-        examples = getattr(load(files[0]), split)
-        return (examples if highest is None or examples is None else _in_range(examples, highest, bad)), bad
     if len(text_columns) not in (1, 2):
-        raise DataError(f"data.text_columns must name one column or two, got {list(text_columns)}")
+        raise ConfigError(f"data.text_columns must name one column or two, got {list(text_columns)}")
     examples = []
     for file in files:
-        table = Table(file, [*text_columns, label_column], header=header, on_error=on_error)
+        table = Table(file, [*text_columns, label_column], header=header, on_error=bad.on_error)
+        found = []
         for (*texts, field), origin in table:
-            if not all(isinstance(text, str) and text.strip() for text in texts):
-                bad.add(NO_TEXT, origin, f"the fields are {texts!r}")
-                continue
             label = _label(field, label_separator, numeric)
-            if label is None:
+            if not all(isinstance(text, str) and text.strip() for text in texts):
+                bad.add(NO_TEXT, origin, f"the fields are {shown(texts)}")
+            elif label is None:
                 needed = "a number" if numeric else "a name" if label_separator is None else "names"
-                bad.add(NO_LABEL, origin, f"the field must hold {needed}, got {field!r}")
-                continue
-            examples.append(LabelledText(tuple(text.strip() for text in texts), label, origin))
+                bad.add(NO_LABEL, origin, f"the field must hold {needed}, got {shown(field)}")
+            else:
+                found.append(LabelledText(tuple(text.strip() for text in texts), label, origin))
+        if header is None and label_separator is None and not numeric and suffix_of(table.file) not in JSON_SUFFIXES:
+            _refuse_header(found)
         bad.extend(table.bad_lines)
-    return (examples if highest is None else _in_range(examples, highest, bad)), bad
+        examples += found
+    return examples
 
 
-def _in_range(examples: Sequence[LabelledText], highest: float, bad: BadLines) -> list[LabelledText]:
-    kept = []
-    for example in examples:
-        if 0 <= example.label <= highest:
-            kept.append(example)
-        else:
-            bad.add(OUT_OF_RANGE, example.origin, f"{example.label} is not from 0 to {highest}")
-    return kept
+def _refuse_header(examples: Sequence[LabelledText]) -> None:
+    """A first row of single words, whose label alone occurs once, is taken for names of columns."""
+    counts = Counter(example.label for example in examples)
+    names = [*examples[0].texts, examples[0].label] if examples else []
+    repeated = len(counts) > 1 and min(count for label, count in counts.items() if label != names[-1]) > 2
+    if repeated and counts[names[-1]] == 1 and all(re.fullmatch(r"[^\W\d][\w-]*", name) for name in names):
+        raise looks_like_header(names, examples[0].origin)
+
+
+def is_in_range(example: LabelledText, bad: BadLines, highest: float) -> bool:
+    """Whether the number of an example is from 0 to the highest; notes it if not.
+
+    Args:
+        example: The example.
+        bad: Where it is noted.
+        highest: The highest number.
+    """
+    if 0 <= example.label <= highest:
+        return True
+    bad.add(OUT_OF_RANGE, example.origin, f"{example.label} is not from 0 to {highest}")
+    return False
 
 
 def _label(value: Any, separator: str | None, numeric: bool) -> Any:
@@ -166,7 +143,7 @@ def _label(value: Any, separator: str | None, numeric: bool) -> Any:
     if numeric:
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return None
         return number if math.isfinite(number) else None
     if separator is not None and not isinstance(value, dict):
@@ -175,25 +152,25 @@ def _label(value: Any, separator: str | None, numeric: bool) -> Any:
     return None if isinstance(value, (list, dict)) else str(value).strip() or None
 
 
-def _load_sst2() -> Examples:
+def _load_sst2() -> Splits:
     def read(part: str) -> list[LabelledText]:
-        rows = Table(fetch(SST2[part]), ["1", "2"])
+        rows = Table(fetch(SST2[part]), ["1", "2"], header=False)
         return [LabelledText((text,), ("negative", "positive")[int(label)], origin) for (text, label), origin in rows]
 
-    return Examples(read("train"), read("dev"), None)
+    return Splits(read("train"), read("dev"))
 
 
-def _load_ag_news() -> Examples:
-    parts: dict[str, list[LabelledText]] = {part: [] for part in Examples._fields}
-    for (text, label), origin in Table(fetch(AG_NEWS), ["1", "2"]):
+def _load_ag_news() -> Splits:
+    parts: dict[str, list[LabelledText]] = {part: [] for part in Splits._fields}
+    for (text, label), origin in Table(fetch(AG_NEWS), ["1", "2"], header=False):
         # by a hash of the text, so that what occurs twice is in one part
         tenth = hashlib.sha256(text.encode()).digest()[0] % 10
         part = {0: "test", 1: "validation"}.get(tenth, "train")
         parts[part].append(LabelledText((text,), label, origin))
-    return Examples(**parts)
+    return Splits(**parts)
 
 
-def _load_stsb() -> Examples:
+def _load_stsb() -> Splits:
     def read(part: str) -> list[LabelledText]:
         # some lines have quotation marks of their own, and more columns
         path = fetch(STSB[part])
@@ -203,12 +180,12 @@ def _load_stsb() -> Examples:
             for number, row in enumerate(rows, 1)
         ]
 
-    return Examples(read("train"), read("dev"), None)
+    return Splits(read("train"), read("dev"))
 
 
-def _load_date_languages() -> Examples:
+def _load_date_languages() -> Splits:
     parts = {}
-    for part, pairs in zip(Examples._fields, dates.generate(train=3000, validation=300, test=600), strict=True):
+    for part, pairs in zip(Splits._fields, dates.generate(train=3000, validation=300, test=600), strict=True):
         languages = [dates.languages_of(pair.source, pair.target) for pair in pairs]
         # digits alone, and some months, are the same in several languages
         parts[part] = [
@@ -216,13 +193,13 @@ def _load_date_languages() -> Examples:
             for pair, language in zip(pairs, languages, strict=True)
             if len(language) == 1
         ]
-    return Examples(**parts)
+    return Splits(**parts)
 
 
-def _load_date_pairs() -> Examples:
+def _load_date_pairs() -> Splits:
     generator = np.random.default_rng(0)
     parts = {}
-    for part, pairs in zip(Examples._fields, dates.generate(train=6000, validation=300, test=600), strict=True):
+    for part, pairs in zip(Splits._fields, dates.generate(train=6000, validation=300, test=600), strict=True):
         parts[part] = []
         for pair in pairs:
             date = datetime.date.fromisoformat(pair.target)
@@ -237,17 +214,23 @@ def _load_date_pairs() -> Examples:
             agreement = sum(getattr(date, name) == getattr(second, name) for name in ("year", "month", "day")) / 3
             texts = (pair.source, dates.write(second, generator))
             parts[part].append(LabelledText(texts, agreement, pair.origin))
-    return Examples(**parts)
+    return Splits(**parts)
 
 
-_LOADERS: dict[str, Callable[[], Examples]] = {
+# * `date_languages`: generated dates (see `recipes.common.dates`), labelled with the language they are written in.
+# * `date_pairs`: two writings and a number: 1 if they are the same date, else the share of year, month and day that
+#   agree.
+# * `sst2`: film-review sentences, 6,920 / 872, negative or positive. Source: Socher et al. 2013; no explicit licence.
+# * `ag_news`: 10,001 news descriptions in four classes, split 80 / 10 / 10 by their words. Source: the AG corpus,
+#   non-commercial; Zhang et al. 2015.
+# * `stsb`: sentence pairs with a similarity from 0 to 5, 5,749 / 1,500. Source: Cer et al. 2017; CC BY-SA 4.0.
+LABELLED: Loaders = {
     "date_languages": _load_date_languages,
     "date_pairs": _load_date_pairs,
     "sst2": _load_sst2,
     "ag_news": _load_ag_news,
     "stsb": _load_stsb,
 }
-NAMES = tuple(_LOADERS)
 
 
 def require_known_labels(known: Sequence[str], rows: Iterable[tuple[Iterable[str], str]]) -> None:

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from recipes.common import dates
+from recipes.common.data_sets import Loaders, RemoteFile, Splits, fetch
 from recipes.common.errors import DataError
-from recipes.common.named_data import is_name, load_named
-from recipes.common.remote_files import RemoteFile, fetch
-from recipes.common.text_lines import UNDECODABLE, BadLines, OnError, read_lines
-
-
-class PlainTexts(NamedTuple):
-    """The parts of a data set, each a list of documents."""
-
-    train: list[str]
-    validation: list[str]
-
+from recipes.common.text_files import UNDECODABLE, BadLines, read_lines
 
 TINYSHAKESPEARE = RemoteFile(
     "tinyshakespeare/input.txt",
@@ -67,38 +57,17 @@ MOVIE_REVIEWS = RemoteFile(
 )
 
 
-def load(name: str) -> PlainTexts:
-    """A named data set.
-
-    * `date_lines`: generated dates (see `recipes.common.dates`), one per line.
-    * `tinyshakespeare`: 1,115,394 characters of plays; the last tenth is for validation. Public domain.
-    * `gutenberg`: three novels (Pride and Prejudice, Moby Dick, War and Peace), a document per paragraph; every 20th is
-      for validation. Public domain in the USA.
-    * `wikitext2`: the validation part of WikiText-2, a document per line; every 20th is for validation. CC BY-SA 3.0.
-    * `movie_reviews`: 2,000 film reviews in small letters, a document each; every 20th is for validation. CC BY 4.0.
-      Source: Pang and Lee 2004, "A Sentimental Education", polarity dataset v2.0.
-
-    Raises:
-        DataError: An unknown name, or a file that is neither in the data folder nor can be downloaded.
-    """
-    return load_named(name, _LOADERS)
-
-
-def open_plain(files: Sequence[str], split: str, *, unit: str, on_error: OnError) -> tuple[list[str], BadLines]:
-    """Returns the documents that a config key such as `data.train` names, and the lines left out.
+def read_plain(files: Sequence[str], bad: BadLines, *, unit: str) -> list[str]:
+    """Returns the documents of text files, plain or gzip-compressed.
 
     Args:
-        files: The name of a data set, or paths of text files.
-        split: Part of a named data set: "train" or "validation".
-        unit: What a document is in files: "file", "paragraph" (between empty lines) or "line".
-        on_error: What to do at a line that is not UTF-8: "raise" or "skip".
+        files: Paths.
+        bad: Where lines that are not UTF-8 are noted.
+        unit: What a document is: "file", "paragraph" (between empty lines) or "line".
 
     Raises:
         DataError: If a file is missing, damaged or holds no text.
     """
-    bad = BadLines(on_error)
-    if is_name(files):
-        return getattr(load(files[0]), split), bad
     documents = []
     for file in files:
         lines = []
@@ -111,7 +80,7 @@ def open_plain(files: Sequence[str], split: str, *, unit: str, on_error: OnError
         if not found:
             raise DataError(f"{file} holds no text: {bad.report()}")
         documents += found
-    return documents, bad
+    return documents
 
 
 def _documents(lines: list[str], unit: str) -> list[str]:
@@ -124,18 +93,18 @@ def _documents(lines: list[str], unit: str) -> list[str]:
     return [" ".join(paragraph.split()) for paragraph in paragraphs if paragraph.strip()]
 
 
-def _hold_out(documents: list[str]) -> PlainTexts:
+def _hold_out(documents: list[str]) -> Splits:
     train = [document for index, document in enumerate(documents) if index % 20]
-    return PlainTexts(train, documents[::20])
+    return Splits(train, documents[::20])
 
 
-def _load_tinyshakespeare() -> PlainTexts:
+def _load_tinyshakespeare() -> Splits:
     text = fetch(TINYSHAKESPEARE).read_text(encoding="utf-8")
     cut = int(len(text) * 0.9)
-    return PlainTexts([text[:cut]], [text[cut:]])
+    return Splits([text[:cut]], [text[cut:]])
 
 
-def _load_gutenberg() -> PlainTexts:
+def _load_gutenberg() -> Splits:
     documents = []
     for file in GUTENBERG:
         lines = [line.text or "" for line in read_lines(fetch(file))]
@@ -146,27 +115,33 @@ def _load_gutenberg() -> PlainTexts:
     return _hold_out(documents)
 
 
-def _load_wikitext2() -> PlainTexts:
+def _load_wikitext2() -> Splits:
     lines = [line.text or "" for line in read_lines(fetch(WIKITEXT2))]
     return _hold_out([line for line in _documents(lines, "line") if not line.startswith("=")])
 
 
-def _load_movie_reviews() -> PlainTexts:
+def _load_movie_reviews() -> Splits:
     with zipfile.ZipFile(fetch(MOVIE_REVIEWS)) as archive:
         names = sorted(name for name in archive.namelist() if re.search(r"/(neg|pos)/.*\.txt$", name))
         return _hold_out([" ".join(archive.read(name).decode("utf-8").split()) for name in names])
 
 
-def _load_date_lines() -> PlainTexts:
+def _load_date_lines() -> Splits:
     splits = dates.generate(train=6000, validation=300, test=0)
-    return PlainTexts(*(["".join(f"{pair.source}\n" for pair in pairs)] for pairs in splits[:2]))
+    return Splits(*(["".join(f"{pair.source}\n" for pair in pairs)] for pairs in splits[:2]))
 
 
-_LOADERS: dict[str, Callable[[], PlainTexts]] = {
+# * `date_lines`: generated dates (see `recipes.common.dates`), one per line.
+# * `tinyshakespeare`: 1,115,394 characters of plays; the last tenth is for validation. Public domain.
+# * `gutenberg`: three novels (Pride and Prejudice, Moby Dick, War and Peace), a document per paragraph; every 20th is
+#   for validation. Public domain in the USA.
+# * `wikitext2`: the validation part of WikiText-2, a document per line; every 20th is for validation. CC BY-SA 3.0.
+# * `movie_reviews`: 2,000 film reviews in small letters, a document each; every 20th is for validation. CC BY 4.0.
+#   Source: Pang and Lee 2004, "A Sentimental Education", polarity dataset v2.0.
+PLAIN: Loaders = {
     "date_lines": _load_date_lines,
     "tinyshakespeare": _load_tinyshakespeare,
     "gutenberg": _load_gutenberg,
     "wikitext2": _load_wikitext2,
     "movie_reviews": _load_movie_reviews,
 }
-NAMES = tuple(_LOADERS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,23 @@ import filelock
 
 from recipes.common import config as config_module
 from recipes.common.errors import ConfigError, RunFolderError
-from zoo.storage import write_text_atomically
+from zoo.storage import recover, remove, remove_incomplete, write_text_atomically
+from zoo.training import saved_position
 
 _CONFIG_FILE = "config.yaml"
 _LOCK_FILE = "run.lock"
+# folders that are written under another name beside their own first
+_WRITTEN_WHOLE = ("model", "export", "tokenizer")
+_MADE_BEFORE_TRAINING = ("tokenizer", "checkpoints", "metrics.csv", "tensorboard", "samples", "plots")
 
 
 class RunFolder:
     """A run folder, held by one process at a time.
 
     A new folder gets the config as `config.yaml`. In a folder that has one, the run is resumed: the config must be
-    the same, except for the keys marked `setting(..., harmless=True)`, whose new values are stored. The lock is the
-    operating system's, so a killed process leaves none behind.
+    the same, except for the keys marked `setting(..., harmless=True)`, whose new values are stored. A run that failed
+    before it had trained on a batch is begun anew, with whatever config. The lock is the operating system's, so a
+    killed process leaves none behind.
 
     Args:
         path: The folder; made if it does not exist.
@@ -33,7 +39,8 @@ class RunFolder:
 
     Raises:
         RunFolderError: Another process holds the folder, it belongs to a run with another config (the message lists
-            the keys that differ), its config cannot be read, or it holds files but no config.
+            the keys that differ) or has been trained for more epochs than the config asks for, its config cannot be
+            read, it holds files but no config, or it cannot be made.
 
     Example:
 
@@ -47,6 +54,8 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
             raise RunFolderError(f"the run folder {str(path)!r} is a file; name a folder") from error
+        except OSError as error:
+            raise RunFolderError(f"run_folder: cannot make {str(path)!r}: {error.strerror}") from error
         self._lock = filelock.FileLock(self.path / _LOCK_FILE)
         try:
             self._lock.acquire(blocking=False)
@@ -61,27 +70,61 @@ class RunFolder:
             raise
 
     def _adopt(self, config: Any) -> bool:
-        """Compare the config with the one stored here, if any, and store it."""
+        """Compares the config with the one stored here, if any, and stores it."""
+        self._clean()
         stored = self.path / _CONFIG_FILE
         resumed = stored.exists()
-        if resumed:
+        if resumed and self._trained() is None:
+            resumed = not self._changes(stored, config)
+            if not resumed:
+                print(f"{self.path}: nothing has been trained here, so the run begins anew")
+                for name in _MADE_BEFORE_TRAINING:
+                    remove(self.path / name)
+        elif resumed:
             self._compare(stored, config)
         else:
-            # A kill before the first save leaves the lock and temporary files only.
-            content = [
-                entry.name
-                for entry in self.path.iterdir()
-                if entry.name != _LOCK_FILE and entry.suffix != ".incomplete"
-            ]
+            # A kill before the first save leaves the lock only.
+            content = sorted(entry.name for entry in self.path.iterdir() if entry.name != _LOCK_FILE)
             if content:
                 raise RunFolderError(
-                    f"the folder {str(self.path)!r} holds {sorted(content)[0]!r} but no {_CONFIG_FILE}, so it is not "
+                    f"the folder {str(self.path)!r} holds {content[0]!r} but no {_CONFIG_FILE}, so it is not "
                     "the folder of a run; name a new or an empty folder"
                 )
         config_module.save(config, stored)
         return resumed
 
+    def _clean(self) -> None:
+        """Removes what killed processes left half written, and puts back what they had set aside."""
+        for folder in (self.path, self.path / "samples"):
+            remove_incomplete(folder)
+        for name in _WRITTEN_WHOLE:
+            recover(self.path / name)
+            for left in self.path.glob(f".{name}.*"):
+                remove(left)
+
+    def _trained(self) -> tuple[int, int] | None:
+        """Epochs and batches of the next that have been trained; None if there are none."""
+        position = saved_position(self.path / "checkpoints" / "state")
+        return None if position in (None, (0, 0)) else position
+
     def _compare(self, stored: Path, config: Any) -> None:
+        changed = self._changes(stored, config)
+        if changed:
+            lines = [f"  {key}: {before!r} in the folder, {now!r} now" for key, (before, now) in changed.items()]
+            raise RunFolderError(
+                f"the run folder {str(self.path)!r} belongs to a run with another config; take the old values to "
+                "resume that run, or name another folder:\n" + "\n".join(lines)
+            )
+        epochs, batches = self._trained() or (0, 0)
+        wanted = getattr(getattr(config, "training", None), "epochs", math.inf)
+        if wanted < epochs + (batches > 0):
+            raise RunFolderError(
+                f"training.epochs must be at least {epochs + (batches > 0)}, as many as have been begun in "
+                f"{str(self.path)!r}, got {wanted}; name another folder for a shorter run"
+            )
+
+    def _changes(self, stored: Path, config: Any) -> dict[str, tuple[Any, Any]]:
+        """The keys that may not differ on a resume and do."""
         try:
             old = config_module.parse(type(config), ["--config", str(stored)])
         except ConfigError as error:
@@ -90,31 +133,7 @@ class RunFolder:
                 "name another folder"
             ) from error
         harmless = config_module.harmless_keys(type(config))
-        changed = {key: pair for key, pair in config_module.differences(old, config).items() if key not in harmless}
-        if changed:
-            lines = [f"  {key}: {before!r} in the folder, {now!r} now" for key, (before, now) in changed.items()]
-            raise RunFolderError(
-                f"the run folder {str(self.path)!r} belongs to a run with another config; take the old values to "
-                "resume that run, or name another folder:\n" + "\n".join(lines)
-            )
-
-    def folder(self, name: str) -> Path:
-        """A sub-folder, made if it does not exist.
-
-        Args:
-            name: Its path relative to the run folder.
-
-        Returns:
-            Its path.
-
-        Example:
-
-        >>> run.folder("plots")
-        PosixPath('runs/dates/plots')
-        """
-        path = self.path / name
-        path.mkdir(parents=True, exist_ok=True)
-        return path
+        return {key: pair for key, pair in config_module.differences(old, config).items() if key not in harmless}
 
     def write_text(self, name: str, text: str) -> Path:
         """Write a text file atomically, see `write_text_atomically`; its sub-folder is made if it does not exist.
@@ -135,40 +154,16 @@ class RunFolder:
         write_text_atomically(path, text)
         return path
 
+    def folder(self, name: str) -> Path:
+        """A sub-folder, made if it does not exist."""
+        path = self.path / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
     @property
     def config_yaml(self) -> Path:
         """The file that holds the config."""
         return self.path / _CONFIG_FILE
-
-    @property
-    def metrics_csv(self) -> Path:
-        """The file of the losses and metrics of every epoch."""
-        return self.path / "metrics.csv"
-
-    @property
-    def model_card(self) -> Path:
-        """The file that describes the trained model."""
-        return self.path / "model_card.md"
-
-    @property
-    def tensorboard(self) -> Path:
-        """The folder of TensorBoard's logs."""
-        return self.folder("tensorboard")
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of weights and training state."""
-        return self.folder("checkpoints")
-
-    @property
-    def tokenizer(self) -> Path:
-        """The folder of the tokenizer."""
-        return self.folder("tokenizer")
-
-    @property
-    def samples(self) -> Path:
-        """The folder of texts that the model wrote during training."""
-        return self.folder("samples")
 
     @property
     def plots(self) -> Path:
@@ -176,8 +171,13 @@ class RunFolder:
         return self.folder("plots")
 
     @property
+    def tokenizer(self) -> Path:
+        """The folder of the tokenizer, which is made whole or not at all."""
+        return self.path / "tokenizer"
+
+    @property
     def export(self) -> Path:
-        """The folder of the SavedModel. It is not made here: an exporter makes it whole or not at all."""
+        """The folder of the SavedModel, which is made whole or not at all."""
         return self.path / "export"
 
     def close(self) -> None:

@@ -9,11 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recipes.common import dates
+from recipes.common.data_sets import Loaders, RemoteFile, Splits, fetch
 from recipes.common.errors import ConfigError
-from recipes.common.named_data import is_name, load_named
-from recipes.common.remote_files import RemoteFile, fetch
-from recipes.common.table import Table
-from recipes.common.text_lines import BadLines, OnError
+from recipes.common.text_files import BadLines, Table
 
 NO_TEXT = "no text or no summary"
 
@@ -24,14 +22,6 @@ class Summary(NamedTuple):
     text: str
     summaries: tuple[str, ...]
     origin: str
-
-
-class SummarySplits(NamedTuple):
-    """The parts of a data set; `test` is None where there is none."""
-
-    train: list[Summary]
-    validation: list[Summary]
-    test: list[Summary] | None
 
 
 SCITLDR = {
@@ -49,19 +39,13 @@ SCITLDR = {
 }
 
 
-def open_summaries(
-    files: Sequence[str], split: str, *, keys: Sequence[str], on_error: OnError
-) -> tuple[list[Summary] | None, BadLines]:
-    """Returns the texts with summaries that a config key such as `data.train` names, and the rows left out.
-
-    * `date_notes`: generated notes of a few sentences, one with a date; the summary is what happens and the date.
-    * `scitldr`: abstracts of papers and their one-sentence summaries, 1,992 / 619. Source: Cachola et al. 2020.
+def read_summaries(files: Sequence[str], bad: BadLines, *, keys: Sequence[str] = ("source", "target")) -> list[Summary]:
+    """Returns the texts with summaries of JSON-lines, TSV or CSV files.
 
     Args:
-        files: JSON-lines, TSV or CSV files, or one of these names.
-        split: Part of a named data set: "train", "validation" or "test".
+        files: Paths.
+        bad: Where bad rows are noted.
         keys: Keys, or column names, of text and summary; a list of texts is joined, a list of summaries is one each.
-        on_error: "raise" or "skip".
 
     Raises:
         DataError: A missing or bad file, or a row without text or summary, with its place.
@@ -69,35 +53,28 @@ def open_summaries(
     """
     if len(keys) != 2:
         raise ConfigError(f"data.keys must be two, of the text and of the summary, got {list(keys)}")
-    bad = BadLines(on_error)
-    if is_name(files):
-        return getattr(load_named(files[0], {"date_notes": _date_notes, "scitldr": _scitldr}), split), bad
-    return [row for file in files for row in _read(file, keys, bad)], bad
-
-
-def _read(file: Any, keys: Sequence[str], bad: BadLines) -> list[Summary]:
     rows = []
-    table = Table(file, list(keys), header=True, on_error=bad.on_error)
-    for (text, summaries), origin in table:
-        columns = [field if isinstance(field, list) else [field] for field in (text, summaries)]
-        if not all(isinstance(part, str) for column in columns for part in column):
-            bad.add(NO_TEXT, origin, "texts, or lists of texts, are needed")
-            continue
-        texts, summaries = ([part.strip() for part in column if part.strip()] for column in columns)
-        if not texts or not summaries:
-            bad.add(NO_TEXT, origin)
-            continue
-        rows.append(Summary(" ".join(texts), tuple(summaries), origin))
-    bad.extend(table.bad_lines)
+    for file in files:
+        table = Table(file, list(keys), header=True, on_error=bad.on_error)
+        for (text, summaries), origin in table:
+            columns = [field if isinstance(field, list) else [field] for field in (text, summaries)]
+            if not all(isinstance(part, str) for column in columns for part in column):
+                bad.add(NO_TEXT, origin, "texts, or lists of texts, are needed")
+                continue
+            texts, summaries = ([part.strip() for part in column if part.strip()] for column in columns)
+            if not texts or not summaries:
+                bad.add(NO_TEXT, origin)
+                continue
+            rows.append(Summary(" ".join(texts), tuple(summaries), origin))
+        bad.extend(table.bad_lines)
     return rows
 
 
-def _scitldr() -> SummarySplits:
-    bad = BadLines("raise")
-    return SummarySplits(*(_read(fetch(file), ("source", "target"), bad) for file in SCITLDR.values()), None)
+def _scitldr() -> Splits:
+    return Splits(*(read_summaries([fetch(file)], BadLines("raise")) for file in SCITLDR.values()))
 
 
-def _date_notes() -> SummarySplits:
+def _date_notes() -> Splits:
     generator = np.random.default_rng(0)
     events = ("the meeting", "the concert", "the exam", "the wedding", "the fair")
     fillers = ("The weather was fine.", "Nobody knew why.", "We had tea.", "The train was late.", "It was quiet.")
@@ -111,4 +88,9 @@ def _date_notes() -> SummarySplits:
         return Summary(" ".join(sentences), (f"{event}: {pair.target}",), pair.origin)
 
     splits = dates.generate(train=12_000, validation=200, test=400)
-    return SummarySplits(*([note(pair) for pair in pairs] for pairs in splits))
+    return Splits(*([note(pair) for pair in pairs] for pairs in splits))
+
+
+# * `date_notes`: generated notes of a few sentences, one with a date; the summary is what happens and the date.
+# * `scitldr`: abstracts of papers and their one-sentence summaries, 1,992 / 619. Source: Cachola et al. 2020.
+SUMMARIES: Loaders = {"date_notes": _date_notes, "scitldr": _scitldr}

@@ -5,18 +5,16 @@ from __future__ import annotations
 import datetime
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from recipes.common import dates
-from recipes.common.errors import DataError
-from recipes.common.named_data import is_name, load_named
-from recipes.common.remote_files import RemoteFile, fetch
-from recipes.common.text_lines import UNDECODABLE, BadLines, OnError, read_lines
+from recipes.common.data_sets import Loaders, RemoteFile, Splits, fetch
+from recipes.common.errors import ConfigError, DataError
+from recipes.common.text_files import COLUMNS, UNDECODABLE, BadLines, read_lines, shown
 
-COLUMNS = "wrong number of columns"
 NO_TAG = "word or tag is empty"
 
 
@@ -26,14 +24,6 @@ class TaggedWords(NamedTuple):
     words: tuple[str, ...]
     tags: tuple[str, ...]
     origin: str
-
-
-class TaggedSplits(NamedTuple):
-    """The parts of a data set; `test` is None where there is none."""
-
-    train: Sequence[TaggedWords]
-    validation: Sequence[TaggedWords]
-    test: Sequence[TaggedWords] | None
 
 
 UD_ENGLISH_EWT = {
@@ -105,7 +95,7 @@ def read_conll(
             if len(fields) < max(word_column, tag_column):
                 problem = (COLUMNS, f"{len(fields)}, needed are {max(word_column, tag_column)}")
             elif not (fields[word_column - 1].strip() and fields[tag_column - 1].strip()):
-                problem = (NO_TAG, line.text)
+                problem = (NO_TAG, shown(line.text))
         if problem is not None:
             bad.add(problem[0], line.origin, problem[1])
             is_whole = False
@@ -120,51 +110,36 @@ def read_conll(
         raise DataError(f"{file} holds no sentence: {bad.report()}")
 
 
-def load(name: str) -> TaggedSplits:
-    """A named data set.
-
-    * `date_parts`: generated English dates in short sentences, tagged B-DAY, B-MONTH, B-YEAR, I-... or O.
-    * `ud_english_ewt`: English Web Treebank, universal parts of speech, 12,544 / 2,001 sentences. Source: Silveira et
-      al. 2014; CC BY-SA 4.0.
-    * `wnut17`: rare entities in social media, BIO tags of six kinds, 3,394 / 1,009. Source: Derczynski et al. 2017;
-      CC BY 4.0.
-
-    Raises:
-        DataError: An unknown name, or a file that is neither in the data folder nor can be downloaded.
-    """
-    return load_named(name, _LOADERS)
-
-
-def open_tagged(
-    files: Sequence[str], split: str, *, word_column: int, tag_column: int, on_error: OnError
-) -> tuple[Sequence[TaggedWords] | None, BadLines]:
-    """Returns the sentences that a config key such as `data.train` names, and the lines left out.
+def read_tagged(files: Sequence[str], bad: BadLines, *, word_column: int = 1, tag_column: int = 2) -> list[TaggedWords]:
+    """Returns the sentences of files.
 
     Args:
-        files: The name of a data set, or paths as `read_conll` takes them.
-        split: Part of a named data set: "train", "validation" or "test".
-        word_column, tag_column: See `read_conll`.
-        on_error: "raise" or "skip".
+        files: Paths.
+        bad, word_column, tag_column: See `read_conll`.
+
+    Raises:
+        ConfigError: If there can be no such column.
+        DataError: See `read_conll`.
     """
-    bad = BadLines(on_error)
-    if is_name(files):
-        return getattr(load(files[0]), split), bad
     columns = {"word_column": word_column, "tag_column": tag_column}
-    return [sentence for file in files for sentence in read_conll(file, bad, **columns)], bad
+    for name, column in columns.items():
+        if column < 1:
+            raise ConfigError(f"data.{name} must be at least 1, got {column}")
+    return [sentence for file in files for sentence in read_conll(file, bad, **columns)]
 
 
-def _load_ud_english_ewt() -> TaggedSplits:
+def _load_ud_english_ewt() -> Splits:
     parts = (fetch(UD_ENGLISH_EWT[part]) for part in ("train", "dev"))
     columns = {"word_column": 2, "tag_column": 4}
-    return TaggedSplits(*(list(read_conll(part, BadLines("raise"), **columns)) for part in parts), None)
+    return Splits(*(list(read_conll(part, BadLines("raise"), **columns)) for part in parts))
 
 
-def _load_wnut17() -> TaggedSplits:
+def _load_wnut17() -> Splits:
     parts = (fetch(file) for file in WNUT17.values())
-    return TaggedSplits(*(list(read_conll(part, BadLines("raise"))) for part in parts), None)
+    return Splits(*(list(read_conll(part, BadLines("raise"))) for part in parts))
 
 
-def _load_date_parts() -> TaggedSplits:
+def _load_date_parts() -> Splits:
     generator = np.random.default_rng(0)
     frames = (("we meet on", "at noon"), ("born", ""), ("the letter of", "was lost"), ("", "was a fine day"))
 
@@ -183,12 +158,16 @@ def _load_date_parts() -> TaggedSplits:
         return TaggedWords(*map(tuple, zip(*words, strict=True)), origin)
 
     splits = dates.generate(train=2000, validation=200, test=400)
-    return TaggedSplits(*([sentence(pair.target, pair.origin) for pair in pairs] for pairs in splits))
+    return Splits(*([sentence(pair.target, pair.origin) for pair in pairs] for pairs in splits))
 
 
-_LOADERS: dict[str, Callable[[], TaggedSplits]] = {
+# * `date_parts`: generated English dates in short sentences, tagged B-DAY, B-MONTH, B-YEAR, I-... or O.
+# * `ud_english_ewt`: English Web Treebank, universal parts of speech, 12,544 / 2,001 sentences. Source: Silveira et
+#   al. 2014; CC BY-SA 4.0.
+# * `wnut17`: rare entities in social media, BIO tags of six kinds, 3,394 / 1,009. Source: Derczynski et al. 2017;
+#   CC BY 4.0.
+TAGGED: Loaders = {
     "date_parts": _load_date_parts,
     "ud_english_ewt": _load_ud_english_ewt,
     "wnut17": _load_wnut17,
 }
-NAMES = tuple(_LOADERS)

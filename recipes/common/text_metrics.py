@@ -220,3 +220,23 @@ def rouge(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> dic
         for name in names:
             totals[name] += scores[name].fmeasure
     return {name: round(100 * total / len(hypotheses), 2) for name, total in totals.items()}
+
+
+def scores_by_language(
+    sources: Sequence[str], outputs: Sequence[str], references: Sequence[str], tokens: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Returns the scores of the translations into each language, by its token; languages without a text are left out.
+
+    Args:
+        sources: Texts, each beginning with its token.
+        outputs: Their translations.
+        references: The right ones.
+        tokens: The tokens.
+    """
+    results = {}
+    for token in tokens:
+        rows = [index for index, source in enumerate(sources) if source.split(maxsplit=1)[:1] == [token]]
+        if rows:
+            chosen = ([texts[index] for index in rows] for texts in (outputs, references))
+            results[token] = {"sentences": len(rows), **translation_scores(*chosen)}
+    return results

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
+from recipes.common.batch_order import ResumableBatches, require_options
 from recipes.common.errors import DataError
-from recipes.common.resumable import ResumableBatches, require_options
 
 
 class TokenWindows(ResumableBatches):

@@ -10,9 +10,10 @@ from typing import Any, Literal
 import keras
 
 from recipes.common.config import setting
-from recipes.common.errors import ConfigError
+from recipes.common.errors import ConfigError, RecipeError, errors_of
 from recipes.common.run_folder import RunFolder
 from zoo.inspect import plot_curves
+from zoo.presets import preset_config
 from zoo.storage import average_weights, load_weights
 from zoo.training import (
     CheckpointAveraging,
@@ -32,54 +33,71 @@ from zoo.training import (
 class TrainingConfig:
     """How a model is trained; recipes derive from it, with defaults and keys of their own."""
 
-    epochs: int = setting(5, "Most passes over the training data.")
+    epochs: int = setting(5, "Most passes over the training data.", least=1, most=10**6)
     optimizer: Literal["adam", "adamw", "muon"] = setting("adamw", "muon: matrices by Muon, the rest by AdamW.")
-    learning_rate: float = setting(0.001, "Peak of the learning rate.")
+    learning_rate: float = setting(0.001, "Peak of the learning rate.", above=0)
     schedule: Literal["inverse_square_root", "linear", "cosine", "warmup_stable_decay"] = setting(
         "cosine", "How the learning rate falls after the warm-up."
     )
-    warmup_steps: float = setting(100, "Updates up to the peak; below 1 their share of all updates.")
-    decay_share: float = setting(0.2, "Share of the updates in which warmup_stable_decay decays.")
-    final_learning_rate: float = setting(0.0, "Learning rate after the last update (not inverse_square_root).")
-    beta_1: float = setting(0.9, "Adam's first decay rate.")
-    beta_2: float = setting(0.999, "Adam's second decay rate.")
-    epsilon: float = setting(1e-8, "Adam's epsilon.")
-    weight_decay: float = setting(0.0, "Decoupled weight decay of matrices (adamw, muon).")
-    clip_norm: float | None = setting(1.0, "Norm that the whole gradient is clipped to.")
-    accumulation_steps: int | None = setting(None, "Batches whose gradients are averaged before an update.")
+    warmup_steps: float = setting(100, "Updates up to the peak; below 1 their share of all updates.", least=0)
+    decay_share: float = setting(0.2, "Share of the updates in which warmup_stable_decay decays.", above=0, most=1)
+    final_learning_rate: float = setting(0.0, "Learning rate after the last update (not inverse_square_root).", least=0)
+    beta_1: float = setting(0.9, "Adam's first decay rate.", least=0, below=1)
+    beta_2: float = setting(0.999, "Adam's second decay rate.", least=0, below=1)
+    epsilon: float = setting(1e-8, "Adam's epsilon.", above=0)
+    weight_decay: float = setting(0.0, "Decoupled weight decay of matrices (adamw, muon).", least=0)
+    clip_norm: float | None = setting(1.0, "Norm that the whole gradient is clipped to.", above=0)
+    accumulation_steps: int | None = setting(
+        None, "Batches whose gradients are averaged before an update.", least=1, most=10**6
+    )
     dtype: str = setting("float32", "Dtype policy, for example mixed_bfloat16.")
     jit_compile: bool = setting(False, "Whether XLA compiles the training step.")
-    patience: int | None = setting(None, "Epochs without a better validation metric after which training stops.")
+    patience: int | None = setting(
+        None, "Epochs without a better validation metric after which training stops.", least=0
+    )
     weights: Literal["average", "best"] = setting(
         "average", "Which weights are kept: the average of the last epochs', or those of the best epoch."
     )
-    average_checkpoints: int = setting(1, "Number of last epochs whose weights are averaged; 1 takes the last.")
-    save_every: int = setting(200, "Batches between two saved states within an epoch.", harmless=True)
-    seed: int = setting(0, "Seed of weights, dropout and order.")
+    average_checkpoints: int = setting(
+        1, "Number of last epochs whose weights are averaged; 1 takes the last.", least=1, most=10**6
+    )
+    save_every: int = setting(200, "Batches between two saved states within an epoch.", harmless=True, least=1)
+    seed: int = setting(0, "Seed of weights, dropout and order.", least=0, most=2**32 - 1)
 
 
-def prepare(config: TrainingConfig) -> None:
-    """Sets seed and dtype policy, before anything is made.
+def prepare(config: Any) -> None:
+    """Checks what can be checked before the data are read; sets seed and dtype policy, before anything is made.
 
     Args:
-        config: The configuration.
+        config: The configuration of a recipe, with the groups `model` and `training` and the key `export`.
 
     Raises:
-        ConfigError: If a value is out of range.
+        ConfigError: If a value is out of range, or does not go together with another.
     """
-    if config.weight_decay and config.optimizer == "adam":
-        raise ConfigError(f"training.weight_decay must be 0 with optimizer 'adam', got {config.weight_decay}")
-    if not 0 < config.decay_share <= 1:
-        raise ConfigError(f"training.decay_share must be above 0 and at most 1, got {config.decay_share}")
-    if config.weights == "best" and config.average_checkpoints != 1:
+    training, model = config.training, config.model
+    if training.weight_decay and training.optimizer == "adam":
+        raise ConfigError(f"training.weight_decay must be 0 with optimizer 'adam', got {training.weight_decay}")
+    if training.weights == "best" and training.average_checkpoints != 1:
         raise ConfigError(
-            f"training.average_checkpoints must be 1 with weights 'best', got {config.average_checkpoints}"
+            f"training.average_checkpoints must be 1 with weights 'best', got {training.average_checkpoints}"
         )
-    keras.utils.set_random_seed(config.seed)
-    try:
-        keras.config.set_dtype_policy(config.dtype)
-    except ValueError as error:
-        raise ConfigError(f"training.dtype: {error}") from error
+    warmup = training.warmup_steps
+    if warmup > 1 and warmup != int(warmup):
+        raise ConfigError(f"training.warmup_steps must be a whole number, or a share below 1, got {warmup}")
+    if training.schedule == "inverse_square_root" and training.final_learning_rate:
+        rate = training.final_learning_rate
+        raise ConfigError(f"training.final_learning_rate must be 0 with inverse_square_root, got {rate}")
+    if config.export and keras.backend.backend() != "tensorflow":
+        raise ConfigError(
+            f"export must be false with the backend {keras.backend.backend()}: the saved model can be exported "
+            "with the backend tensorflow afterwards (python -m recipes.export)"
+        )
+    if getattr(model, "start_from", None) is None:
+        with errors_of("model"):
+            preset_config(model.preset, **model.options)
+    keras.utils.set_random_seed(training.seed)
+    with errors_of("training.dtype"):
+        keras.config.set_dtype_policy(training.dtype)
 
 
 def make_schedule(config: TrainingConfig, updates: int) -> keras.optimizers.schedules.LearningRateSchedule:
@@ -93,12 +111,8 @@ def make_schedule(config: TrainingConfig, updates: int) -> keras.optimizers.sche
         ConfigError: If the warm-up is longer than the training.
     """
     peak, warmup, final = config.learning_rate, config.warmup_steps, config.final_learning_rate
-    if warmup < 0 or (warmup > 1 and warmup != int(warmup)):
-        raise ConfigError(f"training.warmup_steps must be a whole number, or a share below 1, got {warmup}")
     warmup = round(warmup * updates) if warmup < 1 else int(warmup)
     if config.schedule == "inverse_square_root":
-        if final:
-            raise ConfigError(f"training.final_learning_rate must be 0 with inverse_square_root, got {final}")
         return InverseSquareRoot(peak, max(1, warmup))
     if warmup >= updates:
         raise ConfigError(f"training.warmup_steps must be below the {updates} updates of the training, got {warmup}")
@@ -173,31 +187,35 @@ def train(
     Returns:
         The seconds of training of this process.
     """
-    averaging = CheckpointAveraging(run.checkpoints / "last_epochs", keep=config.average_checkpoints)
+    checkpoints = run.folder("checkpoints")
+    averaging = CheckpointAveraging(checkpoints / "last_epochs", keep=config.average_checkpoints)
     stateful = []
     if config.patience is not None:
         stateful.append(keras.callbacks.EarlyStopping(monitor=monitor, mode=mode, patience=config.patience, verbose=1))
     stateful += [
-        keras.callbacks.CSVLogger(run.metrics_csv, append=True),
-        keras.callbacks.TensorBoard(run.tensorboard, write_graph=False),
+        keras.callbacks.CSVLogger(run.path / "metrics.csv", append=True),
+        keras.callbacks.TensorBoard(run.folder("tensorboard"), write_graph=False),
     ]
     state = TrainingState(
-        run.checkpoints / "state", batches, stateful, save_every=config.save_every, monitor=monitor, mode=mode
+        checkpoints / "state", batches, stateful, save_every=config.save_every, monitor=monitor, mode=mode
     )
     if state.resumed:
-        print(f"resuming in epoch {min(state.initial_epoch, config.epochs) + 1}")
+        print(f"resuming in epoch {min(state.initial_epoch, config.epochs - 1) + 1}")
     others = [Throughput()] if throughput else []
     if samples is not None:
-        others.append(SampleOutputs(samples, run.samples))
+        others.append(SampleOutputs(samples, run.folder("samples")))
     started = time.monotonic()
-    history = model.fit(
-        batches.dataset,
-        validation_data=validation,
-        epochs=config.epochs,
-        initial_epoch=state.initial_epoch,
-        shuffle=False,  # the order of an epoch is made by the batches themselves
-        callbacks=[StopOnNonFiniteLoss(), *others, averaging, *stateful, state],
-    )
+    try:
+        history = model.fit(
+            batches.dataset,
+            validation_data=validation,
+            epochs=config.epochs,
+            initial_epoch=state.initial_epoch,
+            shuffle=False,  # the order of an epoch is made by the batches themselves
+            callbacks=[StopOnNonFiniteLoss(), *others, averaging, *stateful, state],
+        )
+    except FloatingPointError as error:
+        raise RecipeError(f"training.learning_rate {config.learning_rate:g}? {error}") from error
     seconds = time.monotonic() - started
     epochs = range(1, len(history.history["loss"]) + 1)
     plot_curves(

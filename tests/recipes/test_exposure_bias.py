@@ -8,8 +8,8 @@ import sacrebleu
 
 from recipes import exposure_bias
 from recipes.common.config import parse
+from recipes.common.data_sets import TextPair
 from recipes.common.errors import ConfigError
-from recipes.common.parallel_text import TextPair
 
 pytestmark = pytest.mark.usefixtures("without_xla")
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.common.bucketing import choose_bucket_lengths, count_batches, plan_batches
+from recipes.common.batch_order import choose_bucket_lengths, count_batches, plan_batches
 
 row_lengths = st.lists(st.integers(1, 12), min_size=1, max_size=40).map(np.array)
 
@@ -76,7 +76,7 @@ def test_no_rows():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="number_of_buckets must be at least 1; got 0"):
+    with pytest.raises(ValueError, match="number_of_buckets must be at least 1, got 0"):
         choose_bucket_lengths(np.array([1]), 0)
     with pytest.raises(ValueError, match="must not be empty"):
         choose_bucket_lengths(np.array([], int), 2)

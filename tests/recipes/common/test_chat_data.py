@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from recipes.common.chat_data import Conversation, ConversationRows, open_conversations
+from recipes.common.chat_data import CONVERSATIONS, Conversation, ConversationRows, read_conversations
+from recipes.common.data_sets import open_part
 from recipes.common.errors import DataError
 from recipes.common.example_batches import ExampleBatches
 from zoo.tokenizers import ByteLevelBPETokenizer
@@ -32,12 +33,18 @@ def write(folder, *lines):
     return [str(path)]
 
 
+def open_conversations(files, chat_format=CHATML, on_error="raise"):
+    def read(files, bad):
+        return read_conversations(files, bad, chat_format=chat_format)
+
+    return open_part(files, "train", CONVERSATIONS, read, on_error)
+
+
 def test_conversations_of_a_file(tmp_path):
-    conversations, bad = open_conversations(write(tmp_path, TALK, TALK[:2]), "train", CHATML)
+    conversations, bad = open_conversations(write(tmp_path, TALK, TALK[:2]))
     assert [len(conversation.messages) for conversation in conversations] == [4, 2]
     assert conversations[1].origin.endswith("a.jsonl:2") and bad.total == 0
-    splits = [open_conversations(["date_questions"], split, CHATML)[0] for split in ("train", "validation", "test")]
-    assert [len(split) for split in splits] == [8000, 200, 400]
+    assert [len(split) for split in CONVERSATIONS["date_questions"]()] == [8000, 200, 400]
 
 
 @pytest.mark.parametrize(
@@ -48,15 +55,23 @@ def test_conversations_of_a_file(tmp_path):
         (TALK[:3], CHATML, "the last message is not a reply of the assistant"),
         ([TALK[0], {"role": "assistant", "content": " "}], CHATML, "the last message is not a reply"),
         ([TALK[0], {"role": "bot", "content": "5"}], CHATML, r"messages\[1\]\['role'\]='bot' must be one of"),
-        ([TALK[0], {"role": "assistant", "content": 5}], CHATML, r"\['content'\] must be a str"),
+        (
+            [TALK[0], {"role": "assistant", "content": 5}],
+            CHATML,
+            "message 2 must be .*: text., got",
+        ),
+        ([TALK[0], {"role": ["assistant"], "content": "5"}], CHATML, "message 2 must be"),
+        ([TALK[0], {"role": "assistant"}], CHATML, "message 2 must be"),
+        (["x", TALK[1]], CHATML, "message 1 must be .* got 'x'"),
+        ({"role": "user"}, CHATML, "a list of at least two messages"),
         ([TALK[0], TALK[0], TALK[1]], MISTRAL, "user and assistant must take turns"),
     ],
 )
 def test_bad_lines_raise_or_are_counted(tmp_path, line, chat_format, message):
     files = write(tmp_path, TALK, line)
     with pytest.raises(DataError, match=rf"a\.jsonl:2: .*{message}"):
-        open_conversations(files, "train", chat_format)
-    conversations, bad = open_conversations(files, "train", chat_format, on_error="skip")
+        open_conversations(files, chat_format)
+    conversations, bad = open_conversations(files, chat_format, on_error="skip")
     assert len(conversations) == bad.total == 1 and "a.jsonl:2" in bad.report()
 
 

@@ -2,8 +2,7 @@ import dataclasses
 
 import pytest
 
-from recipes.common import command_line
-from recipes.common.config import setting
+from recipes.common.config import run_recipe, setting
 from recipes.common.errors import DataError
 
 
@@ -16,7 +15,7 @@ class Config:
 
 def test_recipe_gets_the_config():
     seen = []
-    command_line.run(seen.append, Config, "learn", ["--seed", "4"])
+    run_recipe(seen.append, Config, "learn", ["--seed", "4"])
     assert seen == [Config(4)]
 
 
@@ -26,7 +25,7 @@ def test_mistake_of_the_user_is_one_message(capsys, arguments):
         raise DataError("file not found: a.txt")
 
     with pytest.raises(SystemExit) as stop:
-        command_line.run(main, Config, "learn", arguments)
+        run_recipe(main, Config, "learn", arguments)
     assert stop.value.code == 2
     message = "unknown key --sead; did you mean --seed?" if arguments else "file not found: a.txt"
     assert capsys.readouterr().err == f"recipes.learn: error: {message}\n"
@@ -37,4 +36,20 @@ def test_bug_keeps_its_traceback():
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        command_line.run(main, Config, "learn", [])
+        run_recipe(main, Config, "learn", [])
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(capsys, training):
+    def main(config):
+        raise KeyboardInterrupt
+
+    kind = Config
+    if training:
+        kind = dataclasses.make_dataclass("Trained", [("training", Config, Config())], bases=(Config,), frozen=True)
+    with pytest.raises(SystemExit) as stop:
+        run_recipe(main, kind, "learn", ["--seed", "4"])
+    assert stop.value.code == 130
+    goes_on = "the same command goes on from the last saved state" if training else "again"
+    expected = f"\nrecipes.learn: interrupted; {goes_on}: python -m recipes.learn --seed 4\n"
+    assert capsys.readouterr().err == expected

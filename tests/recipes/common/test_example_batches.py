@@ -60,9 +60,9 @@ def test_order_depends_on_seed_and_epoch_only():
 def test_errors():
     with pytest.raises(DataError, match=r"x\[1\] is empty"):
         ExampleBatches(Lengths(), ["a", ""], batch_size=2)
-    with pytest.raises(ValueError, match="batch_size must be at least 1; got 0"):
+    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
         ExampleBatches(Lengths(), ["a"], batch_size=0)
-    with pytest.raises(ValueError, match="skip_batches must be 0 to 1; got 2"):
+    with pytest.raises(ValueError, match="skip_batches must be 0 to 1, got 2"):
         ExampleBatches(Lengths(), ["a"], batch_size=2).start_epoch(0, 2)
 
 

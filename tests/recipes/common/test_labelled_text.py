@@ -1,14 +1,25 @@
 import pytest
 
 from recipes.common import dates, labelled_text
-from recipes.common.errors import DataError
-from recipes.common.labelled_text import columns_of, load, open_examples, require_known_labels
+from recipes.common.data_sets import open_part
+from recipes.common.errors import ConfigError, DataError
+from recipes.common.labelled_text import (
+    LABELLED,
+    columns_of,
+    is_in_range,
+    read_examples,
+    require_known_labels,
+)
 
 
 def open_file(tmp_path, text, name="a.tsv", **options):
     (tmp_path / name).write_text(text, encoding="utf-8")
-    options = {"text_columns": ["1"], "label_column": "2", **options}
-    return open_examples([str(tmp_path / name)], "train", **options)
+    on_error, highest = options.pop("on_error", "raise"), options.pop("highest", None)
+    check = None if highest is None else lambda example, bad: is_in_range(example, bad, highest)
+    file = str(tmp_path / name)
+    return open_part(
+        [file], "train", LABELLED, lambda files, bad: read_examples(files, bad, **options), on_error, check
+    )
 
 
 def test_names_numbers_and_lists_of_labels(tmp_path):
@@ -33,10 +44,11 @@ def test_pairs(tmp_path):
         ("a\t1\nb\tnan\n", {"numeric": True}, r"a\.tsv:2: no label: the field must hold a number, got 'nan'"),
         ("a\t1\nb\t7\n", {"numeric": True, "highest": 5.0}, r"a\.tsv:2: number out of range: 7.0 is not from 0 to 5"),
         ("a\tx\n", {"text_columns": ["1", "2", "3"]}, "one column or two"),
+        ("a\t1\nb\t" + "9" * 400 + "\n", {"numeric": True}, r"a\.tsv:2: no label"),
     ],
 )
 def test_bad_rows_name_their_place(tmp_path, text, options, message):
-    with pytest.raises(DataError, match=message):
+    with pytest.raises((ConfigError, DataError), match=message):
         open_file(tmp_path, text, **options)
 
 
@@ -76,28 +88,28 @@ def test_labels_that_the_training_data_lack_name_their_place():
 
 
 def test_unknown_name_names_the_nearest():
-    with pytest.raises(DataError, match="'sst22' is neither .* did you mean 'sst2'"):
-        open_examples(["sst22"], "train", text_columns=["1"], label_column="2")
+    with pytest.raises(DataError, match="'sst22' is not the name of a data set; did you mean 'sst2'"):
+        open_part(["sst22"], "train", LABELLED, read_examples, "raise")
 
 
 def test_languages_of_dates():
     assert dates.languages_of("4 mai 1999", "1999-05-04") == {"French"}
     assert dates.languages_of("4. Mai 1999", "1999-05-04") == {"German"}
     assert "German" not in dates.languages_of("4 May 1999", "1999-05-04")
-    train, validation, test = load("date_languages")
+    train, validation, test = LABELLED["date_languages"]()
     assert {example.label for example in test} == {"English", "German", "French"}
     assert not {example.texts for example in train} & {example.texts for example in test}
 
 
 def test_date_pairs_have_the_share_that_agrees():
-    for example in load("date_pairs").test[:20]:
+    for example in LABELLED["date_pairs"]().test[:20]:
         assert example.label in (0, 1 / 3, 2 / 3, 1)
     years = [
         [
             next(word for word in text.replace("/", " ").replace(".", " ").split() if len(word) == 4 and word.isdigit())
             for text in example.texts
         ]
-        for example in load("date_pairs").test[:50]
+        for example in LABELLED["date_pairs"]().test[:50]
         if example.label == 1
     ]
     assert years and all(first == second for first, second in years)
@@ -108,7 +120,7 @@ def test_date_pairs_have_the_share_that_agrees():
     [("sst2", (6920, 872), "positive"), ("ag_news", (8003, 987), "Sci/Tech"), ("stsb", (5749, 1500), 5.0)],
 )
 def test_real_data(data_folder, name, sizes, label):
-    splits = load(name)
+    splits = LABELLED[name]()
     assert (len(splits.train), len(splits.validation)) == sizes
     assert splits.train[0].label == label
     if splits.test is not None:
@@ -118,3 +130,23 @@ def test_real_data(data_folder, name, sizes, label):
 def test_sources_are_pinned():
     for file in (*labelled_text.SST2.values(), labelled_text.AG_NEWS, *labelled_text.STSB.values()):
         assert len(file.commit) == 40 and len(file.sha256) == 64
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["text\tlabel\na b\tx\n", "Review\tSentiment\na b\tx\n", "phrase_bank\tverdict\n" + "a b\tx\nc d\ty\n" * 3],
+)
+def test_a_header_that_nobody_named_is_said(tmp_path, text):
+    with pytest.raises(DataError, match=r"a\.tsv:1: the first row looks like the names .* header true .* header false"):
+        open_file(tmp_path, text)
+    assert len(open_file(tmp_path, text, header=False)[0]) == text.count("\n")
+    # by number as without a header, or by name
+    examples, _ = open_file(tmp_path, text, header=True)
+    assert examples[0][:2] == (("a b",), "x") and len(examples) == text.count("\n") - 1
+    names = text.split("\n")[0].split("\t")
+    assert open_file(tmp_path, text, header=True, text_columns=names[:1], label_column=names[1])[0] == examples
+
+
+@pytest.mark.parametrize("text", ["fine\tpos\nbad\tneg\n", "Tuesday\tday\n4 May\tdate\n5 May\tdate\n"])
+def test_a_first_row_that_may_be_data_is_data(tmp_path, text):
+    assert len(open_file(tmp_path, text)[0]) == text.count("\n")

@@ -90,7 +90,7 @@ def test_whether_a_document_is_in_the_loss_of_another(task, config, packing):
 def test_errors(task, config):
     with pytest.raises(DataError, match="no token that could be predicted"):
         PackedDocuments(task, [], length=4, batch_size=1)
-    with pytest.raises(ConfigError, match="batches_per_epoch must be at least 1; got 0"):
+    with pytest.raises(ConfigError, match="batches_per_epoch must be at least 1, got 0"):
         PackedDocuments(task, DOCUMENTS, length=4, batch_size=1, batches_per_epoch=0)
     options = ["--model.options", '{"max_length": 32}', "--training.length", "33"]
     with pytest.raises(ConfigError, match="training.length must be at most the model's max_length=32, got 33"):

@@ -1,11 +1,20 @@
 import gzip
+import itertools
 import json
 
 import pytest
 
+from recipes.common import parallel_text
+from recipes.common.data_sets import TextPair, open_part
 from recipes.common.errors import ConfigError, DataError
-from recipes.common.parallel_text import ParallelText, TextPair
-from recipes.common.text_lines import BadLines, read_lines
+from recipes.common.parallel_text import (
+    PARALLEL,
+    check_language_tokens,
+    has_language_token,
+    language_token,
+    read_pairs,
+)
+from recipes.common.text_files import BadLines, read_lines
 
 
 @pytest.fixture
@@ -17,6 +26,11 @@ def write(tmp_path):
         return str(path)
 
     return write
+
+
+def read(files, on_error="raise", **options):
+    bad = BadLines(on_error)
+    return read_pairs(files, bad, **options), bad
 
 
 def texts(pairs):
@@ -33,38 +47,29 @@ JSON = "".join(json.dumps({"source": source, "target": target}) + "\n" for sourc
 def test_every_format_gives_the_same_pairs(write, suffix):
     two_files = [write("a.en" + suffix, SOURCES), write("a.de" + suffix, TARGETS)]
     for files in (two_files, [write("a.tsv" + suffix, TSV)], [write("a.jsonl" + suffix, JSON)]):
-        pairs = ParallelText(files)
+        pairs, bad = read(files)
         assert texts(pairs) == EXPECTED
         assert [pair.origin for pair in pairs] == [f"{files[0]}:1", f"{files[0]}:2"]
-        assert pairs.bad_lines.report() == "skipped 0"
+        assert bad.report() == "skipped 0"
 
 
 def test_compression_is_told_by_content(write, tmp_path):
     source = tmp_path / "a.en"
     source.write_bytes(gzip.compress(SOURCES.encode()))
-    assert texts(ParallelText([source, write("a.de", TARGETS)])) == EXPECTED
+    assert texts(read([source, write("a.de", TARGETS)])[0]) == EXPECTED
 
 
 def test_columns_and_keys(write):
     file = write("a.tsv", "a\tb\tsource CC BY\n")
-    assert texts(ParallelText([file], columns=3)) == [("a", "b")]
+    assert texts(read([file], columns=3)[0]) == [("a", "b")]
     file = write("a.jsonl", '{"en": "a", "de": "b", "id": 7}\n')
-    assert texts(ParallelText([file], keys=("en", "de"))) == [("a", "b")]
+    assert texts(read([file], keys=("en", "de"))[0]) == [("a", "b")]
 
 
 def test_only_line_feeds_end_a_line(write):
     # str.splitlines would split at each of these and the files would get out of step.
     files = [write("a.en", "\ufeffone\u2028more\x0bstill\x85one\r\ntwo\n"), write("a.de", "eins\r\nzwei\r\n")]
-    assert texts(ParallelText(files)) == [("one\u2028more\x0bstill\x85one", "eins"), ("two", "zwei")]
-
-
-def test_is_streamed(write):
-    pairs = iter(ParallelText([write("a.en", "a\nb\n\n"), write("a.de", "c\nd\n")]))
-    # The bad end of the files is not met before it is read.
-    assert next(pairs).source == "a"
-    assert next(pairs).source == "b"
-    with pytest.raises(DataError):
-        next(pairs)
+    assert texts(read(files)[0]) == [("one\u2028more\x0bstill\x85one", "eins"), ("two", "zwei")]
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
@@ -72,7 +77,7 @@ def test_is_streamed(write):
 def test_unequal_length_names_both(write, on_error, first, second):
     source, target = write("a.en", "a\n" * first), write("a.de", "b\n" * second)
     with pytest.raises(DataError) as error:
-        list(ParallelText([source, target], on_error=on_error))
+        read([source, target], on_error=on_error)
     assert f"unequal length: {source} has {first} lines, {target} has {second}" in str(error.value)
 
 
@@ -81,7 +86,7 @@ def test_empty_files(write, on_error):
     empty, full = write("empty.en", ""), write("a.de", "a\n")
     for files in ([empty, full], [full, empty], [empty, empty], [write("e.tsv", "")], [write("e.jsonl.gz", "")]):
         with pytest.raises(DataError, match="is empty"):
-            list(ParallelText(files, on_error=on_error))
+            read(files, on_error=on_error)
 
 
 BAD_FILES = [
@@ -119,30 +124,29 @@ def test_bad_line_raises_or_is_skipped_and_reported(write, tmp_path, names, cont
         contents = ["\n".join(contents)]
     files = [write(name, content) for name, content in zip(names, contents, strict=True)]
     with pytest.raises(DataError) as error:
-        list(ParallelText(files))
+        read(files)
     message = str(error.value)
     assert message.startswith(str(tmp_path / origin) + ": ")
     assert cause in message
     assert detail in message
 
-    pairs = ParallelText(files, on_error="skip")
-    for _ in range(2):
-        # The second pass starts its account anew.
-        assert texts(pairs) == [("a", "d"), ("c", "f")]
-        assert pairs.bad_lines.total == 1
-        assert str(tmp_path / origin) in pairs.bad_lines.report()
+    pairs, bad = read(files, on_error="skip")
+    assert texts(pairs) == [("a", "d"), ("c", "f")]
+    assert bad.total == 1
+    assert str(tmp_path / origin) in bad.report()
 
 
 def test_nothing_left_is_an_error(write):
-    with pytest.raises(DataError, match=r"no pair of texts in .*skipped 2: empty line 2"):
-        list(ParallelText([write("a.en", "a\n\n"), write("a.de", "\nb\n")], on_error="skip"))
+    files = [write("a.en", "a\n\n"), write("a.de", "\nb\n")]
+    with pytest.raises(DataError, match=r"nothing is left of .*skipped 2: empty line 2"):
+        open_part(files, "train", PARALLEL, read_pairs, "skip")
 
 
 def test_missing_and_damaged_files(write, tmp_path):
     with pytest.raises(DataError, match="file not found: .*none.en"):
-        list(ParallelText([tmp_path / "none.en", write("a.de", "a\n")]))
+        read([tmp_path / "none.en", write("a.de", "a\n")])
     with pytest.raises(DataError, match="cannot read"):
-        list(ParallelText([tmp_path, write("a.de", "a\n")]))
+        read([tmp_path, write("a.de", "a\n")])
     whole = gzip.compress(b"line\n" * 1000, mtime=0)
     for damaged in (whole[: len(whole) // 2], whole[:-8] + b"\0" * 8, whole[:12] + b"\xff" + whole[13:]):
         (tmp_path / "damaged.gz").write_bytes(damaged)
@@ -150,19 +154,38 @@ def test_missing_and_damaged_files(write, tmp_path):
             list(read_lines(tmp_path / "damaged.gz"))
 
 
-def test_arguments_out_of_range(write):
+def test_arguments_out_of_range():
     with pytest.raises(DataError, match=r"two files .* or one .*got \[\]"):
-        ParallelText([])
+        read([])
     with pytest.raises(DataError, match=r"two files"):
-        ParallelText(["a", "b", "c"])
-    with pytest.raises(DataError, match=r"cannot tell the format of a\.doc.*\.tsv"):
-        ParallelText(["a.doc"])
+        read(["a", "b", "c"])
+    with pytest.raises(DataError, match=r"cannot tell the format of 'a\.doc'.*\.tsv"):
+        read(["a.doc"])
     with pytest.raises(ConfigError, match="columns must be at least 2, got 1"):
-        ParallelText(["a.tsv"], columns=1)
+        read(["a.tsv"], columns=1)
     with pytest.raises(ConfigError, match="keys must be two, of the source and of the target, got "):
-        ParallelText(["a.jsonl"], keys=["source"])
-    with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip'; got 'ignore'"):
-        ParallelText(["a.tsv"], on_error="ignore")
+        read(["a.jsonl"], keys=["source"])
+    with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip', got 'ignore'"):
+        read(["a.tsv"], on_error="ignore")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_a_header_is_said_or_named(write, name):
+    file = write(name, "\n".join(("target,source", "b,a", "d,c", "")).replace(",", "," if "csv" in name else "\t"))
+    with pytest.raises(DataError, match=r":1: the first row looks like the names of the columns"):
+        read([file])
+    assert texts(read([file], header=True)[0]) == [("a", "b"), ("c", "d")]
+    assert texts(read([file], header=False)[0])[0] == ("target", "source")
+    with pytest.raises(DataError, match="there is no column 'en'; the header names"):
+        read([file], header=True, keys=("en", "de"))
+
+
+def test_cells_with_line_breaks_are_one_pair(write):
+    file = write("a.csv", '"a\nb","c, ""d"""\n\n"e","f\r\ng"\n')
+    pairs, bad = read([file], on_error="skip")
+    assert texts(pairs) == [("a\nb", 'c, "d"'), ("e", "f\ng")]
+    assert [pair.origin for pair in pairs] == [f"{file}:1", f"{file}:4"]
+    assert bad.report() == f"skipped 1: empty line 1 ({file}:3)"
 
 
 def test_report_lists_the_first_ten_of_each_cause():
@@ -173,9 +196,81 @@ def test_report_lists_the_first_ten_of_each_cause():
     assert bad_lines.report() == (
         "skipped 13: empty line 12 (a:0, a:1, a:2, a:3, a:4, a:5, a:6, a:7, a:8, a:9, ...); undecodable byte 1 (b:1:2)"
     )
-    assert len(bad_lines.origins["empty line"]) == 12
+    # a file of nothing else does not fill the memory
+    assert len(bad_lines.origins["empty line"]) == 10 and bad_lines.counts["empty line"] == 12
 
 
 def test_pair_is_a_plain_tuple():
     source, target, origin = TextPair("a", "b", "f:1")
     assert (source, target, origin) == ("a", "b", "f:1")
+
+
+def test_public_source_is_pinned():
+    for file in (*parallel_text.MULTI30K.values(), parallel_text.TATOEBA_EN_FR):
+        assert file.url.startswith("https://raw.githubusercontent.com/")
+        assert len(file.commit) == 40
+        assert len(file.sha256) == 64
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("multi30k_en_de", (29_000, 1_014, 1_000)),
+        ("multi30k_de_en", (29_000, 1_014, 1_000)),
+        ("multi30k_en_fr", (29_000, 1_014, None)),
+        ("multi30k_en_de_fr", (58_000, 1_521, 1_507)),
+        ("tatoeba_en_fr", (137_037, 2_866, 2_884)),
+    ],
+)
+def test_real_data(data_folder, name, numbers):
+    splits = PARALLEL[name]()
+    assert tuple(None if part is None else len(part) for part in splits) == numbers
+
+
+def test_real_multi30k_is_aligned(data_folder):
+    source, target, origin = PARALLEL["multi30k_de_en"]().train[0]
+    assert source == "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche."
+    assert target == "Two young, White males are outside near many bushes."
+    assert origin.endswith("train.de.gz:1")
+
+
+def test_real_multi30k_in_two_languages(data_folder):
+    train, validation, test = PARALLEL["multi30k_en_de_fr"]()
+    german, french = train[:2]
+    assert german.source.removeprefix("<2de> ") == french.source.removeprefix("<2fr> ")
+    assert (german.target, french.target) == (
+        "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche.",
+        "Deux jeunes hommes blancs sont dehors près de buissons.",
+    )
+    counts = [sum(pair.source.startswith("<2fr> ") for pair in part) for part in (train, validation, test)]
+    assert counts == [29_000, 507, 507]
+    # no line of the French validation part is tested on and validated on
+    lines = [{pair.origin for pair in part if pair.source.startswith("<2fr>")} for part in (validation, test)]
+    assert not lines[0] & lines[1] and len(lines[0] | lines[1]) == 1_014
+
+
+def test_real_tatoeba_is_split_by_english_sentence(data_folder):
+    parts = [{pair.source for pair in part} for part in PARALLEL["tatoeba_en_fr"]()]
+    for first, second in itertools.combinations(parts, 2):
+        assert not first & second
+    assert parallel_text._part_of("Go on in!") == parallel_text._part_of("go on in.")
+
+
+PAIRS = [TextPair("<2de> one", "eins", "a:1"), TextPair("two", "deux", "a:2"), TextPair("<2fr>\tsix", "six", "a:3")]
+
+
+def test_a_source_without_a_language_token_raises_or_is_skipped():
+    tokens = ["<2de>", "<2fr>"]
+    with pytest.raises(DataError, match="a:2: no language token: 'two' begins with none of <2de>, <2fr>"):
+        has_language_token(PAIRS[1], BadLines("raise"), tokens)
+    bad = BadLines("skip")
+    assert [has_language_token(pair, bad, tokens) for pair in PAIRS] == [True, False, True]
+    assert bad.report() == "skipped 1: no language token 1 (a:2)"
+    assert not has_language_token(PAIRS[0], bad, ["<2"]) and has_language_token(PAIRS[1], bad, [])
+    assert language_token("") == language_token("  ") == ""
+
+
+@pytest.mark.parametrize("tokens", [["<2de>", "<2de>"], [""], ["to German"]])
+def test_bad_language_tokens(tokens):
+    with pytest.raises(ConfigError, match="language_tokens must be different ones without white space"):
+        check_language_tokens(tokens)

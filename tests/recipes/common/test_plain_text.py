@@ -1,12 +1,14 @@
 import pytest
 
+from recipes.common.data_sets import open_part
 from recipes.common.errors import DataError
-from recipes.common.plain_text import load, open_plain
+from recipes.common.plain_text import PLAIN, read_plain
 
 
 def open_file(tmp_path, text, unit, on_error="raise"):
     (tmp_path / "a.txt").write_bytes(text)
-    return open_plain([str(tmp_path / "a.txt")], "train", unit=unit, on_error=on_error)[0]
+    file = str(tmp_path / "a.txt")
+    return open_part([file], "train", PLAIN, lambda files, bad: read_plain(files, bad, unit=unit), on_error)[0]
 
 
 def test_documents_are_files_paragraphs_or_lines(tmp_path):
@@ -23,21 +25,21 @@ def test_bad_bytes_and_empty_files(tmp_path):
     with pytest.raises(DataError, match="holds no text"):
         open_file(tmp_path, b" \n\n", "paragraph")
     with pytest.raises(DataError, match="did you mean 'gutenberg'"):
-        open_plain(["gutenburg"], "train", unit="line", on_error="raise")
+        open_part(["gutenburg"], "train", PLAIN, read_plain, "raise")
 
 
 def test_dates_come_one_per_line():
-    train, validation = load("date_lines")
+    train, validation, _ = PLAIN["date_lines"]()
     assert train[0].count("\n") == 6000 and validation[0].count("\n") == 300
 
 
 def test_real_data(data_folder):
-    train, validation = load("tinyshakespeare")
+    train, validation, _ = PLAIN["tinyshakespeare"]()
     assert (len(train[0]), len(validation[0])) == (1_003_854, 111_540)
-    train, validation = load("gutenberg")
+    train, validation, _ = PLAIN["gutenberg"]()
     assert not any("Project Gutenberg License" in paragraph for paragraph in train)
     assert 15_000 < len(train) < 17_000 and len(validation) == (len(train) + len(validation) + 19) // 20
-    assert len(load("wikitext2").train) > 1500
-    reviews = load("movie_reviews")
+    assert len(PLAIN["wikitext2"]().train) > 1500
+    reviews = PLAIN["movie_reviews"]()
     assert (len(reviews.train), len(reviews.validation)) == (1900, 100)
     assert reviews.validation[0].startswith("plot : two teen couples go to a church party")

@@ -34,8 +34,13 @@ def test_same_config_resumes(tmp_path):
         assert run.resumed
 
 
+def save_state(folder, name="epoch-00000-batch-00000200"):
+    (folder / "checkpoints" / "state" / name).mkdir(parents=True)
+
+
 def test_changed_keys_are_listed(tmp_path):
     RunFolder(tmp_path, Config()).close()
+    save_state(tmp_path)
     with pytest.raises(RunFolderError) as error:
         RunFolder(tmp_path, Config(seed=2, train=["b"], verbose=0))
     message = str(error.value)
@@ -114,9 +119,69 @@ def test_a_killed_process_leaves_no_lock(tmp_path):
 
 def test_paths_and_texts(tmp_path):
     with RunFolder(tmp_path, Config()) as run:
-        for folder in (run.checkpoints, run.tensorboard, run.tokenizer, run.samples, run.plots):
-            assert folder.is_dir()
-            assert folder.parent == tmp_path
-        assert run.metrics_csv == tmp_path / "metrics.csv"
-        assert not run.export.exists()
+        assert run.folder("checkpoints").is_dir() and run.plots.is_dir()
+        assert not run.export.exists() and not run.tokenizer.exists()
         assert run.write_text("samples/new/epoch_1.txt", "a\n").read_text() == "a\n"
+
+
+@pytest.mark.parametrize("state", [None, "epoch-00000-batch-00000000"])
+def test_a_run_that_failed_before_it_had_trained_is_begun_anew(tmp_path, capsys, state):
+    """A first command with a mistake leaves no folder that refuses the corrected one."""
+    with RunFolder(tmp_path, Config()) as run:
+        run.write_text("tokenizer/tokenizer.json", "{}")
+        run.write_text("thesis.txt", "mine")
+    if state:
+        save_state(tmp_path, state)
+    with RunFolder(tmp_path, Config(seed=2)) as run:
+        assert not run.resumed and not run.tokenizer.exists() and not (tmp_path / "checkpoints").exists()
+        assert parse(Config, ["--config", str(run.config_yaml)]).seed == 2
+    assert "nothing has been trained here, so the run begins anew" in capsys.readouterr().out
+    # what is not of a run stays
+    assert (tmp_path / "thesis.txt").exists()
+    with RunFolder(tmp_path, Config(seed=2)) as run:
+        assert run.resumed
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """Training."""
+
+    epochs: int = setting(5, "Epochs.", harmless=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedConfig:
+    """A config of a training."""
+
+    training: Training = Training()
+
+
+def test_fewer_epochs_than_have_been_begun_are_refused(tmp_path):
+    RunFolder(tmp_path, TrainedConfig()).close()
+    save_state(tmp_path, "epoch-00003-batch-00000200")
+    with pytest.raises(RunFolderError, match="training.epochs must be at least 4, as many as have been .* got 3"):
+        RunFolder(tmp_path, TrainedConfig(Training(3)))
+    # the refused start has not changed the config
+    assert parse(TrainedConfig, ["--config", str(tmp_path / "config.yaml")]).training.epochs == 5
+    for epochs in (4, 9):
+        with RunFolder(tmp_path, TrainedConfig(Training(epochs))) as run:
+            assert run.resumed
+
+
+def test_what_killed_processes_left_half_written_goes(tmp_path):
+    RunFolder(tmp_path, Config()).close()
+    for name in (".results.json.7.incomplete", "samples/.test.tsv.7.incomplete", ".model.abc/config.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{")
+    # killed between the two renames of a replacement
+    (tmp_path / ".export.old").mkdir()
+    (tmp_path / ".export.old" / "saved_model.pb").touch()
+    RunFolder(tmp_path, Config()).close()
+    assert not [path for path in tmp_path.rglob(".*")]
+    assert (tmp_path / "export" / "saved_model.pb").exists()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "a").touch()
+    with pytest.raises(RunFolderError, match="run_folder: cannot make .*a/b"):
+        RunFolder(tmp_path / "a" / "b", Config())

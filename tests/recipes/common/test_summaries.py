@@ -3,9 +3,15 @@ import json
 import pytest
 
 from recipes.common.errors import ConfigError, DataError
-from recipes.common.summaries import open_summaries
+from recipes.common.summaries import SUMMARIES, read_summaries
+from recipes.common.text_files import BadLines
 
 KEYS = ["source", "target"]
+
+
+def open_summaries(files, keys=KEYS, on_error="raise"):
+    bad = BadLines(on_error)
+    return read_summaries(files, bad, keys=keys), bad
 
 
 def write(folder, *records):
@@ -15,13 +21,13 @@ def write(folder, *records):
 
 def test_texts_are_joined_and_summaries_are_alternatives(tmp_path):
     files = write(tmp_path, {"source": ["a b.", " c."], "target": ["x", "", "y "]}, {"source": "d", "target": "z"})
-    rows, bad = open_summaries(files, "train", keys=KEYS, on_error="raise")
+    rows, bad = open_summaries(files)
     assert [row[:2] for row in rows] == [("a b. c.", ("x", "y")), ("d", ("z",))] and bad.total == 0
 
 
 def test_columns_of_a_table(tmp_path):
     (tmp_path / "a.csv").write_text('title,abstract\nx,"a, b"\n')
-    rows, _ = open_summaries([str(tmp_path / "a.csv")], "train", keys=["abstract", "title"], on_error="raise")
+    rows, _ = open_summaries([str(tmp_path / "a.csv")], ["abstract", "title"])
     assert rows[0][:2] == ("a, b", ("x",))
 
 
@@ -32,23 +38,23 @@ def test_columns_of_a_table(tmp_path):
 def test_bad_rows_raise_or_are_counted(tmp_path, record):
     files = write(tmp_path, {"source": "a", "target": "x"}, record)
     with pytest.raises(DataError, match=r"a\.jsonl:2: (no text or no summary|key missing: 'target')"):
-        open_summaries(files, "train", keys=KEYS, on_error="raise")
-    rows, bad = open_summaries(files, "train", keys=KEYS, on_error="skip")
+        open_summaries(files)
+    rows, bad = open_summaries(files, on_error="skip")
     assert len(rows) == bad.total == 1 and "a.jsonl:2" in bad.report()
 
 
 def test_keys_are_two():
     with pytest.raises(ConfigError, match="keys must be two, of the text and of the summary, got .'source'."):
-        open_summaries(["date_notes"], "train", keys=["source"], on_error="raise")
+        open_summaries(["a.jsonl"], ["source"])
 
 
 def test_notes_hold_what_their_summary_says():
-    for note in open_summaries(["date_notes"], "test", keys=KEYS, on_error="raise")[0][:50]:
+    for note in SUMMARIES["date_notes"]().test[:50]:
         event, date = note.summaries[0].split(": ")
         assert event in note.text.lower() and date[:4] in note.text
 
 
 def test_real_data(data_folder):
-    parts = [open_summaries(["scitldr"], part, keys=KEYS, on_error="raise")[0] for part in ("train", "validation")]
+    parts = SUMMARIES["scitldr"]()[:2]
     assert [len(part) for part in parts] == [1992, 619]
     assert max(len(row.summaries) for row in parts[1]) > 1

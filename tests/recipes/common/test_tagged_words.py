@@ -1,9 +1,10 @@
 import pytest
 
 from recipes.common import tagged_words
-from recipes.common.errors import DataError
-from recipes.common.tagged_words import load, open_tagged, read_conll
-from recipes.common.text_lines import BadLines
+from recipes.common.data_sets import open_part
+from recipes.common.errors import ConfigError, DataError
+from recipes.common.tagged_words import TAGGED, read_conll, read_tagged
+from recipes.common.text_files import BadLines
 
 
 def read(tmp_path, text, name="a.conll", on_error="raise", **columns):
@@ -47,11 +48,13 @@ def test_a_sentence_with_a_bad_line_is_left_out_whole(tmp_path):
 
 
 def test_generated_sentences_are_well_tagged():
-    for sentence in load("date_parts").test:
+    for sentence in TAGGED["date_parts"]().test:
         assert len(sentence.words) == len(sentence.tags)
         assert [tag for tag in sentence.tags if tag.startswith("B-")].__len__() == 3
     with pytest.raises(DataError, match="did you mean 'wnut17'"):
-        open_tagged(["wnut"], "train", word_column=1, tag_column=2, on_error="raise")
+        open_part(["wnut"], "train", TAGGED, read_tagged, "raise")
+    with pytest.raises(ConfigError, match="data.tag_column must be at least 1, got 0"):
+        read_tagged(["a.conll"], BadLines("raise"), tag_column=0)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +62,7 @@ def test_generated_sentences_are_well_tagged():
     [("ud_english_ewt", (12544, 2001), 204_577, 17), ("wnut17", (3394, 1009), 62_730, 13)],
 )
 def test_real_data(data_folder, name, sizes, words, tags):
-    splits = load(name)
+    splits = TAGGED[name]()
     assert (len(splits.train), len(splits.validation)) == sizes
     assert sum(len(sentence.words) for sentence in splits.train) == words
     assert len({tag for sentence in splits.train for tag in sentence.tags}) == tags

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from recipes.common.text_metrics import bleu, chrf, exact_match, moses_tokens, tokenised_bleu
+from recipes.common.text_metrics import bleu, chrf, exact_match, moses_tokens, scores_by_language, tokenised_bleu
 
 HYPOTHESES = ["A dog runs on the green grass.", "The man's hat is big, isn't it?", "Two birds"]
 REFERENCES = ["A dog is running on the green grass.", "The man's hat is very big, isn't it?", "Two small birds fly."]
@@ -111,3 +111,14 @@ def test_bad_lists(metric):
         metric([], [])
     with pytest.raises(ValueError, match="must be lists of texts"):
         metric("abc", "abc")
+
+
+def test_scores_are_those_of_the_texts_of_a_language():
+    sources = ["<2de> a", "<2fr> b", "<2de> c", ""]
+    outputs = ["ein Hund läuft im Gras", "un chien", "eine Katze", ""]
+    references = ["ein Hund läuft im Gras", "x", "y", ""]
+    scores = scores_by_language(sources, outputs, references, ["<2de>", "<2fr>", "<2es>"])
+    assert list(scores) == ["<2de>", "<2fr>"]
+    assert (scores["<2de>"]["sentences"], scores["<2de>"]["exact_match"]) == (2, 0.5)
+    assert scores["<2de>"]["BLEU"]["value"] == round(bleu(outputs[:3:2], references[:3:2]).value, 2) > 50
+    assert scores["<2fr>"]["exact_match"] == 0

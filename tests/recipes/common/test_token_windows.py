@@ -52,7 +52,7 @@ def test_every_start_can_be_drawn():
 def test_errors():
     with pytest.raises(DataError, match="the text has 8 tokens; windows of 8 need at least 9"):
         TokenWindows(np.arange(8), length=8, batch_size=1, random_windows=1)
-    with pytest.raises(ValueError, match="batch_size must be at least 1; got 0"):
+    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
         TokenWindows(np.arange(9), length=8, batch_size=0)
-    with pytest.raises(ValueError, match="skip_batches must be 0 to 2; got 3"):
+    with pytest.raises(ValueError, match="skip_batches must be 0 to 2, got 3"):
         TokenWindows(np.arange(9), length=4, batch_size=1).start_epoch(0, 3)

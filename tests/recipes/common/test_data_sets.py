@@ -2,12 +2,13 @@ import gzip
 import hashlib
 import http.server
 import threading
+from types import SimpleNamespace
 
 import pytest
 
-from recipes.common import remote_files
+from recipes.common import data_sets
+from recipes.common.data_sets import RemoteFile, Splits, fetch, is_name, open_part, open_parts
 from recipes.common.errors import DataError
-from recipes.common.remote_files import RemoteFile, fetch
 
 CONTENT = b"a dog\na cat\n"
 
@@ -32,7 +33,7 @@ def server(monkeypatch, tmp_path):
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}/{{repository}}/{{commit}}/{{path}}"
-        monkeypatch.setattr(remote_files, "SOURCE_URL", url)
+        monkeypatch.setattr(data_sets, "SOURCE_URL", url)
         monkeypatch.setenv("ZOO_CACHE", str(tmp_path / "cache"))
         monkeypatch.delenv("ZOO_DATA", raising=False)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -79,7 +80,7 @@ def test_file_missing_at_the_source(server):
 
 def test_offline(server, monkeypatch):
     # Port 9 of this machine: nobody listens there.
-    monkeypatch.setattr(remote_files, "SOURCE_URL", "http://127.0.0.1:9/{repository}/{commit}/{path}")
+    monkeypatch.setattr(data_sets, "SOURCE_URL", "http://127.0.0.1:9/{repository}/{commit}/{path}")
     with pytest.raises(DataError, match=r"(?s)cannot download http://127\.0\.0\.1:9/.*put that file at set/train\.en"):
         fetch(remote_file())
 
@@ -116,3 +117,58 @@ def test_data_folder_may_hold_it_compressed(server, tmp_path, monkeypatch):
     path.write_bytes(gzip.compress(b"another"))
     with pytest.raises(DataError, match=r"train\.en\.gz has the SHA-256"):
         fetch(remote_file())
+
+
+SETS = {"toy": lambda: Splits(["a", "b"], ["c"])}
+
+
+def data(train, **others):
+    return SimpleNamespace(**{"train": train, "validation": [], "on_error": "skip", **others})
+
+
+def read(files, bad):
+    """The letters of the name of a file."""
+    bad.add("empty line", f"{files[0]}:3")
+    return [letter for letter in files[0] if letter != "."]
+
+
+def test_a_name_is_a_name_and_a_path_a_path(tmp_path, monkeypatch):
+    """A data set is not shadowed by a folder of its name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "mine").touch()
+    assert is_name(["toy"]) and not is_name(["./toy"]) and not is_name(["a.tsv"]) and not is_name(["a", "b"])
+    assert open_part(["toy"], "train", SETS, read, "raise")[0] == ["a", "b"]
+    with pytest.raises(DataError, match="'mine' is not the name of a data set; write './mine' for the file"):
+        open_part(["mine"], "train", SETS, read, "raise")
+    with pytest.raises(DataError, match="'toyy' is not the name of a data set; did you mean 'toy'?"):
+        open_part(["toyy"], "train", SETS, read, "raise")
+    with pytest.raises(DataError, match="known: toy"):
+        open_part(["zzz"], "train", SETS, read, "raise")
+
+
+def test_a_name_stands_for_all_parts_and_the_validation_part_for_the_test_part(capsys):
+    assert open_parts(data(["toy"], test=[]), SETS, read) == [["a", "b"], ["c"], ["c"]]
+    assert open_parts(data(["a.b"], validation=["c.d"]), SETS, read) == [["a", "b"], ["c", "d"]]
+    assert "train: skipped 1: empty line 1 (a.b:3)\nvalidation: skipped 1" in capsys.readouterr().out
+
+
+def test_rows_are_checked_whatever_they_come_from():
+    def check(row, bad):
+        if row == "b":
+            bad.add("a b", "here")
+        return row != "b"
+
+    for files in (["toy"], ["a.b"]):
+        assert open_part(files, "train", SETS, read, "skip", check)[0] == ["a"]
+    with pytest.raises(DataError, match="here: a b"):
+        open_part(["toy"], "train", SETS, read, "raise", check)
+
+
+def test_parts_that_are_missing_or_empty():
+    with pytest.raises(DataError, match="data.validation must be given"):
+        open_parts(data(["a.b"]), SETS, read)
+    with pytest.raises(DataError, match="data.train must be given"):
+        open_parts(data([]), SETS, read)
+    with pytest.raises(DataError, match=r"nothing is left of \.\.: skipped 1: empty line 1"):
+        open_parts(data([".."]), SETS, read)

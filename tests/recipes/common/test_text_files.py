@@ -1,9 +1,12 @@
+import csv
 import gzip
+import io
+import random
 
 import pytest
 
 from recipes.common.errors import DataError
-from recipes.common.table import Table
+from recipes.common.text_files import BadLines, Table, read_lines
 
 
 def rows(table):
@@ -82,7 +85,89 @@ def test_undecodable_bytes(tmp_path):
 def test_missing_column_and_unknown_format(tmp_path):
     with pytest.raises(DataError, match="no column 'text'; the header names"):
         rows(Table(write(tmp_path / "a.csv", "label,words\n1,a\n"), ["text"], header=True))
-    with pytest.raises(DataError, match="cannot tell the format of a.xml"):
+    with pytest.raises(DataError, match="cannot tell the format of 'a.xml'"):
         Table("a.xml", ["1"])
     with pytest.raises(DataError, match="no column of a.tsv"):
         Table("a.tsv", [])
+
+
+def test_cells_of_csv_are_those_of_the_csv_module(tmp_path):
+    """Random cells of everything that CSV quotes, written by the standard library."""
+    generator = random.Random(0)
+    cells = [
+        ["".join(generator.choices('ab",\n ;\t', k=generator.randint(1, 6))) + "." for _ in "12"] for _ in range(60)
+    ]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerows(cells)
+    table = Table(write(tmp_path / "a.csv", text.getvalue()), ["1", "2"])
+    found = list(table)
+    assert [list(row.values) for row in found] == cells
+    # each origin is the line where its row begins
+    lines = text.getvalue().split("\n")
+    for row in found:
+        first = row.values[0].split("\n")[0].replace('"', '""')
+        assert first in lines[int(row.origin.rsplit(":", 1)[1]) - 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "kept", "skipped"),
+    [
+        (
+            b'a,1\n"b\nc,2\nd,3\n',
+            r"a\.csv:2: not a row of CSV: unexpected end of data .in the row of lines 2 to 4",
+            1,
+            1,
+        ),
+        (b'a,1\n"b" c,2\nd,3\n', r"a\.csv:2: not a row of CSV: ',' expected after '\"'", 2, 1),
+        (b'a,1\n"b\n\xff",2\nd,3\n', r"a\.csv:3:1: undecodable byte", 2, 1),
+        (b"a,1\nb\rc,2\nd,3\n", r"a\.csv:2: not a row of CSV: new-line character", 2, 1),
+        (b"a,1\n\nd,3\n", r"a\.csv:2: empty line", 2, 1),
+    ],
+)
+def test_bad_rows_of_csv(tmp_path, text, message, kept, skipped):
+    (tmp_path / "a.csv").write_bytes(text)
+    with pytest.raises(DataError, match=message):
+        rows(Table(tmp_path / "a.csv", ["1", "2"]))
+    table = Table(tmp_path / "a.csv", ["1", "2"], on_error="skip")
+    assert (len(list(table)), table.bad_lines.total) == (kept, skipped)
+
+
+def test_a_header_alone_is_read_by_number(tmp_path):
+    file = write(tmp_path / "a.csv", "text,label\na,x\n")
+    assert rows(Table(file, ["1", "2"], header=True)) == [(("a", "x"), "a.csv:2")]
+    with pytest.raises(DataError, match=r"a\.csv:1: there is no column '3'; the header names"):
+        rows(Table(file, ["3"], header=True))
+
+
+@pytest.mark.parametrize("line", [b"a", b"a\n"])
+def test_a_compressed_file_does_not_fill_the_memory(tmp_path, line):
+    path = tmp_path / "a.txt.gz"
+    with gzip.open(path, "wb", compresslevel=9) as file:
+        for _ in range(20):
+            file.write(line * (1_000_000 // len(line)))
+    with pytest.raises(
+        DataError, match=r"a\.txt\.gz:\d+: the compressed file of [\d,]+ bytes unpacks to more than 16,777,216"
+    ):
+        for _ in read_lines(path):
+            pass
+
+
+def test_odd_files_and_nesting(tmp_path):
+    with pytest.raises(DataError, match="holds no NUL"):
+        next(read_lines("a\0b"))
+    with pytest.raises(DataError, match="cannot read"):
+        next(read_lines("a" * 5000))
+    file = write(tmp_path / "a.jsonl", '{"a": ' + "[" * 100_000 + "\n")
+    with pytest.raises(DataError, match=r"a\.jsonl:1: not a JSON object: nested too deeply"):
+        rows(Table(file, ["a"]))
+
+
+def test_messages_are_short(tmp_path):
+    file = write(tmp_path / "a.jsonl", "{" + ", ".join(f'"{n}": 1' for n in range(100_000)) + "}\n")
+    with pytest.raises(DataError) as error:
+        rows(Table(file, ["a"]))
+    assert len(str(error.value)) < 1000
+    bad = BadLines("skip")
+    for number in range(99):
+        bad.add("empty line", f"a:{number}")
+    assert len(bad.report()) < 200

@@ -1,0 +1,244 @@
+"""Data sets: files of one's own, or names of data sets, which are found in a folder or downloaded once and checked."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import gzip
+import hashlib
+import os
+import re
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pooch
+import requests
+
+from recipes.common.errors import DataError
+from recipes.common.text_files import BadLines, OnError
+
+DATA_FOLDER_VARIABLE = "ZOO_DATA"
+CACHE_FOLDER_VARIABLE = "ZOO_CACHE"
+SOURCE_URL = "https://raw.githubusercontent.com/{repository}/{commit}/{path}"
+_TIMEOUT_SECONDS = 30
+
+
+class Splits(NamedTuple):
+    """The parts of a data set, lists of rows; `test` is None where there is none."""
+
+    train: list[Any]
+    validation: list[Any]
+    test: list[Any] | None = None
+
+
+class TextPair(NamedTuple):
+    """A source text, its target text and where they stand, `FILE:line`."""
+
+    source: str
+    target: str
+    origin: str
+
+
+# loads each data set of one kind, by its name
+Loaders = Mapping[str, Callable[[], Splits]]
+# reads files of one kind into rows, noting bad lines
+Reader = Callable[[Sequence[str], BadLines], list[Any]]
+
+
+def is_name(files: Sequence[str]) -> bool:
+    """Whether the value of a key such as `data.train` names a data set: one word, without a dot or a slash.
+
+    A file of such a name is written with its folder: `./sst2`.
+
+    Args:
+        files: The value.
+    """
+    return len(files) == 1 and re.fullmatch(r"\w+", str(files[0])) is not None
+
+
+def load_named(name: str, loaders: Loaders) -> Splits:
+    """Returns the data set of a name.
+
+    Args:
+        name: The name.
+        loaders: What loads each.
+
+    Raises:
+        DataError: If there is none of that name, naming the nearest.
+    """
+    if name in loaders:
+        return _load(loaders[name])
+    near = difflib.get_close_matches(name, loaders, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(loaders)}"
+    if Path(name).exists():
+        hint = f"write './{name}' for the file"
+    raise DataError(f"{name!r} is not the name of a data set; {hint}")
+
+
+# the parts of a data set are mostly asked for one after the other
+@functools.lru_cache(maxsize=1)
+def _load(loader: Callable[[], Splits]) -> Splits:
+    return loader()
+
+
+def open_part(
+    files: Sequence[str],
+    split: str,
+    loaders: Loaders,
+    read: Reader,
+    on_error: OnError,
+    check: Callable[[Any, BadLines], bool] | None = None,
+) -> tuple[list[Any] | None, BadLines]:
+    """Returns the rows that files, or the name of a data set, stand for; says how many lines were left out, and why.
+
+    Args:
+        files: Paths, or one name.
+        split: The part: "train", "validation" or "test".
+        loaders: What loads each named data set.
+        read: What reads files.
+        on_error: What to do at a bad line: "raise" or "skip".
+        check: What else a row must be, of a file or a named data set: whether it is, noting it where it is not.
+
+    Returns:
+        The rows, None where a named data set lacks that part; and the account of the lines left out.
+
+    Raises:
+        DataError: A missing or damaged file, a bad line, no row that is left.
+
+    Example:
+
+    >>> rows, bad = open_part(["a.conll"], "train", TAGGED, read_conll, "skip")
+    """
+    bad = BadLines(on_error)
+    rows = getattr(load_named(str(files[0]), loaders), split) if is_name(files) else read(files, bad)
+    if check is not None and rows is not None:
+        rows = [row for row in rows if check(row, bad)]
+    if bad.total:
+        print(f"{split}: {bad.report()}")
+    if rows is not None and not rows:
+        raise DataError(f"nothing is left of {' '.join(map(str, files))}: {bad.report()}")
+    return rows, bad
+
+
+def open_parts(
+    data: Any, loaders: Loaders, read: Reader, check: Callable[[Any, BadLines], bool] | None = None
+) -> list[list[Any]]:
+    """Returns the training, validation and test part, and says what was left out.
+
+    Args:
+        data: A group of a config with the keys `train`, `validation`, perhaps `test`, and `on_error`. An empty one
+            stands for the part of the data set that `train` names.
+        loaders, read, check: See `open_part`.
+
+    Returns:
+        A part for each of these keys; without a test part the validation part takes its place.
+
+    Raises:
+        DataError: If there is no training or validation part, and see `open_part`.
+
+    Example:
+
+    >>> train, validation, test = open_parts(config.data, TAGGED, read_conll)
+    """
+    parts: list[list[Any]] = []
+    for split in ("train", "validation", "test")[: 2 + hasattr(data, "test")]:
+        files, part = getattr(data, split) or (data.train if is_name(data.train) else []), None
+        if files:
+            part, _ = open_part(files, split, loaders, read, data.on_error, check)
+        if part is None and split != "test":
+            raise DataError(f"data.{split} must be given, unless data.train names a data set that has such a part")
+        parts.append(parts[1] if part is None else part)
+    return parts
+
+
+class RemoteFile(NamedTuple):
+    """A file of a public repository at a fixed commit.
+
+    `name` is its path below the data folder and the cache, `sha256` the checksum of its content.
+    """
+
+    name: str
+    sha256: str
+    repository: str
+    commit: str
+    path: str
+
+    @property
+    def url(self) -> str:
+        """Where the file is downloaded from."""
+        return SOURCE_URL.format(repository=self.repository, commit=self.commit, path=self.path)
+
+
+def fetch(file: RemoteFile) -> Path:
+    """A file of a data set on this machine, downloaded if need be.
+
+    It is looked for below the folder that the environment variable ZOO_DATA names, as it is or compressed (its name
+    with `.gz` at the end), then in the cache (ZOO_CACHE, by default the user's cache folder), then downloaded into the
+    cache. The SHA-256 of its content is checked wherever it comes from.
+
+    Args:
+        file: The file.
+
+    Returns:
+        Its path.
+
+    Raises:
+        DataError: The file in ZOO_DATA or at the source is another one than it should be, or it cannot be downloaded;
+            the message says where to put it.
+
+    Example:
+
+    >>> fetch(TATOEBA_EN_FR).name
+    'fra-eng.zip'
+    """
+    data_folder = os.environ.get(DATA_FOLDER_VARIABLE)
+    if data_folder:
+        for path in (Path(data_folder, file.name), Path(data_folder, file.name + ".gz")):
+            if not path.exists():
+                continue
+            sha256 = _sha256(path, compressed=path.name != Path(file.name).name)
+            if sha256 != file.sha256:
+                raise DataError(
+                    f"{path} has the SHA-256 {sha256}, expected {file.sha256}: it is damaged or another version; "
+                    f"replace it by {file.url} or remove it to have it downloaded"
+                )
+            return path
+    return _download(file)
+
+
+def _sha256(path: Path, compressed: bool) -> str:
+    try:
+        with gzip.open(path) if compressed else open(path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path}: the compressed file is damaged: {error}") from error
+
+
+def _download(file: RemoteFile) -> Path:
+    cache = Path(os.environ.get(CACHE_FOLDER_VARIABLE) or pooch.os_cache("keras_transformer_zoo"))
+    path = cache / file.name
+    if not path.exists():
+        print(f"downloading {file.url}")
+    by_hand = (
+        f"put that file at {file.name} below a folder of your choice and name the folder in the environment variable "
+        f"{DATA_FOLDER_VARIABLE}"
+    )
+    pooch.get_logger().setLevel("WARNING")
+    try:
+        pooch.retrieve(
+            file.url,
+            known_hash=f"sha256:{file.sha256}",
+            fname=path.name,
+            path=path.parent,
+            downloader=pooch.HTTPDownloader(timeout=_TIMEOUT_SECONDS),
+        )
+    except requests.exceptions.RequestException as error:
+        raise DataError(f"cannot download {file.url}: {error}\n{by_hand}") from error
+    except OSError as error:
+        raise DataError(f"cannot store {file.url} in {cache}: {error}\n{by_hand}") from error
+    except ValueError as error:
+        # pooch's word for a wrong checksum; it keeps nothing of the file.
+        raise DataError(f"{file.url} is not the file that it was, or arrived damaged: {error}\n{by_hand}") from error
+    return path
