@@ -65,8 +65,8 @@ def main(config: BleuByLengthConfig) -> dict[str, Any]:
         },
         folder / "bleu_by_length.png",
         x_label="words of the source, up to (the last: more)",
-        y_label="BLEU",
-        title="BLEU by length of the source",
+        y_label="sacreBLEU",
+        title="sacreBLEU by length of the source",
     )
     return scores
 

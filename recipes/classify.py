@@ -171,12 +171,7 @@ def draw(run: RunFolder, task: zoo.TextClassifier, truth: Sequence[Any], predict
     if task.problem == "regression":
         plot_agreement(truth, predicted, run.plots / "agreement.png", "Test examples")
     elif task.problem == "single_label":
-        labels = list(task.labels)
-        counts = np.zeros((len(labels), len(labels)), int)
-        for right, given in zip(truth, predicted, strict=True):
-            if right in labels:
-                counts[labels.index(right), labels.index(given)] += 1
-        plot_confusion(counts, labels, run.plots / "confusion.png", "Test examples")
+        plot_confusion(truth, predicted, run.plots / "confusion.png", "Test examples")
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def main(config: EmbedConfig) -> dict[str, Any]:
         )
         (first, second), truth = test
         similarities = np.sum(task.embed(first) * task.embed(second), axis=1)
-        plot_agreement(truth, list(similarities), run.plots / "agreement.png", "Cosine over similarity, test pairs")
+        plot_agreement(truth, similarities * highest, run.plots / "agreement.png", "Test pairs")
         results = {
             "parameters": task.count_params(),
             "test_pairs": len(truth),

@@ -198,7 +198,7 @@ def make_table(reports: dict[str, dict[str, Any]]) -> str:
     lines = []
     for title, key, show in (
         ("Token accuracy, true prefix / own prefix (difference), %", "accuracy", lambda value: 100 * value),
-        ("BLEU, true prefix / own prefix (difference)", "bleu", lambda value: value),
+        ("sacreBLEU, true prefix / own prefix (difference)", "bleu", lambda value: value),
     ):
         first = next(iter(reports.values()))[key]
         heads = [f"{row}, {values['tokens']} tokens" if "tokens" in values else row for row, values in first.items()]

@@ -14,8 +14,6 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-import numpy as np
-
 import zoo
 from recipes.common.charts import plot_confusion
 from recipes.common.config import run_recipe, setting
@@ -89,7 +87,8 @@ def main(config: TagConfig) -> dict[str, Any]:
         )
         words, truth = _columns(test)
         predicted = task.tag(words)
-        draw(run, labels, truth, predicted)
+        tags = [[tag for row in rows for tag in row] for rows in (truth, predicted)]
+        plot_confusion(*tags, run.plots / "confusion.png", "Words of the test sentences")
         results = {
             "parameters": task.count_params(),
             "test_sentences": len(words),
@@ -108,16 +107,6 @@ def main(config: TagConfig) -> dict[str, Any]:
 
 def _columns(sentences: Sequence[TaggedWords]) -> tuple[list[list[str]], list[list[str]]]:
     return [list(sentence.words) for sentence in sentences], [list(sentence.tags) for sentence in sentences]
-
-
-def draw(run: RunFolder, labels: list[str], truth: list[list[str]], predicted: list[list[str]]) -> None:
-    """Draws how often each tag was taken for each other."""
-    counts = np.zeros((len(labels), len(labels)), int)
-    for right, given in zip(truth, predicted, strict=True):
-        for one, other in zip(right, given, strict=True):
-            if one in labels:
-                counts[labels.index(one), labels.index(other)] += 1
-    plot_confusion(counts, labels, run.plots / "confusion.png", "Words of the test sentences")
 
 
 if __name__ == "__main__":

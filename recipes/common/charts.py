@@ -1,44 +1,42 @@
-"""Pictures of results that a table alone does not show."""
+"""Pictures of results that a table alone does not show, by scikit-learn."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 
-import numpy as np
 
-
-def plot_confusion(counts: np.ndarray, labels: Sequence[str], path: str | os.PathLike, title: str = "") -> None:
-    """Draws how often each label was taken for each other.
+def plot_confusion(truth: Sequence[str], predicted: Sequence[str], path: str | os.PathLike, title: str = "") -> None:
+    """Draws how often each label was taken for each other, as shares of the right label.
 
     Args:
-        counts: Numbers `(labels, labels)`; rows are the right labels, columns the predicted ones.
-        labels: Names.
+        truth: Right labels.
+        predicted: Predicted ones.
         path: PNG file to write.
         title: Title.
 
     Example:
 
-    >>> plot_confusion(np.array([[9, 1], [2, 8]]), ["bad", "good"], "confusion.png")
+    >>> plot_confusion(["good", "bad"], ["good", "good"], "confusion.png")
     """
     from matplotlib.figure import Figure
+    from sklearn.metrics import ConfusionMatrixDisplay
 
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    size = 2.5 + 0.45 * len(labels)
+    number = len({*truth, *predicted})
+    size = 2.5 + 0.45 * number
     figure = Figure(figsize=(size + 1, size), layout="constrained")
-    axes = figure.subplots()
-    image = axes.imshow(shares, vmin=0, vmax=1, cmap="Blues")
-    axes.set_xticks(range(len(labels)), labels, rotation=90)
-    axes.set_yticks(range(len(labels)), labels)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("right")
-    axes.set_title(title)
-    if len(labels) <= 20:
-        for row, column in np.ndindex(*counts.shape):
-            if counts[row, column]:
-                color = "white" if shares[row, column] > 0.5 else "black"
-                axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=color, fontsize=7)
-    figure.colorbar(image, ax=axes, label="share of the row", shrink=0.8)
+    display = ConfusionMatrixDisplay.from_predictions(
+        truth,
+        predicted,
+        normalize="true",
+        include_values=number <= 20,
+        values_format=".2f",
+        xticks_rotation="vertical",
+        cmap="Blues",
+        text_kw={"fontsize": 7},
+        ax=figure.subplots(),
+    )
+    display.ax_.set_title(title)
     figure.savefig(path, dpi=120)
 
 
@@ -55,14 +53,18 @@ def plot_agreement(
 
     Example:
 
-    >>> plot_agreement([0.0, 5.0], [0.1, 0.9], "similarity.png")
+    >>> plot_agreement([0.0, 5.0], [0.5, 4.5], "similarity.png")
     """
     from matplotlib.figure import Figure
+    from sklearn.metrics import PredictionErrorDisplay
 
     figure = Figure(figsize=(5, 4), layout="constrained")
-    axes = figure.subplots()
-    axes.scatter(truth, predicted, s=6, alpha=0.4)
-    axes.set_xlabel("right value")
-    axes.set_ylabel("predicted value")
-    axes.set_title(title)
+    display = PredictionErrorDisplay.from_predictions(
+        y_true=truth,
+        y_pred=predicted,
+        kind="actual_vs_predicted",
+        scatter_kwargs={"s": 6, "alpha": 0.4},
+        ax=figure.subplots(),
+    )
+    display.ax_.set(xlabel="predicted value", ylabel="right value", title=title)
     figure.savefig(path, dpi=120)

@@ -251,7 +251,7 @@ def _split_arguments(
     for argument in arguments:
         if not argument.startswith("--"):
             if words is None:
-                raise ConfigError(f"unexpected word {argument!r}; values follow a key: --key value")
+                raise ConfigError(f"unexpected word {shown(argument)}; values follow a key: --key value")
             words.append(argument)
             continue
         name, equals, value = argument[2:].partition("=")
@@ -335,7 +335,7 @@ def _typed_from_words(key: _Key, words: list[str]) -> Any:
         return _typed(key, None, origin)
     is_list = _takes(annotation, list, tuple) and not _takes(annotation, dict)
     if not is_list and len(words) != 1:
-        raise ConfigError(f"{origin}: --{key.name} takes one value ({_type_text(annotation)}); got {words}")
+        raise ConfigError(f"{origin}: --{key.name} takes one value ({_type_text(annotation)}), got {shown(words)}")
     is_text = _takes(annotation, str, typing.Literal) and not _takes(annotation, dict)
     values = words if is_text else [read_word(word, f"{origin}: {key.name}") for word in words]
     return _typed(key, values if is_list else values[0], origin)

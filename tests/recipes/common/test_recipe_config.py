@@ -136,7 +136,7 @@ def test_norwegian_is_a_language_in_yaml(tmp_path):
         (["--data.share", "half"], r"data\.share: value 'half' is not allowed; allowed: float or null"),
         (["--shuffle", "2"], r"shuffle: value 2 is not allowed; allowed: true or false"),
         (["--lengths", "1", "x"], r"lengths: value \[1, 'x'\] is not allowed; allowed: a list of int or null"),
-        (["--seed", "1", "2"], r"--seed takes one value \(int\); got \['1', '2'\]"),
+        (["--seed", "1", "2"], r"--seed takes one value \(int\), got \['1', '2'\]"),
         (["--seed"], r"--seed takes one value"),
         (["word"], r"unexpected word 'word'"),
         (["--config"], r"--config takes one file"),

@@ -49,7 +49,8 @@ def test_throughput_counts_real_tokens_of_training_only():
 
 
 def test_throughput_of_a_single_batch_is_left_out():
-    assert "tokens_per_second" not in fit([Throughput()], [TokenCount()], batch_size=12)
+    # as many columns in every log: an epoch of one batch has no time, which is said
+    assert np.isnan(fit([Throughput()], [TokenCount()], batch_size=12)["tokens_per_second"]).all()
 
 
 def test_throughput_needs_the_metric():
