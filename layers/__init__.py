@@ -13,9 +13,9 @@ from layers.block import TransformerBlock
 from layers.dropout import Dropout
 from layers.embeddings import SegmentEmbedding, TokenEmbedding
 from layers.feed_forward import FeedForward
-from layers.mixers import ConvolutionMixer, RecurrentMixer
+from layers.mixers import ConvolutionMixer
 from layers.mixture_of_experts import MixtureOfExperts
-from layers.norms import DynamicTanh, LayerNorm, MaskedBatchNorm, RMSNorm, ScaleNorm, make_norm
+from layers.norms import DynamicTanh, LayerNorm, MaskedBatchNorm, NormMaker, RMSNorm, ScaleNorm, make_norm
 from layers.positions import (
     ALiBi,
     LearnedPositionEmbedding,
@@ -53,12 +53,12 @@ __all__ = [
     "MaskedBatchNorm",
     "MixtureOfExperts",
     "MultiHeadAttention",
+    "NormMaker",
     "PositionEncoding",
     "RMSNorm",
     "RecurrentDecoder",
     "RecurrentEncoder",
     "RecurrentLayer",
-    "RecurrentMixer",
     "RecurrentReadout",
     "RelativePositionBias",
     "RotaryEmbedding",

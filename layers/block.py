@@ -6,13 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.abilities import arguments_for, mask_argument, takes
 from layers.attention.cache import positions_from
-from layers.attention.multi_head_attention import MultiHeadAttention
 from layers.dropout import Dropout
-from layers.mixture_of_experts import MixtureOfExperts
-from layers.norms import MaskedBatchNorm, make_norm
+from layers.norms import LayerNorm, NormMaker
+from layers.remat import rematerialize
 
-PLACEMENTS = ("post", "pre", "sandwich", "parallel")
+PLACEMENTS = ("post", "pre", "sandwich", "res_post", "parallel")
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -26,52 +26,73 @@ class TransformerBlock(keras.layers.Layer):
       1 this is DeepNorm.
     * `placement="pre"`: `x = x + f(norm(x))`.
     * `placement="sandwich"`: `x = x + norm_after(f(norm(x)))`.
-    * `placement="parallel"`: `x = x + attention(norm(x)) [+ cross(norm(x))] + feed_forward(norm(x))`, one norm for all.
+    * `placement="res_post"`: `x = x + norm_after(f(x))`, as in OLMo 2.
+    * `placement="parallel"`: `x = x + attention(norm(x)) [+ cross(norm(x))] + feed_forward(norm(x))`, one norm for all,
+      or with `shared_norm=False` one for each, as in GPT-NeoX.
+
+    With `layer_scale` each `f(x)` is multiplied by a learned factor per feature; with `drop_path` it is left out for
+    some rows in training.
+
+    A sublayer is any layer. It gets what its call has an argument for: a padding mask under the name `padding_mask` or
+    `mask`, and what the call of the block was given for it. A sublayer that is given a cache returns a tuple with the
+    written cache; one that is asked for weights returns a tuple with them last.
 
     Args:
         attention: Self-attention, a `MultiHeadAttention`; or a mixer that takes its place (`ConvolutionMixer`,
-            `RecurrentMixer`).
+            `RecurrentEncoder`).
         feed_forward: Position-wise network, `FeedForward` or `MixtureOfExperts`.
         cross_attention: Attention to a memory, a second `MultiHeadAttention`; None where there is none.
-        norm: Kind of norm, see `layers.norms.make_norm`.
-        norm_epsilon: Epsilon of the norms.
-        norm_options: Further arguments of the norms, for example `{"unit_offset": True}`.
-        placement: Where the norms are: "post", "pre", "sandwich" or "parallel".
+        norm: A norm layer, of which each norm of the block is a copy with the dtype of the block, or a callable without
+            arguments that makes one, such as a class. Default `LayerNorm(1e-6)`.
+        placement: Where the norms are: "post", "pre", "sandwich", "res_post" or "parallel".
         attention_norm: Whether there is a norm before the self-attention. Without one, which is for a first block whose
             inputs are normed already, the attention gets the inputs as they are. False only with "pre".
+        shared_norm: Whether parallel sublayers share their norm. False only with "parallel".
         dropout: Rate of the dropout on the output of each sublayer (residual dropout).
         residual_scale: Factor on the residual branch, for DeepNorm. Only with "post".
+        layer_scale: Value with which the learned factors on the outputs of the sublayers begin; None for no factors.
+        drop_path: Rate at which, in training, the output of a sublayer is left out for a whole row (stochastic depth).
+            What is kept is divided by the probability of being kept.
+        remat: Whether training keeps the inputs of the block only and computes the rest again in the backward pass,
+            which takes less memory and about a third more time. Calls with a cache or for weights are not affected.
 
     Call arguments:
         inputs: `(batch, length, width)`.
         memory: What cross-attention attends to, `(batch, memory_length, memory_width)`.
-        memory_padding_mask: True where the memory is real, `(batch, memory_length)`.
-        memory_segment_ids: Segments of the memory, `(batch, memory_length)`: cross-attention stays within a segment.
-        padding_mask, attention_mask, segment_ids, prefix_length, positions, sequence_length, cache, cache_index: Of the
-            self-attention, see `MultiHeadAttention`.
+        padding_mask: True where a position is real, `(batch, length)`; with a cache `(batch, capacity)`. Joined with
+            the mask that `inputs` carry from a layer of Keras (`Embedding(mask_zero=True)`, `Masking`).
+        positions: `(length,)` or `(batch, length)`, of the self-attention and of the queries of the cross-attention.
+        sequence_length, cache, cache_index: Of the self-attention, see `MultiHeadAttention`.
         projected_memory: Keys and values of the memory as `cross_attention.project_memory` returns them.
         return_weights: Whether to return `{"attention": ..., "cross_attention": ...}` too.
+        mask, inputs_mask, memory_mask: Masks that Keras takes from `inputs` and `memory`.
         training: Whether dropout is active.
+        arguments: Tensors. Those with a name that begins with `memory_` (`memory_padding_mask`, `memory_segment_ids`)
+            are for the cross-attention, all others (`attention_mask`, `segment_ids`, `prefix_length`, ...) for the
+            self-attention; see `MultiHeadAttention`.
 
     Returns:
         `(batch, length, width)`. With `cache`: a tuple with the written cache next. With `return_weights`: a tuple with
         the dictionary of attention weights last.
 
     Raises:
-        ValueError: If `placement`, `attention_norm` or `residual_scale` is out of range, if a cross-attention has no
-            memory, or a memory has no cross-attention.
+        ValueError: If an argument is out of range, if a cross-attention has no memory, a memory has no cross-attention,
+            or a sublayer does not take a call argument that is meant for it.
 
     Example:
 
-    >>> block = TransformerBlock(MultiHeadAttention(8, 64), FeedForward(2048), placement="pre", norm="rms")
+    >>> block = TransformerBlock(MultiHeadAttention(8, 64), FeedForward(2048), placement="pre", norm=RMSNorm(1e-6))
     >>> block(np.ones((2, 10, 512), "float32")).shape
     (2, 10, 512)
 
     Reference:
         Vaswani et al. 2017, section 3.1 and 5.4 (post, residual dropout); Xiong et al. 2020, "On Layer Normalization in
-        the Transformer Architecture" (pre); Ding et al. 2021, "CogView", section 2.4 (sandwich); Wang and Komatsuzaki
-        2021, "GPT-J-6B" (parallel); Wang et al. 2022, "DeepNet", section 3 (DeepNorm); Warner et al. 2024,
-        "ModernBERT", section 2.1.1 (no first attention norm).
+        the Transformer Architecture" (pre); Ding et al. 2021, "CogView", section 2.4 (sandwich); OLMo Team 2025, "2
+        OLMo 2 Furious", section 3.2 and Liu et al. 2022, "Swin Transformer V2", section 3.2 (res_post); Wang and
+        Komatsuzaki 2021, "GPT-J-6B" and Black et al. 2022, "GPT-NeoX-20B", section 2.1 (parallel); Wang et al. 2022,
+        "DeepNet", section 3 (DeepNorm); Warner et al. 2024, "ModernBERT", section 2.1.1 (no first attention norm);
+        Touvron et al. 2021, "Going deeper with Image Transformers", section 2 (layer scale); Huang et al. 2016, "Deep
+        Networks with Stochastic Depth", section 3 (drop path).
     """
 
     def __init__(
@@ -80,13 +101,15 @@ class TransformerBlock(keras.layers.Layer):
         feed_forward: keras.layers.Layer,
         cross_attention: keras.layers.Layer | None = None,
         *,
-        norm: str = "layer",
-        norm_epsilon: float = 1e-6,
-        norm_options: dict[str, Any] | None = None,
+        norm: keras.layers.Layer | Callable[[], keras.layers.Layer] | None = None,
         placement: str = "post",
         attention_norm: bool = True,
+        shared_norm: bool = True,
         dropout: float = 0.0,
         residual_scale: float = 1.0,
+        layer_scale: float | None = None,
+        drop_path: float = 0.0,
+        remat: bool = False,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -98,38 +121,46 @@ class TransformerBlock(keras.layers.Layer):
             )
         if not attention_norm and placement != "pre":
             raise ValueError(f"attention_norm=False is defined for placement='pre', got {placement!r}.")
+        if not shared_norm and placement != "parallel":
+            raise ValueError(f"shared_norm=False is defined for placement='parallel', got {placement!r}.")
         if not residual_scale > 0:
             raise ValueError(f"residual_scale must be above 0, got {residual_scale!r}.")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, got {dropout!r}.")
+        for name, rate in (("dropout", dropout), ("drop_path", drop_path)):
+            if not 0 <= rate < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, got {rate!r}.")
+        self.supports_masking = True
         self.attention = attention
         self.feed_forward = feed_forward
         self.cross_attention = cross_attention
-        self.norm = norm
-        self.norm_epsilon = norm_epsilon
-        self.norm_options = dict(norm_options or {})
         self.placement = placement
         self.has_attention_norm = attention_norm
+        self.shared_norm = shared_norm
         self.residual_scale = residual_scale
         self.dropout_rate = dropout
+        self.layer_scale = layer_scale
+        self.drop_path = drop_path
+        self.remat = remat
 
-        def make(name: str) -> keras.layers.Layer:
-            return make_norm(norm, norm_epsilon, **self.norm_options, name=name, dtype=self.dtype_policy)
-
-        sublayers = ["attention", "feed_forward"]
-        if cross_attention is not None:
-            sublayers.insert(1, "cross_attention")
-        if placement == "parallel":
-            self.norms = {"attention": make("norm")}
-        else:
-            normed = sublayers if attention_norm else sublayers[1:]
-            self.norms = {name: make(f"{name}_norm") for name in normed}
-        self.norms_after = {}
-        if placement == "sandwich":
-            self.norms_after = {name: make(f"{name}_norm_after") for name in sublayers}
-        self.dropouts = {
-            name: Dropout(dropout, name=f"{name}_dropout", dtype=self.dtype_policy) for name in sublayers if dropout
-        }
+        self.sublayers = ["attention", *(["cross_attention"] if cross_attention is not None else []), "feed_forward"]
+        self._make_norm = NormMaker(LayerNorm(1e-6) if norm is None else norm)
+        self.norms, self.norms_after = {}, {}
+        if placement == "parallel" and shared_norm:
+            self.norms = {"attention": self._make_norm("norm", self.dtype_policy)}
+        elif placement != "res_post":
+            normed = self.sublayers if attention_norm else self.sublayers[1:]
+            self.norms = {name: self._make_norm(f"{name}_norm", self.dtype_policy) for name in normed}
+        if placement in ("sandwich", "res_post"):
+            self.norms_after = {
+                name: self._make_norm(f"{name}_norm_after", self.dtype_policy) for name in self.sublayers
+            }
+        self.dropouts, self.path_dropouts, self.scales = {}, {}, {}
+        for name in self.sublayers:
+            if dropout:
+                self.dropouts[name] = Dropout(dropout, name=f"{name}_dropout", dtype=self.dtype_policy)
+            if drop_path:
+                self.path_dropouts[name] = Dropout(
+                    drop_path, noise_shape=(None, 1, 1), name=f"{name}_drop_path", dtype=self.dtype_policy
+                )
 
     def build(self, inputs_shape: tuple, memory_shape: tuple | None = None) -> None:
         for part, shapes in (
@@ -141,6 +172,10 @@ class TransformerBlock(keras.layers.Layer):
                 part.build(*shapes)
         for norm in (*self.norms.values(), *self.norms_after.values()):
             norm.build(inputs_shape)
+        if self.layer_scale is not None:
+            initial, shape = keras.initializers.Constant(self.layer_scale), (inputs_shape[-1],)
+            for name in self.sublayers:
+                self.scales[name] = self.add_weight(shape=shape, initializer=initial, name=f"{name}_scale")
         self.built = True
 
     def call(
@@ -149,111 +184,140 @@ class TransformerBlock(keras.layers.Layer):
         memory: Any = None,
         *,
         padding_mask: Any = None,
-        attention_mask: Any = None,
-        segment_ids: Any = None,
-        prefix_length: Any = None,
         positions: Any = None,
         sequence_length: Any = None,
         cache: dict[str, Any] | None = None,
         cache_index: Any = None,
-        memory_padding_mask: Any = None,
-        memory_segment_ids: Any = None,
         projected_memory: dict[str, Any] | None = None,
         return_weights: bool = False,
+        mask: Any = None,
+        inputs_mask: Any = None,
+        memory_mask: Any = None,
         training: bool | None = None,
+        **arguments: Any,
     ) -> Any:
-        self._check_call(memory is not None or projected_memory is not None, cache, segment_ids, return_weights)
-        real = padding_mask if cache is None else mask_of_new(inputs, padding_mask, positions, cache_index)
-        query_positions = positions
-        if positions is None and cache is not None:
-            query_positions = positions_from(cache_index, ops.shape(inputs)[1])
-        shared = {"return_weights": return_weights, "training": training}
-        to_itself = {
-            "padding_mask": padding_mask,
-            "attention_mask": attention_mask,
-            "segment_ids": segment_ids,
-            "prefix_length": prefix_length,
-            "positions": positions,
-            "sequence_length": sequence_length,
-            "cache": cache,
-            "cache_index": cache_index,
-            **shared,
-        }
-        to_memory = {
-            "positions": query_positions,
-            "padding_mask": memory_padding_mask,
-            "segment_ids": None if memory_segment_ids is None else segment_ids,
-            "memory_segment_ids": memory_segment_ids,
-            "projected_memory": projected_memory,
-            **shared,
-        }
-        weights, written = {}, {}
-        functions: dict[str, Callable] = {"attention": lambda x: self._attend(x, to_itself, weights, written)}
-        if self.cross_attention is not None:
-            functions["cross_attention"] = lambda x: self._cross_attend(x, memory, to_memory, weights)
-        functions["feed_forward"] = lambda x: self._feed_forward(x, real, training)
-
-        x = inputs
-        if self.placement == "parallel":
-            normed = normalize(self.norms["attention"], x, real, training)
-            for name, function in functions.items():
-                x = x + self._drop(name, function(normed), training)
-        else:
-            for name, function in functions.items():
-                x = self._sublayer(name, function, x, real, training)
-        results = (x,)
-        if cache is not None:
-            results += (written["cache"],)
-        if return_weights:
-            results += (weights,)
-        return results if len(results) > 1 else x
-
-    def _check_call(self, has_memory: bool, cache: Any, segment_ids: Any, return_weights: bool) -> None:
+        has_memory = memory is not None or projected_memory is not None
         if has_memory != (self.cross_attention is not None):
             raise ValueError(
                 "memory or projected_memory must be given exactly when the block has a cross_attention: "
                 f"cross_attention={self.cross_attention!r}, memory given: {has_memory}."
             )
-        is_attention = isinstance(self.attention, MultiHeadAttention)
-        if not is_attention and (cache is not None or segment_ids is not None or return_weights):
-            raise ValueError(
-                f"cache, segment_ids and return_weights need a MultiHeadAttention, attention is {self.attention!r}."
+        inputs_mask = mask if inputs_mask is None else inputs_mask
+        if cache is None:
+            padding_mask = both(padding_mask, inputs_mask)
+            real = padding_mask
+        else:
+            real = both(mask_of_new(inputs, padding_mask, positions, cache_index), inputs_mask)
+        to_memory = {name: arguments.pop(name) for name in list(arguments) if name.startswith("memory_")}
+        to_attention = arguments_for(
+            self.attention,
+            "attention",
+            positions=positions,
+            sequence_length=sequence_length,
+            cache=cache,
+            cache_index=cache_index,
+            return_weights=return_weights,
+            **arguments,
+        )
+        to_attention |= mask_argument(self.attention, padding_mask)
+        if self.cross_attention is not None:
+            to_memory = self._memory_arguments(
+                to_memory, memory_mask, projected_memory, return_weights, arguments.get("segment_ids")
             )
+            query_positions = positions
+            if positions is None and cache is not None:
+                query_positions = positions_from(cache_index, ops.shape(inputs)[1])
+            if query_positions is not None and takes(self.cross_attention, "positions"):
+                to_memory["positions"] = query_positions
+        elif to_memory:
+            raise ValueError(f"{', '.join(sorted(to_memory))} must be None without cross_attention.")
 
-    def _attend(self, x: Any, options: dict[str, Any], weights: dict[str, Any], written: dict[str, Any]) -> Any:
-        """Self-attention, or the mixer in its place; what else it returns goes into `weights` and `written`."""
-        if not isinstance(self.attention, MultiHeadAttention):
-            return self.attention(x, mask=options["padding_mask"], training=options["training"])
-        result = self.attention(x, **options)
-        if options["return_weights"]:
-            *result, weights["attention"] = result
-            result = result[0] if options["cache"] is None else result
-        if options["cache"] is not None:
-            result, written["cache"] = result
-        return result
+        def run(x: Any, memory: Any = None) -> tuple[Any, Any, dict[str, Any]]:
+            return self._run(x, memory, real, to_attention, to_memory, training)
 
-    def _cross_attend(self, x: Any, memory: Any, options: dict[str, Any], weights: dict[str, Any]) -> Any:
-        result = self.cross_attention(x, memory, **options)
-        if options["return_weights"]:
-            result, weights["cross_attention"] = result
-        return result
+        if self.remat and training and cache is None and not return_weights:
+            tensors = [inputs] if memory is None else [inputs, memory]
+            return rematerialize(self, lambda *tensors: run(*tensors)[0], *tensors)
+        x, written, weights = run(inputs, memory)
+        results = (x,)
+        if cache is not None:
+            results += (written,)
+        if return_weights:
+            results += (weights,)
+        return results if len(results) > 1 else x
 
-    def _feed_forward(self, x: Any, real: Any, training: bool | None) -> Any:
-        if isinstance(self.feed_forward, MixtureOfExperts):
-            return self.feed_forward(x, mask=real, training=training)  # padding takes no expert's time
-        return self.feed_forward(x, training=training)
+    def _memory_arguments(
+        self, arguments: dict[str, Any], memory_mask: Any, projected_memory: Any, return_weights: bool, segments: Any
+    ) -> dict[str, Any]:
+        """The arguments of the cross-attention: what is about the memory, and segments where it has some, too."""
+        padding_mask = both(arguments.pop("memory_padding_mask", None), memory_mask)
+        if arguments.get("memory_segment_ids") is not None:
+            arguments["segment_ids"] = segments
+        return mask_argument(self.cross_attention, padding_mask) | arguments_for(
+            self.cross_attention,
+            "cross_attention",
+            projected_memory=projected_memory,
+            return_weights=return_weights,
+            **arguments,
+        )
 
-    def _sublayer(self, name: str, function: Callable, x: Any, real: Any, training: bool | None) -> Any:
-        if self.placement == "post":
-            residual = x if self.residual_scale == 1.0 else self.residual_scale * x
-            return normalize(self.norms[name], residual + self._drop(name, function(x), training), real, training)
-        output = function(normalize(self.norms[name], x, real, training) if name in self.norms else x)
-        if self.placement == "sandwich":
-            output = normalize(self.norms_after[name], output, real, training)
-        return x + self._drop(name, output, training)
+    def _run(
+        self,
+        x: Any,
+        memory: Any,
+        real: Any,
+        to_attention: dict[str, Any],
+        to_memory: dict[str, Any],
+        training: bool | None,
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        """The output, the written cache (None without one) and the attention weights (where they are asked for)."""
+        written, weights = [], {}
 
-    def _drop(self, name: str, x: Any, training: bool | None) -> Any:
-        return self.dropouts[name](x, training=training) if name in self.dropouts else x
+        def attend(x: Any) -> Any:
+            result = self.attention(x, training=training, **to_attention)
+            if "return_weights" in to_attention:
+                *result, weights["attention"] = result
+                result = result if "cache" in to_attention else result[0]
+            if "cache" in to_attention:
+                result, cache = result
+                written.append(cache)
+            return result
+
+        def attend_to_memory(x: Any) -> Any:
+            result = self.cross_attention(x, memory, training=training, **to_memory)
+            if "return_weights" in to_memory:
+                result, weights["cross_attention"] = result
+            return result
+
+        def feed_forward(x: Any) -> Any:
+            return self.feed_forward(x, training=training, **mask_argument(self.feed_forward, real))
+
+        def norm(norms: dict[str, keras.layers.Layer], name: str, x: Any) -> Any:
+            return normalize(norms[name], x, real, training) if name in norms else x
+
+        functions = {"attention": attend, "cross_attention": attend_to_memory, "feed_forward": feed_forward}
+        shared = norm(self.norms, "attention", x) if self.placement == "parallel" and self.shared_norm else None
+        first = x
+        for name in self.sublayers:
+            if self.placement == "post":
+                residual = x if self.residual_scale == 1.0 else self.residual_scale * x
+                x = norm(self.norms, name, residual + self._branch(name, functions[name](x), training))
+                continue
+            if shared is not None:
+                output = functions[name](shared)
+            else:
+                output = functions[name](norm(self.norms, name, first if self.placement == "parallel" else x))
+            x = x + self._branch(name, norm(self.norms_after, name, output), training)
+        return x, written[0] if written else None, weights
+
+    def _branch(self, name: str, x: Any, training: bool | None) -> Any:
+        """The output of a sublayer on its way to the sum: layer scale, dropout, drop path."""
+        if name in self.scales:
+            x = x * ops.cast(self.scales[name], x.dtype)
+        for dropouts in (self.dropouts, self.path_dropouts):
+            if name in dropouts:
+                x = dropouts[name](x, training=training)
+        return x
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         # by a symbolic call: how many results there are depends on the arguments
@@ -270,23 +334,32 @@ class TransformerBlock(keras.layers.Layer):
             if part is not None:
                 config[name].pop("build_config", None)  # it is built with this layer
         config.update(
-            norm=self.norm,
-            norm_epsilon=self.norm_epsilon,
-            norm_options=self.norm_options,
+            norm=self._make_norm.serialized(),
             placement=self.placement,
             attention_norm=self.has_attention_norm,
+            shared_norm=self.shared_norm,
             dropout=self.dropout_rate,
             residual_scale=self.residual_scale,
+            layer_scale=self.layer_scale,
+            drop_path=self.drop_path,
+            remat=self.remat,
         )
         return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "TransformerBlock":
         config = dict(config)
-        for part in ("attention", "feed_forward", "cross_attention"):
+        for part in ("attention", "feed_forward", "cross_attention", "norm"):
             if config.get(part) is not None:
                 config[part] = keras.saving.deserialize_keras_object(config[part])
         return cls(**config)
+
+
+def both(first: Any, second: Any) -> Any:
+    """Returns where both masks are true; the one that is given where the other is None."""
+    if first is None or second is None:
+        return second if first is None else first
+    return ops.logical_and(ops.cast(first, "bool"), ops.cast(second, "bool"))
 
 
 def mask_of_new(inputs: Any, padding_mask: Any, positions: Any, cache_index: Any) -> Any:
@@ -311,14 +384,12 @@ def mask_of_new(inputs: Any, padding_mask: Any, positions: Any, cache_index: Any
 
 
 def normalize(norm: keras.layers.Layer, x: Any, padding_mask: Any, training: bool | None) -> Any:
-    """Returns `norm(x)`; a norm that takes statistics over positions gets to know which are real.
+    """Returns `norm(x)`; a norm that takes a mask, for statistics over positions, gets to know which are real.
 
     Args:
-        norm: What `make_norm` returned.
+        norm: A norm layer.
         x: `(batch, length, width)`.
         padding_mask: True where a position is real, `(batch, length)`; None where all are.
         training: Whether the statistics of the batch are used.
     """
-    if isinstance(norm, MaskedBatchNorm):
-        return norm(x, mask=padding_mask, training=training)
-    return norm(x)
+    return norm(x, training=training, **mask_argument(norm, padding_mask))

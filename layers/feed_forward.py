@@ -26,6 +26,7 @@ class FeedForward(keras.layers.Layer):
             residual connection around this layer.)
         kernel_initializer: of the projections.
         output_initializer: of the last projection, where it differs.
+        bias_initializer: of the biases.
         output_dim: width of the output, default the width of the input.
 
     Call arguments:
@@ -56,6 +57,7 @@ class FeedForward(keras.layers.Layer):
         dropout: float = 0.0,
         kernel_initializer="glorot_uniform",
         output_initializer=None,
+        bias_initializer="zeros",
         output_dim: int | None = None,
         **kwargs,
     ):
@@ -73,6 +75,7 @@ class FeedForward(keras.layers.Layer):
         self.dropout = dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
         self.output_dim = output_dim
         self.supports_masking = True
         self._activation_function = get_activation(activation)
@@ -83,9 +86,14 @@ class FeedForward(keras.layers.Layer):
 
     def _dense(self, units: int, name: str) -> keras.layers.Dense:
         initializer = (name == "down" and self.output_initializer) or self.kernel_initializer
-        initializer = separate(initializer, ("up", "down", "gate").index(name))
+        index = ("up", "down", "gate").index(name)
         return keras.layers.Dense(
-            units, use_bias=self.use_bias, kernel_initializer=initializer, dtype=self.dtype_policy, name=name
+            units,
+            use_bias=self.use_bias,
+            kernel_initializer=separate(initializer, index),
+            bias_initializer=separate(self.bias_initializer, index),
+            dtype=self.dtype_policy,
+            name=name,
         )
 
     def build(self, input_shape):
@@ -115,5 +123,6 @@ class FeedForward(keras.layers.Layer):
             "dropout": self.dropout,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "output_initializer": keras.initializers.serialize(self.output_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
             "output_dim": self.output_dim,
         }

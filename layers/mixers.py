@@ -1,4 +1,4 @@
-"""Layers that mix positions without attention, for comparison with it: convolutions and recurrent networks."""
+"""A layer that mixes positions without attention, for comparison with it: convolutions."""
 
 import keras
 from keras import ops
@@ -82,58 +82,3 @@ class ConvolutionMixer(keras.layers.Layer):
             "causal": self.causal,
             "use_bias": self.use_bias,
         }
-
-
-@keras.saving.register_keras_serializable("keras_transformer_zoo")
-class RecurrentMixer(keras.layers.Layer):
-    """A gated recurrent unit over the positions that keeps length and width: `O(n * dim^2)`, one step per position.
-
-    Padding leaves the state alone and gets zeros.
-
-    Args:
-        bidirectional: whether half of the width is read from the end to the start; otherwise an output sees its own
-            position and earlier ones only.
-
-    Call arguments:
-        inputs: `(batch, length, dim)`.
-        mask: true where a position is real, `(batch, length)`.
-
-    Returns:
-        `(batch, length, dim)`.
-
-    Raises:
-        ValueError: if `dim` is odd and the layer bidirectional, or `mask` has a wrong rank.
-
-    Example:
-
-    >>> RecurrentMixer(bidirectional=True)(keras.ops.ones((2, 5, 8))).shape
-    (2, 5, 8)
-
-    Source: Cho et al. 2014, section 2.3; Vaswani et al. 2017, section 4 and table 1, row 2.
-    """
-
-    def __init__(self, bidirectional: bool = False, **kwargs):
-        super().__init__(**kwargs)
-        self.bidirectional = bidirectional
-        self.supports_masking = True
-
-    def build(self, input_shape):
-        dim = input_shape[-1]
-        if self.bidirectional and dim % 2:
-            raise ValueError(f"`inputs` must have an even width for a bidirectional layer, got {tuple(input_shape)}.")
-        units = dim // 2 if self.bidirectional else dim
-        recurrent = keras.layers.GRU(units, return_sequences=True, dtype=self.dtype_policy, name="recurrent")
-        if self.bidirectional:
-            recurrent = keras.layers.Bidirectional(recurrent, dtype=self.dtype_policy, name="recurrent")
-        self.recurrent = recurrent
-        self.recurrent.build(input_shape)
-
-    def call(self, inputs, mask=None, training=None):
-        outputs = self.recurrent(hide_padding(inputs, mask), mask=mask, training=training)
-        return hide_padding(outputs, mask)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "bidirectional": self.bidirectional}

@@ -7,7 +7,10 @@ from keras import ops
 
 from layers.activations import get_activation
 from layers.dropout import Dropout
+from layers.feed_forward import FeedForward
 from layers.initializers import separate
+
+SCORINGS = ("softmax", "sigmoid")
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -17,6 +20,11 @@ class MixtureOfExperts(keras.layers.Layer):
     With `p = softmax(W_r x)` in float32 and K the experts of the k highest probabilities:
     `y = sum_{e in K} g_e expert_e(x)`, where `g_e = p_e`, or `p_e / sum_{j in K} p_j` with `normalize_weights`.
     Experts are the network of `FeedForward`, plain or gated.
+
+    With `scoring="sigmoid"` each expert is scored on its own, `p = sigmoid(W_r x)`. With `bias_update_rate` K are the
+    experts of the highest `p_e + b_e`, while g stays as it is; at each training step the bias b of an expert with more
+    than the mean load falls by this rate and that of one with less rises (DeepSeek-V3), which balances the loads
+    without a loss. With shared experts, `y` also has the output of a network that every token passes.
 
     Two ways to share the work, both with shapes that do not depend on the routing (so that XLA can compile them):
 
@@ -30,8 +38,10 @@ class MixtureOfExperts(keras.layers.Layer):
       on the rest of the batch, nor on how many tokens of it are passed at a time.
 
     In training the load-balancing loss `load_balance_weight * num_experts * sum_e f_e P_e` is added with `add_loss`:
-    `f_e` is the share of assignments that goes to expert e and `P_e` the mean of `p_e`. It is `load_balance_weight` at
-    perfect balance. Padding is not routed: it takes no capacity, does not count in the loss and gets zeros.
+    `f_e` is the share of assignments that goes to expert e and `P_e` the mean of `p_e` (of sigmoids: divided by
+    their sum over all experts). It is `load_balance_weight` at perfect balance. With `z_loss_weight` so is
+    `z_loss_weight * mean(logsumexp(W_r x)^2)`, which keeps the logits of the router small. Padding is not routed: it
+    takes no capacity, does not count in the losses and gets zeros.
 
     The experts' kernels are stacked in arrays `(num_experts, dim, intermediate_dim)`, which LoRA and quantization of
     Keras do not act on.
@@ -47,9 +57,16 @@ class MixtureOfExperts(keras.layers.Layer):
             more than one expert. (With one, the weight would be the constant 1 and the router learn nothing.)
         capacity_factor: room per expert in training relative to the mean load, or `None` for the dropless way.
         load_balance_weight: factor of the load-balancing loss; 0 adds none.
+        scoring: "softmax" or "sigmoid", how the router scores experts.
+        bias_update_rate: step of the bias that balances the loads; 0 for a bias that is kept as it is; `None` for no
+            bias.
+        weight_scale: factor on the weights of the chosen experts (routed scaling factor of DeepSeek).
+        z_loss_weight: factor of the loss on the router's logits; 0 adds none.
+        num_shared_experts: number of experts that every token passes, in one network of their joint width.
         dropout: rate of dropout between the activation and the second layer.
         kernel_initializer: of the experts' kernels, for each expert as for a single one.
         output_initializer: of the experts' last kernels, where it differs.
+        bias_initializer: of the experts' biases.
 
     Call arguments:
         inputs: `(batch, length, dim)`.
@@ -69,7 +86,9 @@ class MixtureOfExperts(keras.layers.Layer):
     (2, 5, 16)
 
     Source: Shazeer et al. 2017, section 2; Lepikhin et al. 2021 (GShard), section 2.2; Fedus et al. 2022 (Switch),
-    section 2.2, equations 2 to 6; dropless blocks after Gale et al. 2023 (MegaBlocks), section 4.
+    section 2.2, equations 2 to 6; dropless blocks after Gale et al. 2023 (MegaBlocks), section 4; sigmoid, bias, shared
+    experts: DeepSeek-AI 2024 (DeepSeek-V3), section 2.1.2, equations 12 to 20; z-loss: Zoph et al. 2022 (ST-MoE),
+    section 3.3, equation 5.
     """
 
     def __init__(
@@ -83,9 +102,15 @@ class MixtureOfExperts(keras.layers.Layer):
         normalize_weights: bool | None = None,
         capacity_factor: float | None = None,
         load_balance_weight: float = 0.01,
+        scoring: str = "softmax",
+        bias_update_rate: float | None = None,
+        weight_scale: float = 1.0,
+        z_loss_weight: float = 0.0,
+        num_shared_experts: int = 0,
         dropout: float = 0.0,
         kernel_initializer="glorot_uniform",
         output_initializer=None,
+        bias_initializer="zeros",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -98,8 +123,18 @@ class MixtureOfExperts(keras.layers.Layer):
             )
         if capacity_factor is not None and capacity_factor <= 0:
             raise ValueError(f"`capacity_factor` must be above 0, or None for no limit, got {capacity_factor}.")
-        if load_balance_weight < 0:
-            raise ValueError(f"`load_balance_weight` must be at least 0, got {load_balance_weight}.")
+        if scoring not in SCORINGS:
+            raise ValueError(f"`scoring` must be one of {', '.join(map(repr, SCORINGS))}, got {scoring!r}.")
+        for name, value in (
+            ("load_balance_weight", load_balance_weight),
+            ("bias_update_rate", bias_update_rate or 0),
+            ("z_loss_weight", z_loss_weight),
+            ("num_shared_experts", num_shared_experts),
+        ):
+            if value < 0:
+                raise ValueError(f"`{name}` must be at least 0, got {value}.")
+        if weight_scale <= 0:
+            raise ValueError(f"`weight_scale` must be above 0, got {weight_scale}.")
         if not 0 <= dropout < 1:
             raise ValueError(f"`dropout` must be at least 0 and below 1, got {dropout}.")
         self.num_experts = num_experts
@@ -111,9 +146,15 @@ class MixtureOfExperts(keras.layers.Layer):
         self.normalize_weights = experts_per_token > 1 if normalize_weights is None else normalize_weights
         self.capacity_factor = capacity_factor
         self.load_balance_weight = load_balance_weight
+        self.scoring = scoring
+        self.bias_update_rate = bias_update_rate
+        self.weight_scale = weight_scale
+        self.z_loss_weight = z_loss_weight
+        self.num_shared_experts = num_shared_experts
         self.dropout = dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
         self.supports_masking = True
         self._activation_function = get_activation(activation)
         # Probabilities that differ little decide who computes what: half precision is not enough for them.
@@ -121,9 +162,36 @@ class MixtureOfExperts(keras.layers.Layer):
             num_experts, use_bias=False, dtype=keras.backend.result_type(self.variable_dtype, "float32"), name="router"
         )
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.shared_experts = None
+        if num_shared_experts:
+            self.shared_experts = FeedForward(
+                num_shared_experts * intermediate_dim,
+                activation,
+                gated,
+                use_bias,
+                dropout,
+                # not the numbers of the routed experts
+                kernel_initializer=separate(self.kernel_initializer, 3 * num_experts),
+                output_initializer=self.output_initializer and separate(self.output_initializer, 3 * num_experts),
+                bias_initializer=self.bias_initializer,
+                dtype=self.dtype_policy,
+                name="shared_experts",
+            )
 
     def build(self, input_shape):
         self.router.build(input_shape)
+        if self.shared_experts is not None:
+            self.shared_experts.build(input_shape)
+        self.router_bias = None
+        if self.bias_update_rate is not None:
+            self.router_bias = self.add_weight(
+                name="router_bias",
+                shape=(self.num_experts,),
+                initializer="zeros",
+                trainable=False,
+                dtype=self.router.compute_dtype,
+                autocast=False,
+            )
         dim, hidden = input_shape[-1], self.intermediate_dim
         self.gate_kernel, self.gate_bias = self._add_projection("gate", dim, hidden) if self.gated else (None, None)
         self.up_kernel, self.up_bias = self._add_projection("up", dim, hidden)
@@ -141,7 +209,8 @@ class MixtureOfExperts(keras.layers.Layer):
         if not self.use_bias:
             return kernel, None
         shape = (self.num_experts, 1, output_dim)
-        return kernel, self.add_weight(name=f"{name}_bias", shape=shape, initializer="zeros")
+        initializer = separate(self.bias_initializer, first)
+        return kernel, self.add_weight(name=f"{name}_bias", shape=shape, initializer=initializer)
 
     def call(self, inputs, mask=None, training=None):
         tokens = ops.reshape(inputs, (-1, inputs.shape[-1]))
@@ -149,10 +218,9 @@ class MixtureOfExperts(keras.layers.Layer):
         if mask is not None:
             real = ops.reshape(ops.convert_to_tensor(mask, dtype="bool"), (-1, 1))
             tokens = ops.where(real, tokens, ops.cast(0, tokens.dtype))
-        probabilities = ops.softmax(self.router(tokens), axis=-1)
-        weights, experts = ops.top_k(probabilities, self.experts_per_token)
-        if self.normalize_weights:
-            weights = weights / ops.sum(weights, axis=-1, keepdims=True)
+        logits = self.router(tokens)
+        scores = ops.softmax(logits, axis=-1) if self.scoring == "softmax" else ops.sigmoid(logits)
+        weights, experts = self._choose(scores)
         # (choice, token, expert), 1 where an assignment is: first choices come before second ones.
         assignments = ops.one_hot(ops.transpose(experts), self.num_experts, dtype="int32")
         if real is not None:
@@ -161,12 +229,30 @@ class MixtureOfExperts(keras.layers.Layer):
         place = self._place_within_capacity if has_capacity else self._place_in_blocks
         slots, block_experts, num_blocks, block_size = place(assignments)
         if training:
-            self._add_load_balance(assignments, probabilities, real)
+            self._add_losses(assignments, logits, scores, real)
+            if self.bias_update_rate:
+                self._update_router_bias(assignments)
             if has_capacity:
                 self._count_dropped(assignments, slots < num_blocks * block_size)
         blocks = _gather_blocks(tokens, slots, num_blocks, block_size)
         outputs = self._apply_experts(blocks, block_experts, training)
-        return ops.reshape(_combine(outputs, slots, weights), ops.shape(inputs))
+        outputs = _combine(outputs, slots, weights)
+        if self.shared_experts is not None:
+            shared = self.shared_experts(tokens, training=training)
+            outputs = outputs + (shared if real is None else ops.where(real, shared, ops.cast(0, shared.dtype)))
+        return ops.reshape(outputs, ops.shape(inputs))
+
+    def _choose(self, scores):
+        """Weights and numbers of each token's experts, `(token, experts_per_token)`, best first."""
+        if self.router_bias is None:
+            weights, experts = ops.top_k(scores, self.experts_per_token)
+        else:
+            _, experts = ops.top_k(scores + self.router_bias, self.experts_per_token)
+            weights = ops.take_along_axis(scores, experts, axis=-1)
+        if self.normalize_weights:
+            total = ops.sum(weights, axis=-1, keepdims=True)
+            weights = weights / (total if self.scoring == "softmax" else total + 1e-20)
+        return (weights if self.weight_scale == 1.0 else self.weight_scale * weights), experts
 
     def _place_within_capacity(self, assignments):
         """One block per expert, in which assignments stand in their order until it is full.
@@ -225,16 +311,23 @@ class MixtureOfExperts(keras.layers.Layer):
             hidden = self._activation_function(hidden)
         return project(self.dropout_layer(hidden, training=training), self.down_kernel, self.down_bias)
 
-    def _add_load_balance(self, assignments, probabilities, real):
-        if not self.load_balance_weight:
-            return
-        counts = ops.cast(ops.sum(assignments, axis=(0, 1)), probabilities.dtype)
-        total = ops.maximum(ops.sum(counts), 1.0)
-        if real is not None:
-            probabilities = probabilities * ops.cast(real, probabilities.dtype)
-        # Both sums are over real tokens, of which there are total / experts_per_token.
-        summed = ops.sum(counts * ops.sum(probabilities, axis=0)) * self.experts_per_token
-        self.add_loss(self.load_balance_weight * self.num_experts * summed / ops.square(total))
+    def _add_losses(self, assignments, logits, scores, real):
+        dtype = scores.dtype
+        counts = ops.cast(ops.sum(assignments, axis=(0, 1)), dtype)
+        total = ops.maximum(ops.sum(counts), 1.0)  # experts_per_token for each real token
+        real = 1.0 if real is None else ops.cast(real, dtype)
+        if self.load_balance_weight:
+            if self.scoring == "sigmoid":
+                scores = scores / (ops.sum(scores, axis=-1, keepdims=True) + 1e-20)
+            summed = ops.sum(counts * ops.sum(scores * real, axis=0)) * self.experts_per_token
+            self.add_loss(self.load_balance_weight * self.num_experts * summed / ops.square(total))
+        if self.z_loss_weight:
+            squares = ops.square(ops.logsumexp(logits, axis=-1, keepdims=True)) * real
+            self.add_loss(self.z_loss_weight * self.experts_per_token * ops.sum(squares) / total)
+
+    def _update_router_bias(self, assignments):
+        loads = ops.cast(ops.sum(assignments, axis=(0, 1)), self.router_bias.dtype)
+        self.router_bias.assign(self.router_bias + self.bias_update_rate * ops.sign(ops.mean(loads) - loads))
 
     def _count_dropped(self, assignments, placed):
         total = ops.maximum(ops.sum(assignments), 1)
@@ -256,9 +349,15 @@ class MixtureOfExperts(keras.layers.Layer):
             "normalize_weights": self.normalize_weights,
             "capacity_factor": self.capacity_factor,
             "load_balance_weight": self.load_balance_weight,
+            "scoring": self.scoring,
+            "bias_update_rate": self.bias_update_rate,
+            "weight_scale": self.weight_scale,
+            "z_loss_weight": self.z_loss_weight,
+            "num_shared_experts": self.num_shared_experts,
             "dropout": self.dropout,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "output_initializer": keras.initializers.serialize(self.output_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
         }
 
 

@@ -1,4 +1,7 @@
-"""Normalisation layers, and `make_norm`, which makes one by name."""
+"""Normalisation layers; `make_norm`, which makes one by name, and `NormMaker`, which copies one."""
+
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
@@ -328,3 +331,44 @@ def make_norm(kind: str, epsilon: float | None = None, **options) -> keras.layer
     if epsilon is not None and kind != "dynamic_tanh":
         options["epsilon"] = epsilon
     return _NORMS[kind](**options)
+
+
+class NormMaker:
+    """Makes norms that are alike.
+
+    Args:
+        norm: A norm layer, of which copies are made, or a callable without arguments that returns one.
+
+    Raises:
+        ValueError: If it is neither.
+
+    Example:
+
+    >>> make = NormMaker(RMSNorm(1e-6))
+    >>> make("attention_norm", "mixed_bfloat16").name
+    'attention_norm'
+    """
+
+    def __init__(self, norm: keras.layers.Layer | Callable[[], keras.layers.Layer]):
+        given = norm
+        if callable(norm) and not isinstance(norm, keras.layers.Layer):
+            norm = norm()
+        if not isinstance(norm, keras.layers.Layer):
+            raise ValueError(f"norm must be a norm layer or a callable that makes one, got {given!r}.")
+        self._norm = norm
+
+    def __call__(self, name: str, dtype: Any) -> keras.layers.Layer:
+        """Returns a norm with weights of its own.
+
+        Args:
+            name: Its name.
+            dtype: Its dtype policy.
+        """
+        return type(self._norm).from_config({**self._norm.get_config(), "name": name, "dtype": dtype})
+
+    def serialized(self) -> dict[str, Any]:
+        """Returns the norm that is copied as plain values."""
+        config = keras.saving.serialize_keras_object(self._norm)
+        config.pop("build_config", None)
+        config["config"]["name"] = "norm"  # copies have names of their own
+        return config

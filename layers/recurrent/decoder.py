@@ -74,7 +74,8 @@ class RecurrentDecoder(keras.layers.Layer):
 
     Example:
 
-    >>> encoder, decoder = RecurrentEncoder(16), RecurrentDecoder(16, attention="previous_state")
+    >>> encoder = RecurrentEncoder(16, return_states=True)
+    >>> decoder = RecurrentDecoder(16, attention="previous_state")
     >>> memory, states = encoder(keras.ops.ones((2, 7, 8)))
     >>> decoder(keras.ops.ones((2, 5, 8)), memory, keras.ops.ones((2, 7), "bool"), states).shape
     (2, 5, 16)
@@ -100,6 +101,7 @@ class RecurrentDecoder(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self.supports_masking = True
         for name, value, allowed in (("attention", attention, ATTENTIONS), ("bridge", bridge, BRIDGES)):
             if value not in allowed:
                 raise ValueError(f"`{name}` must be one of {', '.join(map(repr, allowed))}, got {value!r}.")

@@ -1,5 +1,7 @@
 """A recurrent encoder: layers on top of each other, in one or in both directions."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -13,8 +15,11 @@ class RecurrentEncoder(keras.layers.Layer):
 
     A padded row gives what it gives alone: padding leaves the states alone and has zeros as outputs.
 
+    With `units=None` it keeps the width of its inputs and can take the place of an attention in a `TransformerBlock`,
+    for comparison: `O(n * dim^2)`, one step per position.
+
     Args:
-        units: width of the state of each layer and direction.
+        units: width of the state of each layer and direction. Default: such that the outputs are as wide as the inputs.
         num_layers: number of layers.
         cell: "simple", "gru" or "lstm".
         reset_after: see `RecurrentLayer`.
@@ -22,38 +27,45 @@ class RecurrentEncoder(keras.layers.Layer):
         backwards: whether a layer of one direction reads from the end (Sutskever et al. 2014, section 3.3: the source
             is easier reversed).
         dropout: rate of the dropout between layers.
+        return_states: whether to return the last states, too.
 
     Call arguments:
         inputs: `(batch, length, dim)`.
-        mask: true where a position is real, `(batch, length)`; padding is on the right.
+        mask: true where a position is real, `(batch, length)`; padding is on the right. Default: the mask that the
+            inputs carry from a layer of Keras (`Embedding(mask_zero=True)`, `Masking`).
         training: whether dropout is active.
 
     Returns:
-        The outputs of the last layer, `(batch, length, units)` or `(batch, length, 2 * units)`, and the last states: a
-        list with one entry per layer, a list with one per direction, a list of the state tensors `(batch, units)`.
+        The outputs of the last layer, `(batch, length, units)` or `(batch, length, 2 * units)`. With `return_states` a
+        pair with the last states: a list with one entry per layer, a list with one per direction, a list of the state
+        tensors `(batch, units)`.
 
     Raises:
-        ValueError: if an argument is out of range, or `backwards` goes with `bidirectional`.
+        ValueError: if an argument is out of range, `backwards` goes with `bidirectional`, or the inputs have an odd
+            width where half of it is that of the states.
 
     Example:
 
-    >>> outputs, states = RecurrentEncoder(16, num_layers=2, bidirectional=True)(keras.ops.ones((2, 5, 8)))
+    >>> encoder = RecurrentEncoder(16, num_layers=2, bidirectional=True, return_states=True)
+    >>> outputs, states = encoder(keras.ops.ones((2, 5, 8)))
     >>> outputs.shape, len(states), len(states[0])
     ((2, 5, 32), 2, 2)
 
-    Source: Schuster and Paliwal 1997 (both directions); Bahdanau et al. 2015, section 3.2 and appendix A.2.1.
+    Source: Schuster and Paliwal 1997 (both directions); Bahdanau et al. 2015, section 3.2 and appendix A.2.1; as a
+    mixer: Vaswani et al. 2017, section 4 and table 1, row 2.
     """
 
     def __init__(
         self,
-        units: int,
+        units: int | None = None,
         num_layers: int = 1,
         cell: str = "gru",
         reset_after: bool = True,
         bidirectional: bool = False,
         backwards: bool = False,
         dropout: float = 0.0,
-        **kwargs,
+        return_states: bool = False,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if num_layers < 1:
@@ -67,38 +79,51 @@ class RecurrentEncoder(keras.layers.Layer):
         self.bidirectional = bidirectional
         self.backwards = backwards
         self.dropout = dropout
-        directions = ("forward", "backward") if bidirectional else ("backward" if backwards else "forward",)
-        self.layers_by_direction = [
-            [
-                RecurrentLayer(
-                    units,
-                    cell,
-                    reset_after,
-                    backwards=direction == "backward",
-                    dtype=self.dtype_policy,
-                    name=f"{direction}_{index}",
-                )
-                for direction in directions
-            ]
-            for index in range(num_layers)
-        ]
+        self.return_states = return_states
+        self.supports_masking = True
+        self.directions = ("forward", "backward") if bidirectional else ("backward" if backwards else "forward",)
+        self.layers_by_direction = [] if units is None else self._make_layers(units)
         self.between = [
             Dropout(dropout, dtype=self.dtype_policy, name=f"dropout_{index}") for index in range(num_layers - 1)
         ]
 
-    @property
-    def output_dim(self) -> int:
-        """Width of the outputs."""
-        return self.units * len(self.layers_by_direction[0])
+    def _make_layers(self, units: int) -> list[list[RecurrentLayer]]:
+        return [
+            [
+                RecurrentLayer(
+                    units,
+                    self.cell,
+                    self.reset_after,
+                    backwards=direction == "backward",
+                    dtype=self.dtype_policy,
+                    name=f"{direction}_{index}",
+                )
+                for direction in self.directions
+            ]
+            for index in range(self.num_layers)
+        ]
 
-    def build(self, inputs_shape, mask_shape=None):
+    @property
+    def output_dim(self) -> int | None:
+        """Width of the outputs; None where it is that of inputs that are not known yet."""
+        if not self.layers_by_direction:
+            return None
+        return sum(layer.units for layer in self.layers_by_direction[0])
+
+    def build(self, inputs_shape: tuple) -> None:
         dim = inputs_shape[-1]
+        if not self.layers_by_direction:
+            if dim % len(self.directions):
+                raise ValueError(
+                    f"inputs must have an even width with bidirectional=True and units=None, got {tuple(inputs_shape)}."
+                )
+            self.layers_by_direction = self._make_layers(dim // len(self.directions))
         for directions in self.layers_by_direction:
             for layer in directions:
                 layer.build((None, None, dim))
             dim = self.output_dim
 
-    def call(self, inputs, mask=None, training=None):
+    def call(self, inputs: Any, mask: Any = None, training: bool | None = None) -> Any:
         outputs, all_states = inputs, []
         for index, directions in enumerate(self.layers_by_direction):
             if index:
@@ -108,12 +133,9 @@ class RecurrentEncoder(keras.layers.Layer):
             if len(results) > 1:
                 outputs = ops.concatenate([result[0] for result in results], axis=-1)
             all_states.append([result[1] for result in results])
-        return outputs, all_states
+        return (outputs, all_states) if self.return_states else outputs
 
-    def compute_mask(self, inputs, previous_mask):
-        return None
-
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "units": self.units,
@@ -123,4 +145,5 @@ class RecurrentEncoder(keras.layers.Layer):
             "bidirectional": self.bidirectional,
             "backwards": self.backwards,
             "dropout": self.dropout,
+            "return_states": self.return_states,
         }

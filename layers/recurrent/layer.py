@@ -35,9 +35,10 @@ class RecurrentLayer(keras.layers.Layer):
         initial_state: list of the state tensors before the first step, `(batch, units)`: `[h]`, for an LSTM `[h, c]`.
             Default zeros.
         mask: true where a position is real, `(batch, length)`; padding is on the right. Elsewhere the state stays
-            and the output is zero.
+            and the output is zero. Default: the mask that the inputs carry from a layer of Keras.
         context: `(batch, context_dim)`, joined to the input of every step; the layer must have been built for the width
             `dim + context_dim`.
+        inputs_mask: mask that Keras takes from the inputs.
         training: whether the fused kernel may be used.
 
     Returns:
@@ -58,6 +59,7 @@ class RecurrentLayer(keras.layers.Layer):
 
     def __init__(self, units: int, cell: str = "gru", reset_after: bool = True, backwards: bool = False, **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         if units < 1:
             raise ValueError(f"`units` must be at least 1, got {units}.")
         if cell not in NETWORKS:
@@ -85,7 +87,8 @@ class RecurrentLayer(keras.layers.Layer):
     def build(self, inputs_shape, *other_shapes):
         self.network.build((None, None, inputs_shape[-1]))
 
-    def call(self, inputs, initial_state=None, mask=None, context=None, training=None):
+    def call(self, inputs, initial_state=None, mask=None, context=None, inputs_mask=None, training=None):
+        mask = inputs_mask if mask is None else mask
         if initial_state is None:
             zeros = ops.zeros((ops.shape(inputs)[0], self.units), dtype=self.compute_dtype)
             initial_state = [zeros] * self.number_of_states
@@ -183,10 +186,7 @@ class RecurrentLayer(keras.layers.Layer):
 
         return step
 
-    def compute_mask(self, inputs, previous_mask):
-        return None
-
-    def compute_output_spec(self, inputs, initial_state=None, mask=None, context=None, training=None):
+    def compute_output_spec(self, inputs, initial_state=None, mask=None, context=None, inputs_mask=None, training=None):
         state = keras.KerasTensor((inputs.shape[0], self.units), dtype=self.compute_dtype)
         outputs = keras.KerasTensor((*inputs.shape[:2], self.units), dtype=self.compute_dtype)
         return outputs, [state] * self.number_of_states

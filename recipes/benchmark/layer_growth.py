@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from layers import ConvolutionMixer, MultiHeadAttention, RecurrentMixer
+from layers import ConvolutionMixer, MultiHeadAttention, RecurrentEncoder
 from recipes.benchmark.memory import peak_memory
 from recipes.benchmark.steps import random_inputs, traced_step
 from recipes.benchmark.timing import calls_per_turn, time_in_turn
@@ -60,7 +60,7 @@ def make_layer(kind: str, config: GrowthConfig) -> keras.layers.Layer:
     if kind in ("convolution", "separable convolution"):
         return ConvolutionMixer(config.kernel_size, separable=kind != "convolution")
     if kind == "recurrent":
-        return RecurrentMixer()
+        return RecurrentEncoder()
     head_dim = config.width // config.num_heads
     if kind == "self-attention":
         return MultiHeadAttention(config.num_heads, head_dim)

@@ -8,15 +8,18 @@ from layers import (
     ConvolutionMixer,
     DynamicTanh,
     FeedForward,
+    MaskedBatchNorm,
     MixtureOfExperts,
     MultiHeadAttention,
+    RecurrentEncoder,
+    RMSNorm,
     RotaryEmbedding,
     TransformerBlock,
 )
 
 # float32 sums of a few dozen terms of size one, through three sublayers
 TOLERANCE = {"atol": 5e-5, "rtol": 5e-5}
-PLACEMENTS = ("post", "pre", "sandwich", "parallel")
+PLACEMENTS = ("post", "pre", "sandwich", "res_post", "parallel")
 
 
 def normal(*shape, seed=0):
@@ -64,7 +67,9 @@ def formula(block, x, norm, memory=None, mask=None):
         normed = norm(block.norms["attention"], x)
         return x + sum(function(normed) for function in sublayers.values())
     for name, function in sublayers.items():
-        if block.placement == "post":
+        if block.placement == "res_post":
+            x = x + norm(block.norms_after[name], function(x))
+        elif block.placement == "post":
             x = norm(block.norms[name], block.residual_scale * x + function(x))
         elif block.placement == "pre":
             x = x + function(norm(block.norms[name], x))
@@ -84,13 +89,13 @@ def test_placements(placement, cross):
     else:
         output, expected = block(x), formula(block, x, layer_norm)
     np.testing.assert_allclose(array(output), expected, **TOLERANCE)
-    norms = {"post": 1, "pre": 1, "sandwich": 2}.get(placement, 0) * (3 if cross else 2) or 1
+    norms = {"post": 1, "pre": 1, "sandwich": 2, "res_post": 1}.get(placement, 0) * (3 if cross else 2) or 1
     assert len({weight.path for weight in block.weights if "norm" in weight.path}) == 2 * norms
 
 
 @pytest.mark.parametrize("placement", ["pre", "sandwich"])
 def test_norm_with_options(placement):
-    block, x = made(placement=placement, norm="rms", norm_options={"unit_offset": True}), normal(2, 5, 8)
+    block, x = made(placement=placement, norm=RMSNorm(1e-6, unit_offset=True)), normal(2, 5, 8)
     np.testing.assert_allclose(array(block(x)), formula(block, x, rms_norm), **TOLERANCE)
 
 
@@ -103,8 +108,166 @@ def test_without_a_norm_before_the_attention():
     assert TransformerBlock.from_config(block.get_config()).get_config() == block.get_config()
 
 
-def test_norm_by_name():
-    assert isinstance(made(norm="dynamic_tanh").norms["attention"], DynamicTanh)
+def test_a_norm_is_copied_or_made():
+    norm = DynamicTanh(0.3)
+    for given in (norm, lambda: norm, DynamicTanh):
+        block = made(norm=given, dtype="mixed_bfloat16")
+        copies = list(block.norms.values())
+        assert [type(copy) for copy in copies] == [DynamicTanh] * 2 and norm not in copies
+        assert [copy.name for copy in copies] == ["attention_norm", "feed_forward_norm"]
+        assert {copy.compute_dtype for copy in copies} == {"bfloat16"}
+        assert copies[0].initial_alpha == (0.5 if given is DynamicTanh else 0.3)
+        assert TransformerBlock.from_config(block.get_config()).get_config() == block.get_config()
+    keras_norm = made(norm=keras.layers.LayerNormalization(epsilon=1e-6))
+    x = normal(2, 5, 8)
+    np.testing.assert_allclose(array(keras_norm(x)), formula(keras_norm, x, layer_norm), **TOLERANCE)
+
+
+def test_parallel_sublayers_with_a_norm_each():
+    block, x = made(placement="parallel", shared_norm=False), normal(2, 5, 8)
+    attention, feed_forward = (layer_norm(norm, x).astype("float32") for norm in block.norms.values())
+    expected = x + array(block.attention(attention)) + array(block.feed_forward(feed_forward))
+    np.testing.assert_allclose(array(block(x)), expected, **TOLERANCE)
+    assert list(block.norms) == ["attention", "feed_forward"]
+
+
+@pytest.mark.parametrize("placement", ["pre", "post"])
+def test_layer_scale(placement):
+    block, x = made(placement=placement, layer_scale=0.1), normal(2, 5, 8)
+    fresh = TransformerBlock(MultiHeadAttention(2, 4), FeedForward(16), layer_scale=0.1)
+    fresh.build((None, None, 8))
+    assert all(np.all(array(scale) == np.float32(0.1)) for scale in fresh.scales.values())
+    expected = x
+    for name in ("attention", "feed_forward"):
+        sublayer, norm, scale = getattr(block, name), block.norms[name], array(block.scales[name])
+        if placement == "pre":
+            expected = expected + scale * array(sublayer(layer_norm(norm, expected).astype("float32")))
+        else:
+            expected = layer_norm(norm, expected + scale * array(sublayer(expected.astype("float32"))))
+    np.testing.assert_allclose(array(block(x)), expected, **TOLERANCE)
+    assert len(block.trainable_weights) == len(made(placement=placement).trainable_weights) + 2
+
+
+def test_drop_path_leaves_branches_out_row_by_row():
+    block, x = made(placement="pre", drop_path=0.25), normal(400, 3, 8)
+    np.testing.assert_allclose(array(block(x)), formula(block, x, layer_norm), **TOLERANCE)
+
+    def branches(x):
+        x = x + kept * array(block.attention(layer_norm(block.norms["attention"], x).astype("float32")))
+        after = array(block.feed_forward(layer_norm(block.norms["feed_forward"], x).astype("float32")))
+        return x, x + kept * after
+
+    kept = 1 / 0.75
+    output, skipped = array(block(x, training=True)), 0
+    attended, both = branches(x)
+    neither, without_attention = (
+        x,
+        x + kept * array(block.feed_forward(layer_norm(block.norms["feed_forward"], x).astype("float32"))),
+    )
+    for row, choices in enumerate(zip(neither, attended, without_attention, both, strict=True)):
+        fits = [np.allclose(output[row], choice, atol=1e-3) for choice in choices]
+        assert sum(fits) == 1
+        skipped += fits[0] * 2 + fits[1] + fits[2]
+    assert 150 < skipped < 250  # of 800 branches, 200 with a deviation of 12
+
+
+@pytest.mark.parametrize("graph", ["eager", "graph", "xla"])
+def test_rematerialization_changes_nothing(graph):
+    """Outputs, gradients, losses and what layers write, with dropout in the second computation as in the first."""
+    tf = pytest.importorskip("tensorflow")
+
+    def block(remat):
+        return TransformerBlock(
+            MultiHeadAttention(2, 4, dropout=0.3),
+            MixtureOfExperts(3, 8, dropout=0.3, bias_update_rate=0.1, capacity_factor=1.0),
+            MultiHeadAttention(2, 4),
+            norm=MaskedBatchNorm(),
+            placement="pre",
+            dropout=0.3,
+            drop_path=0.2,
+            remat=remat,
+        )
+
+    blocks, x, memory = [block(False), block(True)], normal(3, 5, 8), normal(3, 4, 8, seed=1)
+    mask, memory_mask = np.arange(5) < np.array([[5], [3], [4]]), np.arange(4) < np.array([[4], [2], [1]])
+    results = []
+    for block in blocks:
+        block.build((None, None, 8), (None, None, 8))
+        for variable, source in zip(block.variables, blocks[0].variables, strict=True):
+            variable.assign(source)
+    for block in blocks:
+
+        def step(x, memory, block=block):
+            with tf.GradientTape() as tape:
+                tape.watch([x, memory])
+                output = block(x, memory, padding_mask=mask, memory_padding_mask=memory_mask, training=True)
+                loss = tf.reduce_sum(output**2) + sum(block.losses)
+            assert len(block.losses) == 1
+            return [loss, *tape.gradient(loss, [x, memory, *[weight.value for weight in block.trainable_weights]])]
+
+        if graph != "eager":
+            step = tf.function(step, jit_compile=graph == "xla")
+        results.append([array(value) for value in step(tf.constant(x), tf.constant(memory))])
+        results[-1] += [array(variable) for variable in block.variables]
+    for value, expected in zip(results[1], results[0], strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_rematerialization_in_fit():
+    layers = [TransformerBlock(MultiHeadAttention(2, 4), FeedForward(16), remat=True, dropout=0.1) for _ in range(2)]
+    model = keras.Sequential([keras.Input((None, 8)), *layers, keras.layers.Dense(1)])
+    model.compile("adam", "mse", jit_compile=False)
+    history = model.fit(normal(8, 5, 8), np.ones((8, 5, 1)), epochs=3, verbose=0).history["loss"]
+    assert history[-1] < history[0]
+
+
+def masked_block(attention=None, **options):
+    block = TransformerBlock(attention or MultiHeadAttention(2, 4), FeedForward(16), norm=MaskedBatchNorm(), **options)
+    block.build((None, None, 8), (None, None, 8))
+    return block
+
+
+@pytest.mark.parametrize("mixer", [None, ConvolutionMixer(3), RecurrentEncoder()], ids=["attention", "conv", "gru"])
+def test_masks_of_keras_are_padding_masks(mixer):
+    """`Masking` says which positions are real; what stands in the others reaches nothing."""
+    block = masked_block(mixer)
+    real = np.arange(6) < np.array([[6], [3]])
+    x = np.where(real[..., None], normal(2, 6, 8), np.float32(0))
+    expected = array(block(x, padding_mask=real, training=True))
+    inputs = keras.Input((None, 8))
+    model = keras.Model(inputs, block(keras.layers.Masking()(inputs)))
+    np.testing.assert_allclose(array(model(x, training=True))[real], expected[real], **TOLERANCE)
+    output = block(keras.layers.Masking()(keras.ops.convert_to_tensor(x)), training=True)
+    np.testing.assert_allclose(array(output)[real], expected[real], **TOLERANCE)
+    np.testing.assert_array_equal(array(output._keras_mask), real)
+    alone = array(block(x[1:, :3]))
+    np.testing.assert_allclose(array(model(x))[1:, :3], alone, **TOLERANCE)
+
+
+def test_masks_of_keras_on_the_memory():
+    block = masked_block(cross_attention=MultiHeadAttention(2, 4))
+    x, memory, real = normal(2, 5, 8), normal(2, 6, 8, seed=1), np.arange(6) < np.array([[6], [3]])
+    memory = np.where(real[..., None], memory, np.float32(0))
+    masked = keras.layers.Masking()(keras.ops.convert_to_tensor(memory))
+    np.testing.assert_allclose(array(block(x, masked))[1:], array(block(x[1:], memory[1:, :3])), **TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"attention_mask": np.ones((5, 5), bool)}, "attention_mask"),
+        ({"prefix_length": np.array([2, 0])}, "prefix_length"),
+        ({"segment_ids": np.zeros((2, 5), "int32")}, "segment_ids"),
+        ({"positions": np.arange(5)}, "positions"),
+        ({"return_weights": True}, "return_weights"),
+    ],
+)
+def test_a_mixer_refuses_what_it_does_not_take(options, name):
+    block = TransformerBlock(ConvolutionMixer(3), FeedForward(16))
+    with pytest.raises(ValueError, match=f"{name} must be None with attention=<ConvolutionMixer"):
+        block(normal(2, 5, 8), **options)
+    with pytest.raises(ValueError, match="memory_segment_ids must be None without cross_attention"):
+        made()(normal(2, 5, 8), memory_segment_ids=np.zeros((2, 5), "int32"))
 
 
 def test_deep_norm_scales_the_residual():
@@ -203,7 +366,7 @@ def test_dropout_only_at_training():
 
 def test_batch_norm_ignores_padding():
     x, mask = normal(2, 4, 8), np.array([[True, True, False, False], [True] * 4])
-    block = made(placement="pre", norm="batch")
+    block = made(placement="pre", norm=MaskedBatchNorm(1e-6))
     outputs = [
         array(block(np.where(mask[..., None], x, garbage), padding_mask=mask, training=True))[mask]
         for garbage in (np.float32(0), np.float32(100))
@@ -264,7 +427,9 @@ def test_xla(with_xla):
         ({"attention_norm": False}, "attention_norm=False is defined for placement='pre', got 'post'"),
         ({"residual_scale": 0.0}, "residual_scale must be above 0, got 0.0"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
-        ({"norm": "median"}, "must be one of .* got 'median'"),
+        ({"norm": "median"}, "norm must be a norm layer or a callable that makes one, got 'median'"),
+        ({"drop_path": 1.0}, "drop_path must be at least 0 and below 1, got 1.0"),
+        ({"shared_norm": False}, "shared_norm=False is defined for placement='parallel', got 'post'"),
     ],
 )
 def test_wrong_arguments(options, message):

@@ -3,14 +3,15 @@ import numpy as np
 import pytest
 from keras import ops
 
-from layers.mixers import ConvolutionMixer, RecurrentMixer
+from layers.mixers import ConvolutionMixer
+from layers.recurrent import RecurrentEncoder
 
 MIXERS = {
     "separable": lambda **options: ConvolutionMixer(3, name="separable", **options),
     "separable causal": lambda **options: ConvolutionMixer(4, causal=True, name="separable_causal", **options),
     "full": lambda **options: ConvolutionMixer(4, separable=False, use_bias=False, name="full", **options),
-    "recurrent": lambda **options: RecurrentMixer(name="recurrent_mixer", **options),
-    "bidirectional": lambda **options: RecurrentMixer(bidirectional=True, name="bidirectional_mixer", **options),
+    "recurrent": lambda **options: RecurrentEncoder(name="recurrent", **options),
+    "bidirectional": lambda **options: RecurrentEncoder(bidirectional=True, name="bidirectional", **options),
 }
 
 
@@ -49,7 +50,7 @@ def test_convolutions(size, causal, before, rng):
 def test_gated_recurrent_unit(rng):
     """Cho et al. 2014, equations 5 to 8, with the reset gate after the product (as in cuDNN and Keras)."""
     x = rng.normal(size=(2, 4, 3)).astype("float32")
-    layer = built(RecurrentMixer(), rng, width=3)
+    layer = built(RecurrentEncoder(), rng, width=3)
     kernel, recurrent_kernel, (input_bias, recurrent_bias) = layer.get_weights()
 
     def sigmoid(x):
@@ -70,7 +71,7 @@ def test_gated_recurrent_unit(rng):
 def test_bidirectional_halves(rng):
     """The first half of the width reads from the start, the second from the end."""
     x = rng.normal(size=(1, 6, 4)).astype("float32")
-    layer = built(RecurrentMixer(bidirectional=True), rng, width=4)
+    layer = built(RecurrentEncoder(bidirectional=True), rng, width=4)
     changed_at_end, changed_at_start = x.copy(), x.copy()
     changed_at_end[0, -1] += 1
     changed_at_start[0, 0] += 1
@@ -135,7 +136,7 @@ def test_training_with_unknown_sizes(kind, jit_compile, rng):
     ("call", "message"),
     [
         (lambda x: ConvolutionMixer(0), "`kernel_size` must be at least 1, got 0"),
-        (lambda x: RecurrentMixer(bidirectional=True)(x), r"`inputs` must have an even width.*\(2, 4, 5\)"),
+        (lambda x: RecurrentEncoder(bidirectional=True)(x), r"inputs must have an even width.*\(2, 4, 5\)"),
         (
             lambda x: ConvolutionMixer(3)(x, mask=x > 0),
             r"mask must have shape \(batch, length\), got \(2, 4, 5\)",

@@ -219,6 +219,54 @@ def test_experts_start_like_single_networks_and_differ():
         assert np.abs(kernels[0] - kernels[1]).max() > 0.1 and np.abs(kernels[1] - kernels[2]).max() > 0.1
 
 
+def test_sigmoid_with_bias_and_shared_experts(rng):
+    """DeepSeek-V3, equations 12 to 16, one token after the other."""
+    layer = built(
+        rng, scoring="sigmoid", bias_update_rate=0.5, weight_scale=2.5, num_shared_experts=2, load_balance_weight=0.2
+    )
+    inputs = rng.normal(size=(2, 4, 6)).astype("float32")
+    mask = np.array([[True] * 4, [True, True, False, False]])
+    bias, shared = value(layer.router_bias), layer.shared_experts
+    assert shared.intermediate_dim == 2 * layer.intermediate_dim
+    scores = sigmoid(inputs.astype("float64") @ value(layer.router.kernel))
+    expected, loads, normalized = np.zeros(inputs.shape), np.zeros(5), []
+    for index in np.argwhere(mask):
+        x, score = inputs[tuple(index)], scores[tuple(index)]
+        chosen = np.argsort(-(score + bias))[:2]
+        loads[chosen] += 1
+        normalized.append(score / score.sum())
+        routed = sum(score[e] / score[chosen].sum() * expert(layer, e, x) for e in chosen)
+        expected[tuple(index)] = 2.5 * routed + ops.convert_to_numpy(shared(x[None]))[0]
+    outputs = ops.convert_to_numpy(
+        layer(np.where(mask[..., None], inputs, np.float32("nan")), mask=mask, training=True)
+    )
+    np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-5)
+    assert np.abs(np.argsort(-scores) - np.argsort(-(scores + bias))).max() > 0  # the bias decides something
+    np.testing.assert_allclose(layer.losses, [0.2 * 5 * np.sum(loads / 12 * np.mean(normalized, axis=0))], rtol=1e-5)
+    np.testing.assert_allclose(value(layer.router_bias), bias + 0.5 * np.sign(loads.mean() - loads), rtol=1e-6)
+    layer(inputs)
+    np.testing.assert_allclose(value(layer.router_bias), bias + 0.5 * np.sign(loads.mean() - loads), rtol=1e-6)
+    assert all(weight is not layer.router_bias for weight in layer.trainable_weights)
+
+
+def test_loss_on_the_logits(rng):
+    """ST-MoE, equation 5."""
+    layer = built(rng, load_balance_weight=0.0, z_loss_weight=0.1)
+    inputs, mask = rng.normal(size=(2, 4, 6)).astype("float32"), np.array([[True] * 4, [True, False, False, False]])
+    layer(inputs, mask=mask, training=True)
+    logits = inputs[mask].astype("float64") @ value(layer.router.kernel)
+    np.testing.assert_allclose(layer.losses, [0.1 * np.mean(np.log(np.exp(logits).sum(-1)) ** 2)], rtol=1e-5)
+    layer(inputs, mask=mask)
+    assert layer.losses == []
+
+
+def test_biases_start_as_asked_for():
+    layer = MixtureOfExperts(3, 6, use_bias=True, bias_initializer="ones", num_shared_experts=1)
+    layer.build((None, None, 6))
+    biases = [weight for weight in layer.weights if "bias" in weight.path]
+    assert len(biases) == 6 and all(np.all(value(bias) == 1) for bias in biases)
+
+
 @pytest.mark.parametrize("initializer", ["glorot_uniform", keras.initializers.GlorotUniform(seed=3)])
 def test_kernels_of_one_shape_start_different(initializer):
     layer = MixtureOfExperts(3, 6, kernel_initializer=initializer)
@@ -237,6 +285,13 @@ def test_layer_contract(layer, rng, check_layer):
     check_layer(layer, inputs)
 
 
+def test_layer_contract_with_all_choices(rng, check_layer):
+    options = {"scoring": "sigmoid", "bias_update_rate": 0.1, "num_shared_experts": 1, "z_loss_weight": 0.1}
+    layer = built(rng, name="all_choices", use_bias=True, **options)
+    layer.router.kernel.assign(layer.router.kernel * 5)
+    check_layer(layer, np.eye(6, dtype="float32")[None] * np.ones((2, 1, 1), "float32"))
+
+
 def test_router_computes_in_float32():
     layer = MixtureOfExperts(4, 8, dtype="mixed_bfloat16")
     assert layer.router.compute_dtype == "float32"
@@ -250,6 +305,9 @@ def test_router_computes_in_float32():
         ({"experts_per_token": 5}, "`experts_per_token` must be from 1 to `num_experts`=4, got 5"),
         ({"capacity_factor": 0.0}, "`capacity_factor` must be above 0, or None for no limit, got 0.0"),
         ({"load_balance_weight": -1.0}, "`load_balance_weight` must be at least 0, got -1.0"),
+        ({"scoring": "tanh"}, "`scoring` must be one of 'softmax', 'sigmoid', got 'tanh'"),
+        ({"z_loss_weight": -1.0}, "`z_loss_weight` must be at least 0, got -1.0"),
+        ({"weight_scale": 0.0}, "`weight_scale` must be above 0, got 0.0"),
         ({"dropout": 1.0}, "`dropout` must be at least 0 and below 1, got 1.0"),
         ({"activation": "swiglu"}, "`activation` must be one of 'relu'.*got 'swiglu'"),
     ],

@@ -7,9 +7,10 @@ from layers.attention.scores import make_scored_attention
 from layers.dropout import Dropout
 from layers.embeddings import SegmentEmbedding, TokenEmbedding
 from layers.feed_forward import FeedForward
-from layers.mixers import ConvolutionMixer, RecurrentMixer
+from layers.mixers import ConvolutionMixer
 from layers.mixture_of_experts import MixtureOfExperts
 from layers.norms import make_norm
+from layers.recurrent import RecurrentEncoder
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="SavedModels of other backends need TensorFlow")
@@ -31,7 +32,7 @@ def test_all_layers_with_unknown_sizes_in_a_saved_model(tmp_path):
         MixtureOfExperts(4, 8, experts_per_token=1, capacity_factor=1.0),
         ConvolutionMixer(3),
         ConvolutionMixer(2, separable=False, causal=True),
-        RecurrentMixer(bidirectional=True),
+        RecurrentEncoder(bidirectional=True),
     ):
         x = x + layer(x, mask=mask)
     for kind, options in {"additive": {"units": 6}, "scaled_dot": {}, "bilinear": {}, "distance": {}}.items():

@@ -72,6 +72,7 @@ class RecurrentSeq2Seq(Backbone):
             bidirectional=config.bidirectional,
             backwards=config.reverse_source,
             dropout=config.dropout,
+            return_states=True,
             name="encoder",
             **options,
         )

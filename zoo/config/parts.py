@@ -184,13 +184,14 @@ class NormConfig:
 
     Args:
         kind: "layer", "rms", "scale", "dynamic_tanh" or "batch".
-        placement: "post", "pre", "sandwich" or "parallel", see `layers.TransformerBlock`.
+        placement: "post", "pre", "sandwich", "res_post" or "parallel", see `layers.TransformerBlock`.
         epsilon: Added to the variance.
         unit_offset: Whether the weight of "rms" is stored minus one.
         use_bias: Whether "layer" has an offset.
         final: Whether a norm follows the last block; None for: with all placements but "post".
         embedding: Whether a norm follows the embedding.
         first_attention: Whether "pre" has a norm before the attention of the first block; ModernBERT has none.
+        shared: Whether the sublayers of "parallel" share their norm (GPT-J) or have one each (GPT-NeoX).
     """
 
     kind: str = "layer"
@@ -201,13 +202,14 @@ class NormConfig:
     final: bool | None = None
     embedding: bool = False
     first_attention: bool = True
+    shared: bool = True
 
     def __post_init__(self) -> None:
         require_types(self, "norm.")
         require_positive(self, "norm.", "epsilon")
         kinds = ("layer", "rms", "scale", "dynamic_tanh", "batch")
         require(self.kind in kinds, "norm.kind", self.kind, f"one of {kinds}")
-        placements = ("post", "pre", "sandwich", "parallel")
+        placements = ("post", "pre", "sandwich", "res_post", "parallel")
         require(self.placement in placements, "norm.placement", self.placement, f"one of {placements}")
         require(
             self.kind == "rms" or not self.unit_offset,
@@ -227,6 +229,26 @@ class NormConfig:
             self.first_attention,
             f"True with norm.placement={self.placement!r}: it is an option of 'pre'",
         )
+        require(
+            self.placement == "parallel" or self.shared,
+            "norm.shared",
+            self.shared,
+            f"True with norm.placement={self.placement!r}: it is an option of 'parallel'",
+        )
+
+
+# The options of the feed-forward part that only experts have.
+EXPERT_OPTIONS = (
+    "experts_per_token",
+    "normalize_weights",
+    "capacity_factor",
+    "load_balance_weight",
+    "scoring",
+    "bias_update_rate",
+    "weight_scale",
+    "z_loss_weight",
+    "num_shared_experts",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,7 +262,8 @@ class FeedForwardConfig:
         use_bias: Whether the projections have biases.
         dropout: Rate of the dropout on the inner layer.
         num_experts: Number of experts, see `layers.MixtureOfExperts`; None for one network for all tokens.
-        experts_per_token, normalize_weights, capacity_factor, load_balance_weight: Options of the experts.
+        experts_per_token, normalize_weights, capacity_factor, load_balance_weight, scoring, bias_update_rate,
+            weight_scale, z_loss_weight, num_shared_experts: Options of the experts.
     """
 
     intermediate_dim: int = 2048
@@ -253,19 +276,27 @@ class FeedForwardConfig:
     normalize_weights: bool | None = None
     capacity_factor: float | None = None
     load_balance_weight: float = 0.01
+    scoring: str = "softmax"
+    bias_update_rate: float | None = None
+    weight_scale: float = 1.0
+    z_loss_weight: float = 0.0
+    num_shared_experts: int = 0
 
     def __post_init__(self) -> None:
         require_types(self, "feed_forward.")
         require_positive(self, "feed_forward.", "intermediate_dim", "num_experts", "capacity_factor")
         require(0 <= self.dropout < 1, "feed_forward.dropout", self.dropout, "in [0, 1)")
-        weight = self.load_balance_weight
-        require(weight >= 0, "feed_forward.load_balance_weight", weight, "at least 0")
+        require_positive(self, "feed_forward.", "weight_scale")
+        for name in ("load_balance_weight", "bias_update_rate", "z_loss_weight", "num_shared_experts"):
+            require((getattr(self, name) or 0) >= 0, f"feed_forward.{name}", getattr(self, name), "at least 0")
+        scorings = ("softmax", "sigmoid")
+        require(self.scoring in scorings, "feed_forward.scoring", self.scoring, f"one of {scorings}")
         if self.num_experts is not None:
             chosen, allowed = self.experts_per_token, f"from 1 to num_experts={self.num_experts}"
             require(1 <= chosen <= self.num_experts, "feed_forward.experts_per_token", chosen, allowed)
             return
         for field in dataclasses.fields(self):
-            if field.name in ("experts_per_token", "normalize_weights", "capacity_factor", "load_balance_weight"):
+            if field.name in EXPERT_OPTIONS:
                 value = getattr(self, field.name)
                 allowed = f"{field.default!r} without feed_forward.num_experts"
                 require(value == field.default, f"feed_forward.{field.name}", value, allowed)

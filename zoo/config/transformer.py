@@ -40,6 +40,10 @@ class TransformerConfig(ModelConfig):
         pooler: Whether an encoder has a pooler, `tanh(dense(first hidden state))` (BERT), see `Transformer.pool`.
         residual_scale: Factor on residual branches; "deep_norm" for that of DeepNorm, which follows from the number of
             blocks and comes with smaller initial weights (see `residual_factor` and `initial_gains`).
+        layer_scale: Initial value of learned factors on the outputs of the sublayers (CaiT); None for no factors.
+        drop_path: Rate at which the last block leaves out a sublayer for a row in training (stochastic depth); the
+            rates of the other blocks grow linearly from 0.
+        remat: Whether training computes what is inside of a block again in the backward pass, to save memory.
         initializer_range: Standard deviation of truncated-normal initial weights; None for Glorot-uniform ones and
             embeddings of deviation `hidden_dim ** -0.5`.
         scale_residual_initializer: Whether the projections that end residual branches begin smaller, by the square root
@@ -72,6 +76,9 @@ class TransformerConfig(ModelConfig):
     dropout: float = 0.1
     pooler: bool = False
     residual_scale: float | str = 1.0
+    layer_scale: float | None = None
+    drop_path: float = 0.0
+    remat: bool = False
     initializer_range: float | None = None
     scale_residual_initializer: bool = False
 
@@ -87,6 +94,7 @@ class TransformerConfig(ModelConfig):
             "num_decoder_layers",
             "max_length",
             "initializer_range",
+            "layer_scale",
         )
         scale = self.residual_scale
         require(
@@ -114,6 +122,7 @@ class TransformerConfig(ModelConfig):
             "False with residual_scale='deep_norm', which has initial weights of its own",
         )
         require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
+        require(0 <= self.drop_path < 1, "drop_path", self.drop_path, "in [0, 1)")
         require(
             self.num_decoder_layers is None or self.architecture == "encoder_decoder",
             "num_decoder_layers",

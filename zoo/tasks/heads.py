@@ -69,6 +69,7 @@ class ClassificationHead(keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        self.supports_masking = True
         self.num_outputs = num_outputs
         self.hidden_activation = hidden_activation
         self.inner_bias = inner_bias
@@ -179,6 +180,7 @@ class MaskedLMHead(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.dim = dim
+        self.supports_masking = True
         self.vocabulary_size = vocabulary_size
         self.activation = activation
         self._activation = get_activation(activation)

@@ -56,7 +56,8 @@ def rng():
 def make(name, rng):
     """Encoder, decoder, sources with mask, embedded targets."""
     encoder_options, options = DECODERS[name]
-    encoder = RecurrentEncoder(4 // (2 if encoder_options.get("bidirectional") else 1), **encoder_options)
+    units = 4 // (2 if encoder_options.get("bidirectional") else 1)
+    encoder = RecurrentEncoder(units, return_states=True, **encoder_options)
     decoder = RecurrentDecoder(4, **options)
     encoder.build((None, None, 3))
     decoder.build((None, None, 2), (None, None, 4))
@@ -215,7 +216,7 @@ def test_wrong_arguments(options, message):
 
 
 def test_builds_itself_and_checks_widths():
-    encoder, decoder = RecurrentEncoder(16), RecurrentDecoder(16, attention="previous_state")
+    encoder, decoder = RecurrentEncoder(16, return_states=True), RecurrentDecoder(16, attention="previous_state")
     memory, states = encoder(ops.ones((2, 7, 8)))
     assert decoder(ops.ones((2, 5, 8)), memory, ops.ones((2, 7), "bool"), states).shape == (2, 5, 16)
     with pytest.raises(ValueError, match="`memory` must have the width of the states, 8, with bridge='copy'; got 16"):

@@ -155,7 +155,7 @@ def test_padding_does_not_reach_the_backward_pass(kind, gradients, rng):
 )
 def test_encoder_is_the_formula(options, inputs, rng):
     x, mask = inputs
-    encoder = RecurrentEncoder(4, **options)
+    encoder = RecurrentEncoder(4, return_states=True, **options)
     encoder.build((None, None, 3))
     randomize(encoder, rng)
     outputs, states = encoder(x, mask)
@@ -168,6 +168,23 @@ def test_encoder_is_the_formula(options, inputs, rng):
             np.testing.assert_allclose(state[row], value, atol=5e-6)
 
 
+def test_masks_of_keras(inputs, rng):
+    """As `keras.layers.GRU`, and also where a first state is given, with which that drops the mask."""
+    x, mask = inputs
+    x = np.where(mask[..., None], x, np.float32(0))
+    masked = keras.layers.Masking()(ops.convert_to_tensor(x))
+    layer, state = RecurrentLayer(4), rng.normal(size=(4, 4)).astype("float32")
+    for options in ({}, {"initial_state": [state]}):
+        outputs, states = layer(masked, **options)
+        expected, expected_states = layer(x, mask=mask, **options)
+        np.testing.assert_allclose(outputs, expected, atol=1e-6)
+        np.testing.assert_allclose(states[0], expected_states[0], atol=1e-6)
+        np.testing.assert_array_equal(outputs._keras_mask, mask)
+    encoder, symbol = RecurrentEncoder(4, num_layers=2, bidirectional=True), keras.Input((None, 3))
+    model = keras.Model(symbol, encoder(keras.layers.Masking()(symbol)))
+    np.testing.assert_allclose(model(x), encoder(x, mask=mask), atol=1e-6)
+
+
 def test_layer_in_a_model(check_layer, inputs):
     check_layer(RecurrentLayer(4, name="recurrent"), inputs[0])
 
@@ -175,11 +192,11 @@ def test_layer_in_a_model(check_layer, inputs):
 def test_dropout_is_between_layers_in_training_only(inputs):
     encoder = RecurrentEncoder(4, num_layers=2, dropout=0.5)
     x, mask = inputs
-    at_rest = np.asarray(encoder(x, mask)[0])
-    np.testing.assert_array_equal(encoder(x, mask, training=False)[0], at_rest)
-    assert np.abs(np.asarray(encoder(x, mask, training=True)[0]) - at_rest).max() > 1e-3
+    at_rest = np.asarray(encoder(x, mask))
+    np.testing.assert_array_equal(encoder(x, mask, training=False), at_rest)
+    assert np.abs(np.asarray(encoder(x, mask, training=True)) - at_rest).max() > 1e-3
     one = RecurrentEncoder(4, dropout=0.5)
-    np.testing.assert_array_equal(one(x, mask, training=True)[0], one(x, mask)[0])
+    np.testing.assert_array_equal(one(x, mask, training=True), one(x, mask))
 
 
 def test_wrong_arguments():

@@ -165,6 +165,26 @@ def test_norm_choices():
     assert not [weight.path for weight in backbone.weights if "norm" in weight.path and "beta" in weight.path]
 
 
+def test_choices_of_the_residual_branches_reach_the_blocks():
+    backbone = made(
+        "decoder", num_layers=3, layer_scale=0.1, drop_path=0.4, remat=True, norm=NormConfig("rms", "res_post")
+    )
+    options = [block.get_config() for block in backbone.decoder.blocks]
+    assert [option["drop_path"] for option in options] == [0.0, 0.2, 0.4]
+    for option in options:
+        assert (option["layer_scale"], option["remat"], option["placement"]) == (0.1, True, "res_post")
+    assert backbone.decoder.final_norm is not None
+    block = made("decoder", norm=NormConfig("layer", "parallel", shared=False)).decoder.blocks[0]
+    assert set(block.norms) == {"attention", "feed_forward"}
+
+
+def test_choices_of_the_experts_reach_them():
+    options = {"scoring": "sigmoid", "bias_update_rate": 0.01, "weight_scale": 2.0, "z_loss_weight": 0.1}
+    experts = FeedForwardConfig(24, num_experts=3, num_shared_experts=1, **options)
+    layer = made("decoder", feed_forward=experts).decoder.blocks[0].feed_forward.get_config()
+    assert {name: layer[name] for name in options} == options and layer["num_shared_experts"] == 1
+
+
 def test_embedding_dropout():
     def rates(**options):
         stack = made("encoder", **options).encoder

@@ -1,0 +1,63 @@
+"""What a layer says of itself by the arguments of its call, so that a block need not know its class."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+
+@functools.cache
+def _arguments(call: Callable) -> tuple[frozenset[str], bool]:
+    parameters = inspect.signature(call).parameters.values()
+    named = frozenset(parameter.name for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD)
+    return named, any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def takes(layer: keras.layers.Layer, argument: str) -> bool:
+    """Returns whether the call of a layer has an argument of that name, or takes any.
+
+    Args:
+        layer: The layer.
+        argument: Name of the argument.
+
+    Example:
+
+    >>> takes(keras.layers.GRU(8), "mask"), takes(keras.layers.Dense(8), "mask")
+    (True, False)
+    """
+    named, takes_any = _arguments(type(layer).call)
+    return takes_any or argument in named
+
+
+def mask_argument(layer: keras.layers.Layer, mask: Any) -> dict[str, Any]:
+    """Returns the padding mask under the name by which a layer takes it; nothing for a layer that takes none.
+
+    Args:
+        layer: The layer. It takes a padding mask if its call has an argument `padding_mask` or `mask`.
+        mask: True where a position is real, `(batch, length)`; None where all are.
+    """
+    if mask is None:
+        return {}
+    return next(({name: mask} for name in ("padding_mask", "mask") if takes(layer, name)), {})
+
+
+def arguments_for(layer: keras.layers.Layer, role: str, **arguments: Any) -> dict[str, Any]:
+    """Returns the arguments that are given: those that are neither None nor False.
+
+    Args:
+        layer: The layer that they are for.
+        role: What the layer is, for the error.
+        arguments: By name.
+
+    Raises:
+        ValueError: If the layer has no argument of that name: nothing is ignored in silence.
+    """
+    given = {name: value for name, value in arguments.items() if value is not None and value is not False}
+    refused = sorted(name for name in given if not takes(layer, name))
+    if refused:
+        raise ValueError(
+            f"{', '.join(refused)} must be None with {role}={layer!r}: its call has no argument of that name."
+        )
+    return given

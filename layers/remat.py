@@ -1,0 +1,59 @@
+"""Computing a layer again in the backward pass instead of keeping what it computed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+
+class _Unrounded(keras.layers.Layer):
+    """Copies the values of variables in their own type, whatever layer the reading takes place in."""
+
+    def __init__(self, variables: list[keras.Variable]):
+        super().__init__(autocast=False)
+        self._read = lambda: [ops.copy(variable.value) for variable in variables]
+
+    def call(self, inputs: Any) -> list[Any]:
+        return self._read()
+
+
+def rematerialize(layer: keras.layers.Layer, function: Callable, *tensors: Any) -> Any:
+    """Returns `function(*tensors)`, whose intermediate results are not kept but computed again in the backward pass.
+
+    The second computation draws the same random numbers as the first; what the layers write (moving averages, losses)
+    is written once.
+
+    Args:
+        layer: The layer whose variables, and those of its sublayers, `function` uses.
+        function: A function of tensors that returns one tensor.
+        tensors: Tensors in floating point. A gradient flows to them and to the variables; other tensors that `function`
+            uses are constants to it.
+
+    Reference:
+        Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", section 3.
+    """
+    variables = layer.variables
+    values = _Unrounded(variables)(tensors[0])
+    is_float = [keras.backend.is_float_dtype(variable.dtype) for variable in variables]
+    floats = [value for value, chosen in zip(values, is_float, strict=True) if chosen]
+    written: list[int] = []
+    num_losses: list[int] = []
+
+    def pure(*arguments: Any) -> list[Any]:
+        rest = iter(arguments[len(tensors) :])
+        start = [next(rest) if chosen else value for chosen, value in zip(is_float, values, strict=True)]
+        with keras.StatelessScope(state_mapping=list(zip(variables, start, strict=True)), collect_losses=True) as scope:
+            before = [scope.get_current_value(variable) for variable in variables]
+            output = function(*arguments[: len(tensors)])
+            after = [scope.get_current_value(variable) for variable in variables]
+        written[:] = [index for index in range(len(variables)) if after[index] is not before[index]]
+        num_losses[:] = [len(scope.losses)]
+        return [output, *scope.losses, *(ops.stop_gradient(after[index]) for index in written)]
+
+    output, *rest = keras.remat(pure)(*tensors, *floats)
+    for loss in rest[: num_losses[0]]:
+        layer.add_loss(loss)
+    for index, value in zip(written, rest[num_losses[0] :], strict=True):
+        variables[index].assign(value)
+    return output
