@@ -1,9 +1,13 @@
 """Biases of attention scores: tensors, callables of positions, and callables of the distance alone."""
 
+from typing import Any
+
 from keras import ops
 
+from layers.attention.masks import AttentionMask
 
-def depends_on_distance(bias) -> bool:
+
+def depends_on_distance(bias: Any) -> bool:
     """Whether a bias is a callable that says of itself that key position minus query position is all it looks at.
 
     It does so by an attribute `depends_on_distance`. One row of numbers, one for each distance, then stands for the
@@ -12,7 +16,7 @@ def depends_on_distance(bias) -> bool:
     return callable(bias) and getattr(bias, "depends_on_distance", False)
 
 
-def evaluate_bias(bias, mask, query_length, key_length):
+def evaluate_bias(bias: Any, mask: AttentionMask | None, query_length: Any, key_length: Any) -> Any:
     """The bias as a tensor: itself, or the callable's value at the positions that the mask tells (else indices).
 
     Args:
@@ -33,7 +37,7 @@ def evaluate_bias(bias, mask, query_length, key_length):
     return bias(mask.positions_of_queries(query_length), mask.positions_of_keys(key_length))
 
 
-def bias_by_distance(bias, query_length, key_length, first_key=0):
+def bias_by_distance(bias: Any, query_length: Any, key_length: Any, first_key: int = 0) -> Any:
     """The values of a bias for each distance between queries at 0, 1, ... and keys at `first_key`, `first_key` + 1, ...
 
     Args:
@@ -49,7 +53,7 @@ def bias_by_distance(bias, query_length, key_length, first_key=0):
     return bias(ops.zeros((1,), dtype="int32"), distances)[:, :, 0]
 
 
-def toeplitz(diagonals, rows, columns):
+def toeplitz(diagonals: Any, rows: Any, columns: Any) -> Any:
     """The matrix with the given diagonals: entry (i, j) is `diagonals[j - i + rows - 1]`.
 
     A row is the row above, moved by one. Written one after the other, with one entry left over at the end of each, the
@@ -70,7 +74,7 @@ def toeplitz(diagonals, rows, columns):
     return ops.reshape(flat, (*leading, rows, rows + columns - 1))[..., :columns]
 
 
-def sum_diagonals(matrix, rows, columns):
+def sum_diagonals(matrix: Any, rows: Any, columns: Any) -> Any:
     """Sums along the diagonals of a matrix: what the gradient of `toeplitz` is.
 
     Args:

@@ -1,8 +1,11 @@
 """Biases of attention scores, block by block, with their gradients."""
 
+from typing import Any
+
 from keras import ops
 
 from layers.attention.kernels.bias import sum_diagonals, toeplitz
+from layers.attention.kernels.blocks import BlockGrid
 from layers.attention.masks import pad_axis
 
 
@@ -14,7 +17,7 @@ class MatrixBias:
         bias: `(batch or 1, heads or 1, query_length or 1, key_length or 1)`.
     """
 
-    def __init__(self, grid, bias):
+    def __init__(self, grid: BlockGrid, bias: Any) -> None:
         self.grid = grid
         self.lengths = ops.shape(bias)[2:]
         # Where the bias has one entry for all, a block of it has one, too.
@@ -25,11 +28,11 @@ class MatrixBias:
             bias = pad_axis(bias, 3, grid.key_blocks * grid.key_block - grid.key_length)
         self.bias = bias
 
-    def block(self, i, j):
+    def block(self, i: Any, j: Any) -> Any:
         """The bias for query block i and key block j, shaped to broadcast against `BlockGrid.by_group`."""
         return self.grid.heads_to_groups(ops.slice(self.bias, self._start(i, j), self._size()))
 
-    def add_gradient(self, gradient, score_gradients, i, j):
+    def add_gradient(self, gradient: Any, score_gradients: Any, i: Any, j: Any) -> Any:
         """`gradient`, in the shape of `self.bias`, with the part of blocks i and j added.
 
         Args:
@@ -44,16 +47,16 @@ class MatrixBias:
         start = self._start(i, j)
         return ops.slice_update(gradient, start, score_gradients + ops.slice(gradient, start, self._size()))
 
-    def finish_gradient(self, gradient):
+    def finish_gradient(self, gradient: Any) -> Any:
         """The gradient in the shape of the bias that was given."""
         return gradient[:, :, : self.lengths[0], : self.lengths[1]]
 
-    def _start(self, i, j):
+    def _start(self, i: Any, j: Any) -> list[Any]:
         row = i * self.grid.query_block if self.per_query else 0
         column = j * self.grid.key_block if self.per_key else 0
         return [0, 0, row, column]
 
-    def _size(self):
+    def _size(self) -> list[Any]:
         batch, heads, _, _ = ops.shape(self.bias)
         return [
             batch,
@@ -71,19 +74,19 @@ class DistanceBias:
         bias: `(1, heads, query_length + key_length - 1)`, from the lowest distance to the highest.
     """
 
-    def __init__(self, grid, bias):
+    def __init__(self, grid: BlockGrid, bias: Any) -> None:
         self.grid = grid
         self.size = ops.shape(bias)[2]
         self.front = grid.query_blocks * grid.query_block - grid.query_length
         bias = pad_axis(bias, 2, self.front, front=True)
         self.bias = pad_axis(bias, 2, grid.key_blocks * grid.key_block - grid.key_length)
 
-    def block(self, i, j):
+    def block(self, i: Any, j: Any) -> Any:
         """As `MatrixBias.block`."""
         diagonals = ops.slice(self.bias, self._start(i, j), self._size())
         return self.grid.heads_to_groups(toeplitz(diagonals, self.grid.query_block, self.grid.key_block))
 
-    def add_gradient(self, gradient, score_gradients, i, j):
+    def add_gradient(self, gradient: Any, score_gradients: Any, i: Any, j: Any) -> Any:
         """As `MatrixBias.add_gradient`."""
         score_gradients = ops.sum(score_gradients, axis=0, keepdims=True)
         if self.bias.shape[1] == 1:
@@ -92,13 +95,13 @@ class DistanceBias:
         start = self._start(i, j)
         return ops.slice_update(gradient, start, update + ops.slice(gradient, start, self._size()))
 
-    def finish_gradient(self, gradient):
+    def finish_gradient(self, gradient: Any) -> Any:
         """As `MatrixBias.finish_gradient`."""
         return gradient[:, :, self.front : self.front + self.size]
 
-    def _start(self, i, j):
+    def _start(self, i: Any, j: Any) -> list[Any]:
         grid = self.grid
         return [0, 0, j * grid.key_block + (grid.query_blocks - 1 - i) * grid.query_block]
 
-    def _size(self):
+    def _size(self) -> list[Any]:
         return [1, self.bias.shape[1], self.grid.query_block + self.grid.key_block - 1]

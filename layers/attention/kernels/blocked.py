@@ -16,6 +16,9 @@ Three things keep the number of passes over a block of scores low, which cost mo
 * Blocks out of sight (causal, window) are skipped, and those that are wholly in sight are not masked.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -24,6 +27,7 @@ from layers.attention.kernels.block_bias import DistanceBias, MatrixBias
 from layers.attention.kernels.blocks import BlockGrid, BlockMask
 from layers.attention.kernels.loops import after, put
 from layers.attention.kernels.plain import BATCH_IF_UNKNOWN, HIDDEN, to_float32
+from layers.attention.masks import AttentionMask
 
 # Below this a score counts as hidden. Hidden scores are near HIDDEN, at most a sum of two and a bias.
 _UNSEEN = 0.5 * HIDDEN
@@ -36,7 +40,18 @@ _LARGEST_SUM = 1e29
 _SCORES_AT_A_TIME = 2**23
 
 
-def blocked_attention(query, key, value, mask=None, *, scale, bias=None, soft_cap=None, sinks=None, block_length=None):
+def blocked_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: AttentionMask | None = None,
+    *,
+    scale: float,
+    bias: Any = None,
+    soft_cap: float | None = None,
+    sinks: Any = None,
+    block_length: int | None = None,
+) -> Any:
     """Attention whose memory is linear in the lengths, forward and backward.
 
     Computes in float32 whatever the type of its inputs (in float64 for that type).
@@ -70,14 +85,14 @@ def blocked_attention(query, key, value, mask=None, *, scale, bias=None, soft_ca
     block_mask = BlockMask(mask, grid)
 
     @ops.custom_gradient
-    def attention(*tensors):
+    def attention(*tensors: Any) -> tuple[Any, Callable]:
         extras = dict(zip(names, tensors[3:], strict=True))
         if "bias" in extras:
             extras["bias"] = make_bias(grid, extras["bias"])
         problem = _Problem(grid, block_mask, scale, soft_cap, *tensors[:3], **extras)
         output, log_sums = problem.forward()
 
-        def gradient(*output_gradients, upstream=None):
+        def gradient(*output_gradients: Any, upstream: Any = None) -> tuple[Any, ...]:
             output_gradient = output_gradients[0] if upstream is None else upstream
             return problem.backward(output, log_sums, output_gradient)
 
@@ -86,7 +101,7 @@ def blocked_attention(query, key, value, mask=None, *, scale, bias=None, soft_ca
     return ops.cast(attention(*tensors), output_dtype)
 
 
-def _longest_block(batch, heads, length):
+def _longest_block(batch: Any, heads: Any, length: Any) -> int:
     """Block length: long, as matrix products like it, but few scores in all, and some blocks left out if causal."""
     longest = 1024 if isinstance(length, int) else 512
     rows = (batch if isinstance(batch, int) else BATCH_IF_UNKNOWN) * heads
@@ -97,7 +112,7 @@ def _longest_block(batch, heads, length):
     return longest
 
 
-def _even_block(length, longest):
+def _even_block(length: Any, longest: int) -> int:
     """Block length that cuts a length into the fewest blocks and pads the last one least; `longest` if unknown."""
     if not isinstance(length, int):
         return longest
@@ -108,7 +123,18 @@ def _even_block(length, longest):
 class _Problem:
     """The tensors of one attention, in blocks; computes the output and the gradients."""
 
-    def __init__(self, grid, mask, scale, soft_cap, query, key, value, bias=None, sinks=None):
+    def __init__(
+        self,
+        grid: BlockGrid,
+        mask: AttentionMask | None,
+        scale: float,
+        soft_cap: float | None,
+        query: Any,
+        key: Any,
+        value: Any,
+        bias: Any = None,
+        sinks: Any = None,
+    ) -> None:
         self.grid, self.mask, self.soft_cap = grid, mask, soft_cap
         self.query_factor = scale if soft_cap is None else scale / soft_cap
         self.dtype = keras.backend.standardize_dtype(query.dtype)
@@ -130,7 +156,7 @@ class _Problem:
             sinks = ops.broadcast_to(sinks, (grid.batch, grid.key_value_heads, grid.groups, grid.query_block, 1))
             self.sinks = ops.reshape(sinks, (grid.batch, grid.key_value_heads, grid.rows, 1))
 
-    def scores(self, i, j):
+    def scores(self, i: Any, j: Any) -> tuple[Any, Any]:
         """Scores of blocks i and j after soft cap, bias and mask.
 
         Args:
@@ -151,24 +177,24 @@ class _Problem:
             scores = grid.by_row(grid.by_group(scores) + self.bias.block(i, j))
         return self.mask.hide(scores, i, j), tanh
 
-    def forward(self):
+    def forward(self) -> tuple[Any, Any]:
         """The output in blocks, and the logarithm of each row's sum of exponentials."""
         grid = self.grid
         block = (grid.batch, grid.key_value_heads, grid.rows)
 
-        def outer(i, outputs, log_sums):
+        def outer(i: Any, outputs: Any, log_sums: Any) -> tuple:
             first, last = self.mask.key_range(i)
 
-            def inner(step, sums, totals, reference, all_seen):
+            def inner(step: Any, sums: Any, totals: Any, reference: Any, all_seen: Any) -> tuple:
                 j = last - 1 - step if self.mask.descending else first + step
                 safe = _replace_unseen(reference)
 
-                def keep_reference():
+                def keep_reference() -> tuple:
                     scores, _ = self.scores(i, j)
                     weights = ops.exp(scores - safe)
                     return sums + ops.matmul(weights, self.value[j]), totals + _sum(weights)
 
-                def new_reference():
+                def new_reference() -> tuple:
                     scores, _ = self.scores(i, j)
                     highest = ops.maximum(reference, ops.max(scores, axis=-1, keepdims=True))
                     new_safe = _replace_unseen(highest)
@@ -212,7 +238,7 @@ class _Problem:
         )
         return outputs, log_sums
 
-    def backward(self, outputs, log_sums, output_gradient):
+    def backward(self, outputs: Any, log_sums: Any, output_gradient: Any) -> tuple[Any, ...]:
         """Gradients by query, key, value and, where they are given, bias and sinks.
 
         Args:
@@ -228,11 +254,13 @@ class _Problem:
         means = _sum(outputs * output_gradients)
         bias_gradient = () if self.bias is None else (ops.zeros_like(self.bias.bias),)
 
-        def outer(i, query_gradients, key_gradients, value_gradients, *bias_gradient):
+        def outer(i: Any, query_gradients: Any, key_gradients: Any, value_gradients: Any, *bias_gradient: Any) -> tuple:
             query_rows = self.query[i]
             first, last = self.mask.key_range(i)
 
-            def inner(j, row_gradients, key_gradients, value_gradients, *bias_gradient):
+            def inner(
+                j: Any, row_gradients: Any, key_gradients: Any, value_gradients: Any, *bias_gradient: Any
+            ) -> tuple:
                 scores, tanh = self.scores(i, j)
                 weights = ops.exp(scores - log_sums[i])
                 weight_gradients = ops.einsum("bkrd,bkcd->bkrc", output_gradients[i], self.value[j])
@@ -287,10 +315,10 @@ class _Problem:
         return tuple(gradients)
 
 
-def _sum(x):
+def _sum(x: Any) -> Any:
     return ops.sum(x, axis=-1, keepdims=True)
 
 
-def _replace_unseen(reference):
+def _replace_unseen(reference: Any) -> Any:
     """The reference, or 0 for rows that have seen no key: subtracting 0 keeps hidden scores low."""
     return ops.where(reference > _UNSEEN, reference, 0)

@@ -35,12 +35,12 @@ class BlockGrid:
     key_block: int
 
     @property
-    def query_blocks(self):
+    def query_blocks(self) -> Any:
         """Number of blocks of queries."""
         return -(-self.query_length // self.query_block)
 
     @property
-    def key_blocks(self):
+    def key_blocks(self) -> Any:
         """Number of blocks of keys."""
         return -(-self.key_length // self.key_block)
 
@@ -49,7 +49,7 @@ class BlockGrid:
         """Rows of a block of queries: one for each query of each head in a group."""
         return self.groups * self.query_block
 
-    def cut_queries(self, x):
+    def cut_queries(self, x: Any) -> Any:
         """`(batch, heads, query_length, dim)` to `(query_blocks, batch, key_value_heads, rows, dim)`."""
         x = pad_axis(x, 2, self.query_blocks * self.query_block - self.query_length)
         x = ops.reshape(
@@ -58,7 +58,7 @@ class BlockGrid:
         x = ops.transpose(x, (3, 0, 1, 2, 4, 5))
         return ops.reshape(x, (self.query_blocks, self.batch, self.key_value_heads, self.rows, x.shape[-1]))
 
-    def join_queries(self, x):
+    def join_queries(self, x: Any) -> Any:
         """The inverse of `cut_queries`."""
         dim = x.shape[-1]
         x = ops.reshape(x, (self.query_blocks, self.batch, self.key_value_heads, self.groups, self.query_block, dim))
@@ -67,28 +67,28 @@ class BlockGrid:
         x = ops.reshape(x, (self.batch, heads, self.query_blocks * self.query_block, dim))
         return x[:, :, : self.query_length]
 
-    def cut_keys(self, x):
+    def cut_keys(self, x: Any) -> Any:
         """`(batch, key_value_heads, key_length, dim)` to `(key_blocks, batch, key_value_heads, key_block, dim)`."""
         x = pad_axis(x, 2, self.key_blocks * self.key_block - self.key_length)
         x = ops.reshape(x, (self.batch, self.key_value_heads, self.key_blocks, self.key_block, x.shape[-1]))
         return ops.transpose(x, (2, 0, 1, 3, 4))
 
-    def join_keys(self, x):
+    def join_keys(self, x: Any) -> Any:
         """The inverse of `cut_keys`."""
         dim = x.shape[-1]
         x = ops.transpose(x, (1, 2, 0, 3, 4))
         x = ops.reshape(x, (self.batch, self.key_value_heads, self.key_blocks * self.key_block, dim))
         return x[:, :, : self.key_length]
 
-    def by_group(self, x):
+    def by_group(self, x: Any) -> Any:
         """A block `(batch, key_value_heads, rows, key_block)` with the axis of rows split into groups and queries."""
         return ops.reshape(x, (self.batch, self.key_value_heads, self.groups, self.query_block, self.key_block))
 
-    def by_row(self, x):
+    def by_row(self, x: Any) -> Any:
         """The inverse of `by_group`."""
         return ops.reshape(x, (self.batch, self.key_value_heads, self.rows, self.key_block))
 
-    def heads_to_groups(self, x):
+    def heads_to_groups(self, x: Any) -> Any:
         """`(batch or 1, heads or 1, a, b)` with the axis of heads split, to broadcast against `by_group`."""
         if x.shape[1] == 1:
             return ops.expand_dims(x, 1)
@@ -107,7 +107,7 @@ class BlockMask:
         grid: The grid.
     """
 
-    def __init__(self, mask: AttentionMask | None, grid: BlockGrid):
+    def __init__(self, mask: AttentionMask | None, grid: BlockGrid) -> None:
         self.grid = grid
         mask = AttentionMask() if mask is None else mask
         self.key_padding_mask = mask.key_padding_mask
@@ -124,7 +124,7 @@ class BlockMask:
         """Whether to visit key blocks from last to first: under `causal` each query surely sees into the last."""
         return self.mask.causal
 
-    def key_offsets(self, dtype):
+    def key_offsets(self, dtype: str) -> Any:
         """`(key_blocks, batch, key_value_heads, key_block, 1)`: 0 for a real key, very low for padding; or `None`."""
         grid = self.grid
         if self.key_padding_mask is None and not self.pads_keys:
@@ -138,14 +138,14 @@ class BlockMask:
         offsets = ops.reshape(offsets, (grid.batch, grid.key_value_heads, grid.key_blocks, grid.key_block, 1))
         return ops.transpose(offsets, (2, 0, 1, 3, 4))
 
-    def key_range(self, query_block):
+    def key_range(self, query_block: Any) -> tuple[Any, Any]:
         """First and one past the last block of keys in which the queries of a block may see anything."""
         grid = self.grid
         low = query_block * grid.query_block
         first, last = self.mask.key_range(low, low + grid.query_block - 1, grid.key_length)
         return first // grid.key_block, -(-last // grid.key_block)
 
-    def all_visible(self, query_block, key_block):
+    def all_visible(self, query_block: Any, key_block: Any) -> Any:
         """Scalar boolean: whether order hides nothing between two blocks. Only if `order_alone`."""
         query_low = query_block * self.grid.query_block
         query_high = query_low + self.grid.query_block - 1
@@ -167,13 +167,13 @@ class BlockMask:
             result = ops.logical_and(result, condition)
         return result
 
-    def hide(self, scores, query_block, key_block):
+    def hide(self, scores: Any, query_block: Any, key_block: Any) -> Any:
         """`scores` of two blocks, made very low where the mask (but for padding of keys) hides the key."""
         if not self.hides:
             return scores
         grid = self.grid
 
-        def masked():
+        def masked() -> Any:
             visible = self.mask.materialize(
                 grid.query_block, grid.key_block, query_block * grid.query_block, key_block * grid.key_block
             )

@@ -1,9 +1,13 @@
 """Attention by the kernel of the backend, where it has one (`keras.ops.dot_product_attention`)."""
 
+from typing import Any
+
 from keras import ops
 
+from layers.attention.masks import AttentionMask
 
-def fused_attention(query, key, value, mask=None, *, scale):
+
+def fused_attention(query: Any, key: Any, value: Any, mask: AttentionMask | None = None, *, scale: float) -> Any:
     """Attention by `keras.ops.dot_product_attention`, with queries that see nothing set to zero.
 
     Args: as for `layers.attention.kernels.attend`.
@@ -24,7 +28,7 @@ def fused_attention(query, key, value, mask=None, *, scale):
     return output
 
 
-def is_plain_causal(mask, query_length, key_length) -> bool:
+def is_plain_causal(mask: AttentionMask | None, query_length: Any, key_length: Any) -> bool:
     """Whether a mask is nothing but causal over equally many queries and keys, for which kernels have a flag."""
     return (
         mask is not None

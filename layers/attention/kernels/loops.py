@@ -1,15 +1,17 @@
 """What loops over blocks need beside `keras.ops.while_loop`."""
 
+from typing import Any
+
 from keras import ops
 
 
-def put(blocks, index, block):
+def put(blocks: Any, index: Any, block: Any) -> Any:
     """`blocks` with the one at `index` of the first axis replaced."""
     # Scattering, because TensorFlow without XLA runs `slice_update` by compiling it with XLA.
     return ops.scatter_update(blocks, ops.reshape(index, (1, 1)), ops.expand_dims(block, 0))
 
 
-def after(index, result):
+def after(index: Any, result: Any) -> Any:
     """`index` + 1, known only once `result` (of four axes) is.
 
     TensorFlow starts on the next turns of a loop, up to ten of them, as soon as what they need is known, each with
