@@ -208,6 +208,7 @@ class TransformerBlock(keras.layers.Layer):
             real = padding_mask
         else:
             real = both(mask_of_new(inputs, padding_mask, positions, cache_index), inputs_mask)
+        arguments = {name: value for name, value in arguments.items() if value is not None}
         to_memory = {name: arguments.pop(name) for name in list(arguments) if name.startswith("memory_")}
         to_attention = arguments_for(
             self.attention,

@@ -266,6 +266,7 @@ def test_a_mixer_refuses_what_it_does_not_take(options, name):
     block = TransformerBlock(ConvolutionMixer(3), FeedForward(16))
     with pytest.raises(ValueError, match=f"{name} must be None with attention=<ConvolutionMixer"):
         block(normal(2, 5, 8), **options)
+    made()(normal(2, 5, 8), memory_padding_mask=None)
     with pytest.raises(ValueError, match="memory_segment_ids must be None without cross_attention"):
         made()(normal(2, 5, 8), memory_segment_ids=np.zeros((2, 5), "int32"))
 
