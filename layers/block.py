@@ -8,6 +8,7 @@ from keras import ops
 
 from layers.abilities import arguments_for, mask_argument, takes
 from layers.attention.cache import positions_from
+from layers.attention.masks import both
 from layers.dropout import Dropout
 from layers.norms import LayerNorm, NormMaker
 from layers.remat import rematerialize
@@ -354,13 +355,6 @@ class TransformerBlock(keras.layers.Layer):
             if config.get(part) is not None:
                 config[part] = keras.saving.deserialize_keras_object(config[part])
         return cls(**config)
-
-
-def both(first: Any, second: Any) -> Any:
-    """Returns where both masks are true; the one that is given where the other is None."""
-    if first is None or second is None:
-        return second if first is None else first
-    return ops.logical_and(ops.cast(first, "bool"), ops.cast(second, "bool"))
 
 
 def mask_of_new(inputs: Any, padding_mask: Any, positions: Any, cache_index: Any) -> Any:
