@@ -163,6 +163,15 @@ class TransformerBlock(keras.layers.Layer):
                     drop_path, noise_shape=(None, 1, 1), name=f"{name}_drop_path", dtype=self.dtype_policy
                 )
 
+    @property
+    def counts_padding(self) -> bool:
+        """Whether padding that is not masked reaches other positions by the feed-forward network or a norm.
+
+        Under a causal attention, padding on the right reaches no real position by the attention.
+        """
+        parts = (self.feed_forward, *self.norms.values(), *self.norms_after.values())
+        return any(takes(part, "mask") or takes(part, "padding_mask") for part in parts)
+
     def build(self, inputs_shape: tuple, memory_shape: tuple | None = None) -> None:
         for part, shapes in (
             (self.attention, (inputs_shape,)),

@@ -123,6 +123,11 @@ def test_a_norm_is_copied_or_made():
     np.testing.assert_allclose(array(keras_norm(x)), formula(keras_norm, x, layer_norm), **TOLERANCE)
 
 
+def test_what_counts_padding():
+    assert not made().counts_padding and made(norm=MaskedBatchNorm()).counts_padding
+    assert TransformerBlock(MultiHeadAttention(2, 4), MixtureOfExperts(2, 8)).counts_padding
+
+
 def test_parallel_sublayers_with_a_norm_each():
     block, x = made(placement="parallel", shared_norm=False), normal(2, 5, 8)
     attention, feed_forward = (layer_norm(norm, x).astype("float32") for norm in block.norms.values())

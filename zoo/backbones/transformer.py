@@ -176,7 +176,7 @@ class Transformer(Backbone):
     def _decoder_padding_mask(self, inputs: dict[str, Any]) -> Any:
         # causal attention over right-padded rows never reaches the padding from a real token and needs no mask;
         # batch norm counts the padding without one, and experts spend their capacity on it
-        needs_mask = self.config.norm.kind == "batch" or self.config.feed_forward.num_experts is not None
+        needs_mask = any(block.counts_padding for block in self.decoder.blocks)
         return inputs["decoder_padding_mask"] if needs_mask else None
 
     def _embed(self, token_ids: Any, segment_ids: Any = None) -> Any:

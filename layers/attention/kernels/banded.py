@@ -6,19 +6,21 @@ that any of its queries may see. No tensor has an entry for each pair of a query
 """
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 from keras import ops
 
 from layers.attention.kernels.bias import bias_by_distance, toeplitz
 from layers.attention.kernels.plain import mean_of_values, penalty, softmax_with_sinks, to_float32
-from layers.attention.masks import pad_axis
+from layers.attention.masks import AttentionMask, pad_axis
 
 # Queries in a chunk: at least so many, because products of small matrices are slow, and not many more than the window
 # is wide, because each query meets all keys of its chunk.
 _SHORTEST_CHUNK, _LONGEST_CHUNK = 32, 256
 
 
-def band(mask) -> tuple[int, int] | None:
+def band(mask: AttentionMask | None) -> tuple[int, int] | None:
     """How many keys before and after its own index a query may see, `None` if there is no limit known in advance.
 
     Args:
@@ -35,7 +37,7 @@ def band(mask) -> tuple[int, int] | None:
     return None if left is None or right is None else (left, right)
 
 
-def chunk_layout(mask) -> tuple[int, int, int]:
+def chunk_layout(mask: AttentionMask) -> tuple[int, int, int]:
     """The number of queries in a chunk, and of keys before the first and after the last of them that it may see."""
     left, right = band(mask)
     if mask.block_size is not None:
@@ -47,8 +49,18 @@ def chunk_layout(mask) -> tuple[int, int, int]:
 
 
 def banded_attention(
-    query, key, value, mask, *, scale, bias=None, soft_cap=None, sinks=None, dropout=None, weighting=None
-):
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: AttentionMask,
+    *,
+    scale: float,
+    bias: Any = None,
+    soft_cap: float | None = None,
+    sinks: Any = None,
+    dropout: Callable | None = None,
+    weighting: Any = None,
+) -> Any:
     """Attention with a window or in blocks, in O(length * window) time and memory.
 
     Args: as for `layers.attention.kernels.attend`; the mask must have a `band`, and `bias`, if given, depend on the
@@ -64,7 +76,7 @@ def banded_attention(
     chunks = -(-query_length // chunk)
     frame = before + chunk + after
 
-    def frames(x, axis):
+    def frames(x: Any, axis: int) -> Any:
         """Cuts an axis of keys into overlapping runs, one for each chunk: `(..., chunks, frame, ...)`."""
         pieces = -(-frame // chunk)
         x = pad_axis(_fit_axis(x, axis, (pieces + chunks - 1) * chunk - before), axis, before, front=True)
@@ -109,7 +121,9 @@ def banded_attention(
     return output[:, :, :query_length]
 
 
-def _visible(mask, frames, key_length, chunks, chunk, before, frame):
+def _visible(
+    mask: AttentionMask, frames: Any, key_length: Any, chunks: Any, chunk: Any, before: Any, frame: Any
+) -> Any:
     """Which key of its frame each query of a chunk sees: `(batch or 1, 1, chunks, chunk, frame)`."""
     # Order depends on the difference of positions alone (chunks are whole blocks where the mask has blocks).
     in_chunk = ops.expand_dims(ops.arange(chunk, dtype="int32"), -1)
@@ -126,17 +140,17 @@ def _visible(mask, frames, key_length, chunks, chunk, before, frame):
     return visible
 
 
-def _slice_axis(x, axis, start, stop):
+def _slice_axis(x: Any, axis: int, start: Any, stop: Any) -> Any:
     return x[(*(slice(None),) * axis, slice(start, stop))]
 
 
-def _split_axis(x, axis, size):
+def _split_axis(x: Any, axis: int, size: Any) -> Any:
     """Splits an axis into runs of `size`: `(..., length, ...)` to `(..., length / size, size, ...)`."""
     shape = list(ops.shape(x))
     return ops.reshape(x, (*shape[:axis], shape[axis] // size, size, *shape[axis + 1 :]))
 
 
-def _fit_axis(x, axis, length):
+def _fit_axis(x: Any, axis: int, length: Any) -> Any:
     """`x` cut, or padded with zeros (false) at the end, to `length` along an axis."""
     actual = ops.shape(x)[axis]
     if isinstance(actual, int) and isinstance(length, int):

@@ -1,6 +1,7 @@
 """One entry to all attention paths, and the choice between them."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -10,6 +11,7 @@ from layers.attention.kernels.bias import depends_on_distance
 from layers.attention.kernels.blocked import blocked_attention
 from layers.attention.kernels.fused import fused_attention
 from layers.attention.kernels.plain import BATCH_IF_UNKNOWN, is_staircase, plain_attention
+from layers.attention.masks import AttentionMask
 
 PATHS = ("plain", "blocked", "banded", "fused")
 
@@ -32,21 +34,21 @@ class PathChoice(NamedTuple):
 
 
 def attend(
-    query,
-    key,
-    value,
-    mask=None,
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: AttentionMask | None = None,
     *,
     scale: float,
-    bias=None,
+    bias: Any = None,
     soft_cap: float | None = None,
-    sinks=None,
-    dropout=None,
-    weighting=None,
+    sinks: Any = None,
+    dropout: Callable | None = None,
+    weighting: Any = None,
     path: str = "auto",
     preferred_path: str = "auto",
     return_weights: bool = False,
-):
+) -> Any:
     """Scaled dot-product attention of any kind, by the path that suits (Vaswani et al. 2017, equation 1).
 
     weights = softmax(soft_cap * tanh(scale * query key^T / soft_cap) + bias + mask), output = dropout(weights) value.
@@ -107,16 +109,16 @@ def attend(
 
 
 def choose_path(
-    query,
-    key,
-    value,
-    mask=None,
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: AttentionMask | None = None,
     *,
-    bias=None,
+    bias: Any = None,
     soft_cap: float | None = None,
-    sinks=None,
-    dropout=None,
-    weighting=None,
+    sinks: Any = None,
+    dropout: Callable | None = None,
+    weighting: Any = None,
     path: str = "auto",
     preferred_path: str = "auto",
     return_weights: bool = False,
@@ -185,7 +187,7 @@ def choose_path(
     return PathChoice("blocked", f"the scores would take {size / 2**30:.1f} GiB{rows}")
 
 
-def _is_long_for_its_window(mask, query_length, key_length):
+def _is_long_for_its_window(mask: AttentionMask | None, query_length: Any, key_length: Any) -> Any:
     """Whether chunks of queries see few of the keys; a boolean tensor if a length is one."""
     chunk, before, after = chunk_layout(mask)
     few = 2 * (before + chunk + after) <= key_length
@@ -194,7 +196,7 @@ def _is_long_for_its_window(mask, query_length, key_length):
     return ops.logical_and(few, query_length > chunk)
 
 
-def _score_bytes(query, key, mask):
+def _score_bytes(query: Any, key: Any, mask: AttentionMask | None) -> int:
     """Memory of the scores in float32 on the plain path, with `BATCH_IF_UNKNOWN` rows where nobody knows."""
     batch, heads, query_length, _ = query.shape
     batch = batch if isinstance(batch, int) else BATCH_IF_UNKNOWN
@@ -202,7 +204,18 @@ def _score_bytes(query, key, mask):
     return size * 9 // 16 if is_staircase(mask, query_length, key.shape[2]) else size
 
 
-def _objection(path, query, value, mask, bias, soft_cap, sinks, dropout, weighting, return_weights):
+def _objection(
+    path: str,
+    query: Any,
+    value: Any,
+    mask: AttentionMask | None,
+    bias: Any,
+    soft_cap: float | None,
+    sinks: Any,
+    dropout: Callable | None,
+    weighting: Any,
+    return_weights: bool,
+) -> str | None:
     """Why a path cannot do what is asked for, or `None` if it can."""
     if weighting is not None and path not in weighting.paths:
         return f"weighting={weighting!r} is computed by {' and '.join(map(repr, weighting.paths))} only"
@@ -232,12 +245,12 @@ def _objection(path, query, value, mask, bias, soft_cap, sinks, dropout, weighti
     return None
 
 
-def _on_jax_cpu():
+def _on_jax_cpu() -> bool:
     """Whether the fused kernel is one in name only, which holds all scores."""
     return keras.backend.backend() == "jax" and all("cpu" in name for name in keras.distribution.list_devices())
 
 
-def _check_shapes(query, key, value):
+def _check_shapes(query: Any, key: Any, value: Any) -> None:
     for name, x in (("query", query), ("key", key), ("value", value)):
         if len(x.shape) != 4:
             raise ValueError(f"`{name}` must have shape (batch, heads, length, head_dim). Received: {tuple(x.shape)}")

@@ -1,9 +1,13 @@
 """Attention by its definition: all scores at once, softmax, weighted mean. Fastest for short sequences."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 from keras import ops
 
 from layers.attention.kernels.bias import evaluate_bias
+from layers.attention.masks import AttentionMask
 
 # What scores become where they are hidden. Leaves room below for biases; its exponential is exactly zero in float32.
 HIDDEN = -1e38
@@ -18,19 +22,19 @@ BATCH_IF_UNKNOWN = 32
 
 
 def plain_attention(
-    query,
-    key,
-    value,
-    mask=None,
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: AttentionMask | None = None,
     *,
-    scale,
-    bias=None,
-    soft_cap=None,
-    sinks=None,
-    dropout=None,
-    weighting=None,
-    return_weights=False,
-):
+    scale: float,
+    bias: Any = None,
+    soft_cap: float | None = None,
+    sinks: Any = None,
+    dropout: Callable | None = None,
+    weighting: Any = None,
+    return_weights: bool = False,
+) -> Any:
     """Scaled dot-product attention (Vaswani et al. 2017, equation 1) with the whole score matrix in memory.
 
     Args: as for `layers.attention.kernels.attend`.
@@ -63,13 +67,13 @@ def plain_attention(
     return ops.concatenate(outputs, axis=2)
 
 
-def is_staircase(mask, query_length, key_length) -> bool:
+def is_staircase(mask: AttentionMask | None, query_length: Any, key_length: Any) -> bool:
     """Whether a mask hides from each of equally many queries all keys of a higher index, as far as is known."""
     both_known = isinstance(query_length, int) and isinstance(key_length, int)
     return mask is not None and mask.causal and mask.bounded_by_index and both_known and query_length == key_length
 
 
-def run_ends(query, key, mask) -> list:
+def run_ends(query: Any, key: Any, mask: AttentionMask | None) -> list:
     """Indices after the last query of each run that queries are cut into.
 
     Args:
@@ -90,8 +94,20 @@ def run_ends(query, key, mask) -> list:
 
 
 def _attend_rows(
-    query, key, value, mask, query_start=0, *, scale, bias, soft_cap, sinks, dropout, weighting, return_weights=False
-):
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: AttentionMask | None,
+    query_start: Any = 0,
+    *,
+    scale: float,
+    bias: Any,
+    soft_cap: float | None,
+    sinks: Any,
+    dropout: Callable | None,
+    weighting: Any,
+    return_weights: bool = False,
+) -> Any:
     """Attention of a run of queries, the first of which has the index `query_start`, to the first keys.
 
     Args: as for `plain_attention`.
@@ -134,7 +150,7 @@ def _attend_rows(
     return (output, ops.cast(weights, value.dtype)) if return_weights else output
 
 
-def mean_of_values(weights, value, dropout, product):
+def mean_of_values(weights: Any, value: Any, dropout: Callable | None, product: Callable) -> Any:
     """The weighted sum of values, in float32 whatever their type.
 
     Processors without instructions for half precision add its products up in half precision, too: with TensorFlow on
@@ -151,13 +167,13 @@ def mean_of_values(weights, value, dropout, product):
     return ops.cast(product(weights, to_float32(value)), value.dtype)
 
 
-def penalty(visible, dtype):
+def penalty(visible: Any, dtype: str) -> Any:
     """What to take off scores so as to hide keys: 0 where they are visible, else more than any score."""
     # An operand that is small and broadcast costs less than selecting among all scores.
     return ops.where(visible, ops.cast(0, dtype), ops.cast(-HIDDEN, dtype))
 
 
-def softmax_with_sinks(scores, sinks):
+def softmax_with_sinks(scores: Any, sinks: Any) -> Any:
     """Softmax whose denominator has one more term, exp(sink of the head), that takes weight and gives no value.
 
     Agarwal et al. 2025, "gpt-oss-120b & gpt-oss-20b Model Card", on the architecture; Xiao et al. 2024, "Efficient
@@ -176,7 +192,7 @@ def softmax_with_sinks(scores, sinks):
     return exponentials / (ops.sum(exponentials, axis=-1, keepdims=True) + ops.exp(sinks - highest))
 
 
-def grouped_matmul(x, y, transpose=False):
+def grouped_matmul(x: Any, y: Any, transpose: bool = False) -> Any:
     """Product of each of `heads` matrices in `x` with the one of `key_value_heads` matrices in `y` of its group.
 
     Heads of a group are stacked into one taller matrix, so that `y` is never repeated and the product is one call.
@@ -199,6 +215,6 @@ def grouped_matmul(x, y, transpose=False):
     return ops.reshape(product, (batch, heads, rows, columns))
 
 
-def to_float32(x):
+def to_float32(x: Any) -> Any:
     """`x` in float32, unless it is in float64 already."""
     return x if keras.backend.standardize_dtype(x.dtype) in ("float32", "float64") else ops.cast(x, "float32")
