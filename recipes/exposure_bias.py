@@ -154,19 +154,19 @@ def predict(
         pairs: The pairs.
         batch_size: Pairs per batch.
     """
-    program = model.program(Greedy(), model.backbone.config.max_length, False)
     order = np.argsort([len(pair.source) for pair in pairs], kind="stable")
     results: list[list[np.ndarray]] = [[], [], []]
     for start in range(0, len(order), batch_size):
         rows = [pairs[index] for index in order[start : start + batch_size]]
         inputs, labels, mask = model.preprocess([row.source for row in rows], [row.target for row in rows])
-        source = inputs["encoder_token_ids"], inputs["encoder_padding_mask"]
-        outputs = program(*source, model.length_limit(source[1]), np.int64(0), np.arange(len(rows), dtype="int32"))
+        masks = np.asarray(inputs["encoder_padding_mask"])
+        source = [ids[mask] for ids, mask in zip(np.asarray(inputs["encoder_token_ids"]), masks, strict=True)]
+        outputs = model.generate_tokens(source=source, sampler=Greedy(), jit_compile=False)
         forced = np.argmax(np.asarray(model(inputs, training=False)), axis=-1)
         for row, length in enumerate(np.sum(np.asarray(mask) > 0, axis=1)):
             results[0].append(np.asarray(labels)[row, :length])
             results[1].append(forced[row, :length])
-            results[2].append(np.asarray(outputs["token_ids"])[row, : int(outputs["lengths"][row])])
+            results[2].append(outputs["token_ids"][row, : int(outputs["lengths"][row])])
     places = np.argsort(order)
     return tuple([column[place] for place in places] for column in results)
 

@@ -190,32 +190,34 @@ class RecurrentSeq2Seq(Backbone):
         """Returns what a decoding loop carries and what it only reads.
 
         Args:
-            inputs: `encoder_token_ids` and `encoder_padding_mask`, `(batch, encoder_length)`.
-            capacity: Number of positions to decode at most. The state has the same size for any.
+            inputs, capacity: See `Backbone.start_decoding`. The state has the same size for any capacity.
 
         Returns:
             `(state, constants)`: the recurrent state; the encoder's outputs with their projected keys and mask, or the
-            fixed context. Each tensor has the batch on axis 0.
+            fixed context, and the first real position of each row, where there is a `padding_mask`.
         """
         mask = inputs["encoder_padding_mask"]
         memory, states = self.encode(inputs["encoder_token_ids"], mask, training=False)
-        return self.decoder.start(memory, ops.cast(mask, "bool"), states)
+        state, constants = self.decoder.start(memory, ops.cast(mask, "bool"), states)
+        if "padding_mask" in inputs:
+            first = ops.argmax(ops.cast(inputs["padding_mask"], "int32"), axis=1)
+            constants = {**constants, "start": ops.cast(first, "int32")}
+        return state, constants
 
-    def decode_step(
+    def advance(
         self, token_ids: Any, index: Any, state: dict[str, Any], constants: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """Feeds one token per row and returns the logits of the next one.
-
-        Args:
-            token_ids: `(batch,)`.
-            index: Position, a scalar integer; the state knows all that follows from it.
-            state, constants: What `start_decoding` or the last step returned.
-
-        Returns:
-            Logits `(batch, vocabulary)` in float32 and the new state.
-        """
-        hidden, _, state = self.decoder.step(self.target_embedding(token_ids), state, constants)
-        return ops.cast(self.logits(hidden), "float32"), state
+        constants = dict(constants)
+        start = constants.pop("start", None)
+        embedded = self.target_embedding(token_ids)
+        index = ops.cast(index, "int32")
+        readouts = []
+        for place in range(token_ids.shape[1]):
+            hidden, _, new = self.decoder.step(embedded[:, place], state, constants)
+            # the state of a row begins to move with its first token
+            state = new if start is None else _chosen(index + place >= start, new, state)
+            readouts.append(hidden)
+        return ops.stack(readouts, axis=1), state
 
     def attention_weights(self, inputs: dict[str, Any]) -> dict[str, list[Any]]:
         """Returns the attention weights of every step.
@@ -235,3 +237,12 @@ class RecurrentSeq2Seq(Backbone):
         embedded = self.target_embedding(inputs["decoder_token_ids"])
         _, weights = self.decoder(embedded, memory, mask, states, return_weights=True, training=False)
         return {} if weights is None else {"cross": [ops.expand_dims(weights, 1)]}
+
+
+def _chosen(rows: Any, new: Any, old: Any) -> Any:
+    """The new state of the rows, and the old one of the others."""
+
+    def choose(after: Any, before: Any) -> Any:
+        return ops.where(ops.reshape(rows, (-1, *[1] * (len(after.shape) - 1))), after, before)
+
+    return keras.tree.map_structure(choose, new, old)

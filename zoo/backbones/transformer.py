@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from layers.embeddings import SegmentEmbedding, TokenEmbedding
@@ -255,73 +256,59 @@ class Transformer(Backbone):
             raise ValueError("pool() needs a configuration with pooler=True, got pooler=False.")
         return self.pooler(hidden[:, 0])
 
-    def start_decoding(self, inputs: dict[str, Any], capacity: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    def start_decoding(self, inputs: dict[str, Any], capacity: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns what a decoding loop carries and what it only reads.
 
         Args:
-            inputs: For two stacks `encoder_token_ids` and `encoder_padding_mask`, `(batch, encoder_length)`. For one
-                `padding_mask` `(batch, prompt_length)` of prompts padded on the left.
-            capacity: Number of positions to decode at most, prompt included.
+            inputs, capacity: See `Backbone.start_decoding`.
 
         Returns:
             `(state, constants)`: `state` holds empty key-value caches; `constants` the projected memory and its mask,
-            or the first real position of each row. Each tensor has the batch on axis 0.
+            and the first real position of each row, where there is a `padding_mask`.
         """
         if self.config.architecture == "encoder":
             raise ValueError("architecture='encoder' does not decode; allowed: 'decoder', 'encoder_decoder'.")
+        constants = {}
         if self.config.architecture == "encoder_decoder":
             mask = inputs["encoder_padding_mask"]
             memory = self.encode(inputs["encoder_token_ids"], mask, training=False)
             constants = {"memory": self.decoder.project_memory(memory), "memory_padding_mask": mask}
-        else:
+        if "padding_mask" in inputs:
             mask = inputs["padding_mask"]
-            constants = {"start": ops.argmax(ops.cast(mask, "int32"), axis=1)}
+            constants["start"] = ops.argmax(ops.cast(mask, "int32"), axis=1)
         return {"caches": self.decoder.make_caches(ops.shape(mask)[0], capacity)}, constants
 
     def advance(
         self, token_ids: Any, index: Any, state: dict[str, Any], constants: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """Feeds tokens at positions `index, index + 1, ...` to the decoder.
-
-        Args:
-            token_ids: `(batch, new)`.
-            index: Number of positions decoded so far, a scalar integer.
-            state, constants: What `start_decoding` or the last `advance` returned.
-
-        Returns:
-            Hidden states `(batch, new, hidden_dim)` and the new state.
-        """
         options = {}
         if "memory" in constants:
             options = {
                 "projected_memory": constants["memory"],
                 "memory_padding_mask": constants["memory_padding_mask"],
             }
-        else:
+        if "start" in constants:
             steps = ops.arange(ops.shape(token_ids)[1]) + index
             positions = steps - ops.expand_dims(ops.cast(constants["start"], steps.dtype), 1)
             # rows that have ended are fed on while others have not; a table of positions has no place for them
-            options = {"positions": ops.minimum(positions, self.config.max_length - 1)}
+            options["positions"] = ops.minimum(positions, self.config.max_length - 1)
         hidden, caches = self.decoder(
             self._embed(token_ids), caches=state["caches"], cache_index=index, training=False, **options
         )
         return hidden, {"caches": caches}
 
-    def decode_step(
-        self, token_ids: Any, index: Any, state: dict[str, Any], constants: dict[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
-        """Feeds one token per row at position `index` and returns the logits of the next one.
+    def resize_state(self, state: dict[str, Any], capacity: int, shift: Any = None) -> dict[str, Any] | None:
+        old = state["caches"]
+        new = self.decoder.make_caches(keras.tree.flatten(old)[0].shape[0], capacity)
+        if shift is None:
+            return {"caches": keras.tree.map_structure(_grown, old, new)}
+        # caches of a window keep the last tokens only, which are gone where another row was longer
+        if len({cache.shape[2] for cache in keras.tree.flatten(old)}) > 1 or not self.can_rewind(capacity):
+            return None
+        return {"caches": keras.tree.map_structure(lambda before, after: _moved(before, after, shift), old, new)}
 
-        Args:
-            token_ids: `(batch,)`.
-            index: Position, a scalar integer.
-            state, constants: What `start_decoding` or the last step returned.
-
-        Returns:
-            Logits `(batch, vocabulary)` in float32 and the new state.
-        """
-        hidden, state = self.advance(ops.expand_dims(token_ids, 1), index, state, constants)
-        return ops.cast(self.logits(hidden)[:, 0], "float32"), state
+    def can_rewind(self, capacity: int) -> bool:
+        return all(cache.shape[2] == capacity for cache in keras.tree.flatten(self.decoder.make_caches(1, capacity)))
 
     def attention_weights(self, inputs: dict[str, Any]) -> dict[str, list[Any]]:
         """Returns the attention weights of every block.
@@ -371,3 +358,15 @@ class Transformer(Backbone):
             "decoder": [block["attention"] for block in decoder],
             "cross": [block["cross_attention"] for block in decoder],
         }
+
+
+def _grown(before: Any, after: Any) -> Any:
+    """A cache `(rows, heads, positions, width)` at the beginning of a larger one."""
+    return before if before.shape == after.shape else ops.slice_update(after, (0,) * len(before.shape), before)
+
+
+def _moved(before: Any, after: Any, shift: np.ndarray) -> Any:
+    """A cache in one of another size, row b moved by `shift[b]` positions to the right."""
+    places = np.arange(after.shape[2])[None] - shift[:, None]
+    places = np.clip(places, 0, before.shape[2] - 1)[:, None, :, None].astype("int32")
+    return ops.take_along_axis(before, ops.convert_to_tensor(places), axis=2)

@@ -3,72 +3,43 @@
 import os
 from typing import Any
 
+from zoo.export.generation import generation_endpoints
 from zoo.export.saved_model import Endpoint, require_tensorflow, save_endpoints
-from zoo.generation import Sampler, pad_batch
-from zoo.generation.texts import cut_at_stops, without_ends
-from zoo.preprocessing.token_rows import checked_lengths
 
 
-def export_seq2seq(
-    task: Any,
-    directory: str | os.PathLike,
-    *,
-    sampler: Sampler,
-    processors: tuple = (),
-    stop: Any = None,
-    max_length: int | None = None,
-    seed: int = 0,
-    jit_compile: bool = True,
-) -> None:
+def export_seq2seq(task: Any, directory: str | os.PathLike, *, seed: int = 0, **options: Any) -> None:
     """Writes a `Seq2SeqLM` as a SavedModel.
 
     A process that imports only `tensorflow` and `tensorflow_text` loads it with `tf.saved_model.load(directory)` and
     has, for any batch size:
 
-    * `serve(texts)`: string tensor `(batch,)` to string tensor `(batch,)`, the same as `task.generate` gives;
+    * `serve(texts)`: string tensor `(batch,)` to string tensor `(batch,)`, the same as `task.generate` gives with the
+      same arguments;
+    * `generate(texts, seed, max_new_tokens)`: the same with a seed from 0 to 2**32 - 1, int64, and a number of tokens,
+      int32, up to that of the export; 0 is that of the export;
     * `score(sources, targets)`: two string tensors `(batch,)` to log-likelihoods `(batch,)`;
     * `forward(encoder_token_ids, encoder_padding_mask, decoder_token_ids, decoder_padding_mask)`: logits `(batch,
       decoder_length, vocabulary)`.
 
     Each is a signature of the same name too, with outputs "texts", "log_likelihoods" and "logits"; `serve` is also
-    "serving_default". A text longer than the model is an `InvalidArgumentError`.
+    "serving_default". A text longer than the model is an `InvalidArgumentError` that names the rows, unless `truncate`
+    is true.
 
     Args:
         task: The `Seq2SeqLM`, with a tokenizer.
         directory: Where to; replaced if it holds a SavedModel.
-        sampler: How tokens are chosen.
-        processors: Logit processors.
-        stop: As for `Seq2SeqLM.generate`.
-        max_length: Most tokens of an output, end token included. Default the `max_length` of the model.
-        seed: Seed of a random sampler.
-        jit_compile: Whether XLA compiles the decoding loop.
+        seed: Seed of `serve`.
+        **options: `sampler`, `processors`, `stop`, `max_length`, `max_new_tokens`, `truncate` and `jit_compile` as for
+            `Seq2SeqLM.generate`.
 
     Raises:
         ValueError: If the backend is not TensorFlow, or the task has no tokenizer.
         FileExistsError: If the directory exists and holds no SavedModel.
     """
     tf = require_tensorflow()
-    from zoo.tasks.text_generation import split_stops
-
-    tokenizer = task._require_tokenizer("export()")
-    longest = task.longest
-    stops, sequences = split_stops(stop)
-    options = {"max_length": max_length, "processors": processors, "stop_sequences": sequences}
-    program = task.program(sampler, None, jit_compile, **options)
-
-    def serve(texts: Any) -> Any:
-        ids, mask = task.encode_source(texts)
-        mask = checked_lengths({"padding_mask": mask}, longest)["padding_mask"]
-        ids, mask = task.pad_source(ids, mask)
-        batch = tf.shape(ids)[0]
-        limits = task.length_limit(mask)
-        padded = pad_batch((ids, mask, limits, tf.range(batch)))
-        outputs = program(*padded[:3], tf.constant(seed, tf.int64), padded[3])
-        return cut_at_stops(tokenizer.detokenize(without_ends(outputs, batch)), stops)
 
     def score(sources: Any, targets: Any) -> Any:
-        inputs, labels, weights = task.preprocess(sources, targets)
-        return task.score_tokens(checked_lengths(inputs, longest), labels, weights)
+        return task.scorer.tokens(*task.generator.prompts.preprocessor.training_batch(sources, targets))
 
     def forward(
         encoder_token_ids: Any, encoder_padding_mask: Any, decoder_token_ids: Any, decoder_padding_mask: Any
@@ -91,7 +62,7 @@ def export_seq2seq(
         task,
         directory,
         {
-            "serve": Endpoint(serve, (("texts", (None,), "string"),), "texts"),
+            **generation_endpoints(task, seed, options),
             "score": Endpoint(score, pair, "log_likelihoods"),
             "forward": Endpoint(forward, token_level, "logits"),
         },

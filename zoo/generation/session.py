@@ -19,20 +19,26 @@ class Session:
 
     def __init__(
         self,
-        generator: Any,
+        engine: Any,
         options: GenerationOptions,
+        rounded: GenerationOptions,
         carry: Any,
         lengths: np.ndarray,
         length: int,
         capacity: int,
         prompts: Sequence[Sequence[int]],
     ):
-        self._generator, self._options, self._carry = generator, options, carry
+        self._engine, self._asked, self._options, self._carry = engine, options, rounded, carry
         self._lengths, self._length, self._capacity, self._prompts = lengths, length, capacity, prompts
 
     @property
+    def done(self) -> np.ndarray:
+        """Which rows are done, bools `(rows,)`."""
+        return ops.convert_to_numpy(self._carry["moving"]["done"])[: len(self._lengths)]
+
+    @property
     def is_done(self) -> bool:
-        return bool(ops.convert_to_numpy(self._carry["moving"]["done"]).all())
+        return bool(self.done.all())
 
     @property
     def position(self) -> int:
@@ -55,8 +61,8 @@ class Session:
             if self.position >= room:
                 room = min(2 * room, options.max_new_tokens)
                 self._capacity = self._length + room + options.slack
-                self._carry = self._generator.grow(options, self._carry, self._capacity)
-            self._carry = self._generator.advance(options, self._carry, min(goal, room))
+                self._carry = self._engine.grow(self._carry, self._capacity)
+            self._carry = self._engine.advance(options, self._carry, min(goal, room))
         return self
 
     def stop(self, rows: Any) -> None:
@@ -72,12 +78,39 @@ class Session:
 
     def result(self) -> dict[str, Any]:
         """Returns what `zoo.generation.decode` returns, in NumPy arrays, so far."""
-        result = self._generator.loop(self._options).result(self._carry)
+        result = self._engine.loop(self._options).result(self._carry)
         count = len(self._lengths)
-        return keras.tree.map_structure(
+        result = keras.tree.map_structure(
             lambda tensor: ops.convert_to_numpy(tensor)[:count] if len(tensor.shape) else ops.convert_to_numpy(tensor),
             result,
         )
+        for part in (result, result.get("beams", {})):
+            if "token_ids" in part:
+                part["token_ids"] = self._as_asked(part["token_ids"])
+        return result
+
+    def _as_asked(self, token_ids: np.ndarray) -> np.ndarray:
+        """The columns that were asked for; the program may have more, or fewer where no row may have as many."""
+        columns = self._asked.max_new_tokens
+        missing = max(columns - token_ids.shape[-1], 0)
+        padding = [(0, 0)] * (token_ids.ndim - 1) + [(0, missing)]
+        return np.pad(token_ids[..., :columns], padding, constant_values=self._asked.pad_id)
+
+    def texts(self) -> tuple[list[list[list[int]]], np.ndarray]:
+        """Returns the generated tokens of all results of each row so far, without those of an end, and their scores.
+
+        Returns:
+            The texts `[row][result]`, and scores `(rows, results)`: the sampler's own where it has some (`Beam`),
+            otherwise log-probabilities.
+        """
+        result = self.result()
+        scores = result["log_probabilities"][:, np.newaxis]
+        parts = [result[name][:, np.newaxis] for name in ("token_ids", "lengths", "end_lengths")]
+        if "beams" in result:
+            scores = result["beams"]["scores"]
+            parts = [result["beams"][name] for name in ("token_ids", "lengths", "end_lengths")]
+        rows = zip(parts[0], parts[1] - parts[2], strict=True)
+        return [[ids[:length].tolist() for ids, length in zip(*row, strict=True)] for row in rows], scores
 
     def generated(self) -> list[list[int]]:
         """Returns the generated tokens of each row so far, without those of an end."""

@@ -5,6 +5,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from zoo.preprocessing.rows import as_text
+
 # Tokens of the prompt that stand before the generated ones while these are made text.
 CONTEXT = 8
 REPLACEMENT = "\ufffd".encode()
@@ -112,3 +114,25 @@ class PieceWriter:
         new = text[len(self._written) :]
         self._written = text
         return self._decoder.decode(new, final)
+
+
+def split_stops(stop: Any) -> tuple[list[str], list[Any]]:
+    """Returns stop strings, and token ids and sequences of these.
+
+    Args:
+        stop: A string, or a list of strings, token ids and lists of token ids; None for none.
+
+    Raises:
+        ValueError: If a string is empty.
+    """
+    if stop is None:
+        return [], []
+    strings, sequences = [], []
+    for place, value in enumerate([stop] if isinstance(stop, (str, bytes)) else stop):
+        if not isinstance(value, (str, bytes)):
+            sequences.append(value)
+        elif not value:
+            raise ValueError(f"stop[{place}] must not be empty.")
+        else:
+            strings.append(as_text(value, f"stop[{place}]").decode())
+    return strings, sequences

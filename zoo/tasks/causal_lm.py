@@ -1,22 +1,32 @@
 """Language model: texts in, longer texts out."""
 
+import functools
 import os
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from zoo.backbones.backbone import Backbone
-from zoo.generation import get_processors, get_sampler
+from zoo.generation import ContinuedTexts, TextGenerator, TextScorer
+from zoo.preprocessing.causal_lm import CausalLMPreprocessor
 from zoo.preprocessing.packing import packed_batches
-from zoo.preprocessing.rows import as_sequence, as_texts, is_dataset, require_count
-from zoo.tasks.continuation import TextContinuation
+from zoo.preprocessing.rows import (
+    as_sequence,
+    as_texts,
+    is_dataset,
+    require_count,
+    require_same_length,
+    string_tensor,
+)
 from zoo.tasks.raw_batches import CHECKED_AT_ONCE
-from zoo.tasks.text_scores import TextScores
+from zoo.tasks.task import Task
 from zoo.training.losses import TokenCrossEntropy
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class CausalLM(TextContinuation, TextScores):
+class CausalLM(Task):
     """A decoder that predicts each token of a text from those before it.
 
     A training text is a start token, its tokens and an end token, as far as the tokenizer has these. A prompt is a
@@ -71,8 +81,9 @@ class CausalLM(TextContinuation, TextScores):
         self.adds_start_token = add_start_token
         if add_start_token is None or tokenizer is None:
             self.adds_start_token = start_id is not None and start_id != tokenizer.end_id
-        self._generators: dict[Any, Any] = {}
-        self._scorers: dict[Any, Any] = {}
+        preprocessor = CausalLMPreprocessor(tokenizer, add_start_token=add_start_token)
+        self.generator = TextGenerator(backbone, ContinuedTexts(preprocessor.for_backbone(backbone.config)))
+        self.scorer = TextScorer(self)
         self.built = True
 
     def options(self) -> dict[str, Any]:
@@ -207,7 +218,7 @@ class CausalLM(TextContinuation, TextScores):
 
         if y is not None:
             raise ValueError("CausalLM learns from the texts alone: the dataset must not hold targets.")
-        inputs, labels, mask = self.shifted(self.text_ids(x), 1)
+        inputs, labels, mask = self.generator.prompts.preprocessor.shifted(self.text_ids(x))
         weights = tf.cast(mask, tf.float32)
         if sample_weight is not None:
             weights *= tf.cast(sample_weight, tf.float32)[:, tf.newaxis]
@@ -217,19 +228,82 @@ class CausalLM(TextContinuation, TextScores):
         """Returns what `generate` makes of the texts."""
         return self.generate(as_sequence(x, "x"), batch_size=batch_size)
 
-    def export(
-        self, directory: str | os.PathLike, *, sampler: Any = "greedy", processors: Any = None, **options: Any
-    ) -> None:
-        """Writes a SavedModel that takes strings and returns strings, see `zoo.export.export_causal_lm`.
+    @property
+    def pad_id(self) -> int:
+        """What fills rows behind their end."""
+        return self.generator.prompts.preprocessor.pad_id
+
+    @functools.wraps(TextGenerator.generate)
+    def generate(self, *arguments: Any, **options: Any) -> Any:
+        return self.generator.generate(*arguments, **options)
+
+    @functools.wraps(TextGenerator.stream)
+    def stream(self, *arguments: Any, **options: Any) -> Iterator[Any]:
+        return self.generator.stream(*arguments, **options)
+
+    @functools.wraps(TextGenerator.generate_tokens)
+    def generate_tokens(self, *arguments: Any, **options: Any) -> dict[str, Any]:
+        return self.generator.generate_tokens(*arguments, **options)
+
+    def score(
+        self,
+        texts: Sequence[str],
+        prompts: Sequence[str] | None = None,
+        *,
+        with_end: bool = False,
+        batch_size: int = 32,
+    ) -> np.ndarray:
+        """Returns the log-likelihood of each text, given its prompt.
+
+        Prompt and text are tokenized together; what counts are the tokens from the first one on that the prompt alone
+        does not have. Without a start token the first token of all has no probability and counts as 0.
+
+        Args:
+            texts: Texts, or continuations of the prompts.
+            prompts: One prompt per text. Default none.
+            with_end: Whether the end token counts too: the text as a whole one, not as a beginning.
+            batch_size: Texts per batch.
+
+        Returns:
+            Sums of log-probabilities (natural logarithm), `(number,)`.
+
+        Raises:
+            ValueError: If there are not as many prompts as texts, or prompt and text are longer than the model.
+
+        Example:
+
+        >>> model.score([" cold.", " hot."], prompts=["Ice is", "Ice is"])
+        array([-3.1, -5.9], dtype=float32)
+        """
+        import tensorflow as tf
+
+        preprocessor = self.generator.prompts.preprocessor
+        preprocessor.require_tokenizer("score()")
+        texts = as_texts(texts, "texts")
+        prompts = [b""] * len(texts) if prompts is None else as_texts(prompts, "prompts")
+        require_same_length(len(texts), len(prompts), "texts", "prompts", "prompt", "text")
+        require_count(batch_size, "batch_size")
+        texts, prompts = string_tensor(texts), string_tensor(prompts)
+        whole = tf.strings.join([prompts, texts])
+        lengths = preprocessor.training_counts(preprocessor.text_ids(whole)).numpy()
+        preprocessor.check_fits(whole, lengths, "texts")
+
+        def batch_of(rows: np.ndarray) -> tuple[Any, Any, Any]:
+            return preprocessor.score_batch(tf.gather(prompts, rows), tf.gather(texts, rows), with_end)
+
+        return self.scorer.rows(lengths, batch_of, batch_size)
+
+    def prompt_ids(self, texts: Any, keep: int | None = None) -> Any:
+        """Returns the token ids of prompts, see `zoo.preprocessing.CausalLMPreprocessor`."""
+        return self.generator.prompts.preprocessor.prompt_ids(texts, keep)
+
+    def export(self, directory: str | os.PathLike, **options: Any) -> None:
+        """Writes a SavedModel that takes strings and returns strings, see `zoo.export.causal_lm.export_causal_lm`.
 
         Args:
             directory: Where to.
-            sampler: How tokens are chosen, fixed in the export.
-            processors: Logit processors, fixed in the export.
-            **options: Further arguments of `export_causal_lm`.
+            **options: Arguments of `export_causal_lm`: how texts are generated, as for `generate`.
         """
         from zoo.export.causal_lm import export_causal_lm
 
-        export_causal_lm(
-            self, directory, sampler=get_sampler(sampler), processors=get_processors(processors), **options
-        )
+        export_causal_lm(self, directory, **options)

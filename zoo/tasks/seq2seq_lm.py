@@ -1,23 +1,24 @@
 """Sequence to sequence: one text in, another text out."""
 
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from zoo.backbones.backbone import Backbone
-from zoo.generation import Sampler, get_processors, get_sampler, score
+from zoo.generation import MappedTexts, TextGenerator, TextScorer
 from zoo.preprocessing.rows import as_sequence, as_text, as_texts, require_count, require_same_length
-from zoo.tasks.mapping import TextMapping
+from zoo.preprocessing.seq2seq_lm import Seq2SeqLMPreprocessor
 from zoo.tasks.raw_batches import row_count
+from zoo.tasks.task import Task
 from zoo.training.losses import TokenCrossEntropy
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class Seq2SeqLM(TextMapping):
+class Seq2SeqLM(Task):
     """An encoder-decoder that maps a text to a text, for example a sentence to its translation.
 
     Args:
@@ -64,7 +65,9 @@ class Seq2SeqLM(TextMapping):
         if decoder_start_token is not None and tokenizer is not None:
             self.decoder_start_id = tokenizer.token_to_id(decoder_start_token)
         self.adds_start_token = start_id != self.decoder_start_id and start_id is not None
-        self._programs: dict[Any, Any] = {}
+        preprocessor = Seq2SeqLMPreprocessor(tokenizer, decoder_start_token=decoder_start_token)
+        self.scorer = TextScorer(self)
+        self.generator = TextGenerator(backbone, MappedTexts(preprocessor.for_backbone(backbone.config)))
         self.built = True
 
     def options(self) -> dict[str, Any]:
@@ -155,7 +158,10 @@ class Seq2SeqLM(TextMapping):
         source_ids, source_mask = self.encode_source(x)
         target = self.text_ids(y)
         labels, mask = to_dense(target, self.pad_id)
-        decoder_ids, _ = to_dense(add_start_end(target[:, :-1], self._decoder_start(), None), self.pad_id)
+        decoder_ids, _ = to_dense(
+            add_start_end(target[:, :-1], self.generator.prompts.preprocessor.require_decoder_start(), None),
+            self.pad_id,
+        )
         inputs = {
             "encoder_token_ids": source_ids,
             "encoder_padding_mask": source_mask,
@@ -188,41 +194,40 @@ class Seq2SeqLM(TextMapping):
         if all(singles):
             pair = ([as_text(sources, "sources")], [as_text(targets, "targets")])
             return float(self.score(*pair, batch_size=batch_size)[0])
-        self._require_tokenizer("score()")
+        preprocessor = self.generator.prompts.preprocessor
+        preprocessor.require_tokenizer("score()")
         require_count(batch_size, "batch_size")
-        x = self.check_inputs(sources, "sources")
-        y = self.check_targets(targets, x, "targets", "sources")
-        if not len(x):
+        if not len(as_sequence(sources, "sources")) and not len(as_sequence(targets, "targets")):
             return np.zeros((0,), "float32")
-        batches = self._batches((x, y, None), batch_size)
-        return np.concatenate([ops.convert_to_numpy(self.score_tokens(*batch)) for batch in batches])
+        examples = preprocessor.examples(sources, targets, names=("sources", "targets", "sample_weight"))
+        return self.scorer.rows(
+            examples.lengths, lambda rows: preprocessor.collate(*examples.take(rows)[:3]), batch_size
+        )
 
-    def score_tokens(self, inputs: dict[str, Any], labels: Any, mask: Any) -> Any:
-        """Returns the log-likelihood of each row's labels on token level, `(batch,)`.
+    @property
+    def pad_id(self) -> int:
+        """What fills rows behind their end."""
+        return self.generator.prompts.preprocessor.pad_id
 
-        Args:
-            inputs: See the call arguments.
-            labels: `(batch, decoder_length)`.
-            mask: 1 or true where a label counts, `(batch, decoder_length)`.
-        """
-        return score(self(inputs, training=False), labels, mask)["log_probabilities"]
+    @functools.wraps(TextGenerator.generate)
+    def generate(self, *arguments: Any, **options: Any) -> Any:
+        return self.generator.generate(*arguments, **options)
 
-    def export(
-        self,
-        directory: str | os.PathLike,
-        *,
-        sampler: str | dict | Sampler = "greedy",
-        processors: Any = None,
-        **options: Any,
-    ) -> None:
-        """Writes a SavedModel that takes strings and returns strings, see `zoo.export.export_seq2seq`.
+    @functools.wraps(TextGenerator.stream)
+    def stream(self, *arguments: Any, **options: Any) -> Iterator[Any]:
+        return self.generator.stream(*arguments, **options)
+
+    @functools.wraps(TextGenerator.generate_tokens)
+    def generate_tokens(self, *arguments: Any, **options: Any) -> dict[str, Any]:
+        return self.generator.generate_tokens(*arguments, **options)
+
+    def export(self, directory: str | os.PathLike, **options: Any) -> None:
+        """Writes a SavedModel that takes strings and returns strings, see `zoo.export.seq2seq.export_seq2seq`.
 
         Args:
             directory: Where to.
-            sampler: How tokens are chosen, fixed in the export.
-            processors: Logit processors, fixed in the export.
-            **options: Further arguments of `export_seq2seq`.
+            **options: Arguments of `export_seq2seq`: how texts are generated, as for `generate`.
         """
-        from zoo.export import export_seq2seq
+        from zoo.export.seq2seq import export_seq2seq
 
-        export_seq2seq(self, directory, sampler=get_sampler(sampler), processors=get_processors(processors), **options)
+        export_seq2seq(self, directory, **options)

@@ -45,6 +45,10 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         ValueError: a token occurs twice, or a special token is not in the vocabulary.
     """
 
+    # how many of the last tokens can change the text of those before them, but for bytes of a character that is not
+    # complete yet: a text that grows is shown up to there; a subclass whose texts only ever grow says 0
+    unstable_tokens = 4
+
     def __init__(self, vocabulary: Sequence[str], **special: Any):
         super().__init__(vocabulary, **special)
         self._splitters: dict[tuple[str, ...], SpecialTokenSplitter] = {}

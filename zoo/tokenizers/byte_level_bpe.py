@@ -69,6 +69,8 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         Neural Machine Translation of Rare Words with Subword Units, section 3.2.
     """
 
+    unstable_tokens = 0
+
     def __init__(
         self,
         vocabulary: Sequence[str] | Mapping[str, int],

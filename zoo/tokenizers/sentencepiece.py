@@ -58,6 +58,8 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         Sennrich et al. (2016), Neural Machine Translation of Rare Words with Subword Units (BPE).
     """
 
+    unstable_tokens = 0
+
     def __init__(
         self,
         proto: bytes,

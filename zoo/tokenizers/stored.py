@@ -68,7 +68,8 @@ class StoredTokenizer:
             raise ValueError(f"{CONFIG_FILE!r} in {str(directory)!r} has kind={kind!r}; known are {sorted(_KINDS)}.")
         if not issubclass(_KINDS[kind], cls):
             raise ValueError(f"{str(directory)!r} holds a {kind!r} tokenizer, not {cls.kind!r}: use Tokenizer.load.")
-        unknown = config.keys() - inspect.signature(_KINDS[kind].__init__).parameters.keys()
+        accepted = _arguments(_KINDS[kind])
+        unknown = set() if accepted is None else config.keys() - accepted
         if unknown:
             raise ValueError(f"{CONFIG_FILE!r} in {str(directory)!r} has unknown config keys {sorted(unknown)}.")
         return _KINDS[kind]._from_files(files, config)
@@ -87,3 +88,16 @@ class StoredTokenizer:
     def __reduce__(self):
         # The resources of TensorFlow can't be copied or pickled; a new tokenizer makes its own.
         return type(self).from_config, (self.get_config(),)
+
+
+def _arguments(kind: type) -> set[str] | None:
+    """Names of the arguments that a class takes, those included that it hands on as `**kwargs`; None for any."""
+    names: set[str] = set()
+    for owner in kind.__mro__:
+        if "__init__" not in vars(owner):
+            continue
+        parameters = inspect.signature(owner.__init__).parameters
+        names |= parameters.keys()
+        if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values()):
+            return names
+    return None

@@ -65,6 +65,8 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         System, section 4.1; Song et al. (2021), Fast WordPiece Tokenization (the operation that is used here).
     """
 
+    unstable_tokens = 0
+
     def __init__(
         self,
         vocabulary: Sequence[str],

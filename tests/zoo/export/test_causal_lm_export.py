@@ -38,23 +38,26 @@ for directory, is_compiled in request["exports"]:
     # XLA compiles for each size of batch
     few = texts if is_compiled else texts[:3]
     for name, call in {
-        "generate": lambda: model.generate(texts),
-        "serve": lambda: model.serve(few),
-        "signature": lambda: model.signatures["generate"](texts=few)["texts"],
+        "serve": lambda: model.serve(texts),
+        "generate": lambda: model.generate(few, tf.constant(request["seed"], tf.int64), tf.constant(0)),
+        "signature": lambda: model.signatures["serve"](texts=few)["texts"],
         "default": lambda: model.signatures["serving_default"](texts=few)["texts"],
     }.items():
         result[name] = [text.decode("utf-8", "replace") for text in call().numpy()]
-    result["none"] = [] if is_compiled else model.generate(texts[:0]).numpy().tolist()
+    result["none"] = [] if is_compiled else model.serve(texts[:0]).numpy().tolist()
     prompts, scored = map(tf.constant, request["pairs"])
     result["score"] = model.score(prompts, scored).numpy().tolist()
     scores = model.signatures["score"](prompts=prompts, texts=scored)["log_likelihoods"]
     assert scores.numpy().tolist() == result["score"]
     forward = {name: tf.constant(value) for name, value in request["forward"].items()}
     result["forward"] = model.forward(**forward).numpy().tolist()
+    result["other"] = [text.decode("utf-8", "replace") for text in model.generate(
+        few, tf.constant(2**32 - 1, tf.int64), tf.constant(4)).numpy()]
     result["signatures"] = sorted(model.signatures)
     result["errors"] = []
-    for call in (lambda: model.generate(tf.concat([texts[:-1], [request["long"]]], axis=0)),
-                 lambda: model.score(prompts[:1], tf.constant([request["long"]]))):
+    for call in (lambda: model.serve(tf.concat([texts[:-1], [request["long"]]], axis=0)),
+                 lambda: model.score(prompts[:1], tf.constant([request["long"]])),
+                 lambda: model.generate(few, tf.constant(-1, tf.int64), tf.constant(4))):
         try:
             call()
             result["errors"].append("none")
@@ -121,6 +124,7 @@ def answers(model, prompts, forward_inputs, tmp_path_factory):
         "pairs": [prompts[:9], prompts[9:18]],
         "forward": {name: value.tolist() for name, value in forward_inputs.items()},
         "long": "theta " * 40,
+        "seed": EXPORTS["sample"]["seed"],
         "exports": [(str(folder / name), options.get("jit_compile", True)) for name, options in EXPORTS.items()],
     }
     result = subprocess.run(
@@ -134,10 +138,13 @@ def answers(model, prompts, forward_inputs, tmp_path_factory):
 def test_generates_what_python_generates(model, prompts, answers, name):
     expected = model.generate(prompts, **COMMON, **{**EXPORTS[name], "jit_compile": False}, batch_size=256)
     assert len(set(expected)) > 60
-    assert answers[name]["generate"] == expected
-    for way in ("serve", "signature", "default"):
+    assert answers[name]["serve"] == expected
+    for way in ("generate", "signature", "default"):
         assert answers[name][way] == expected[: len(answers[name][way])] and len(answers[name][way]) >= 3
     assert answers[name]["none"] == []
+    other = {**EXPORTS[name], "jit_compile": False, "max_new_tokens": 4, "seed": 2**32 - 1}
+    if name != "sample":  # its prompts are cut for the export's number of tokens
+        assert answers[name]["other"] == model.generate(prompts[: len(answers[name]["other"])], **other)
 
 
 def test_scores_and_logits(model, prompts, forward_inputs, answers):
@@ -155,6 +162,7 @@ def test_prompt_longer_than_the_model(answers):
     assert answers["sample"]["errors"][0] == "none", "cut"
     for answer in answers.values():
         assert "A text has more tokens than the model takes (32)" in answer["errors"][1]
+        assert "seed must be an integer from 0 to 2**32 - 1" in answer["errors"][2]
 
 
 def test_wrong_arguments(model, tmp_path):

@@ -40,6 +40,9 @@ for directory, counts in request["exports"]:
     assert scores == result["score"]
     logits = signatures["forward"](**forward)["logits"].numpy().tolist()
     assert logits == result["forward"]
+    few = texts[:3]
+    result["other"] = [text.decode() for text in model.generate(
+        tf.constant(few), tf.constant(2**31, tf.int64), tf.constant(4)).numpy()]
     result["errors"] = []
     for call in (lambda: model.serve(tf.constant([*texts[:-1], request["long"]])),
                  lambda: model.score(tf.constant([texts[0]]), tf.constant([request["long"]]))):
@@ -56,7 +59,7 @@ print(json.dumps(results))
 EXPORTS = {
     "greedy": {"sampler": "greedy", "jit_compile": True},
     "beam": {"sampler": Beam(num_beams=3), "jit_compile": False, "max_length": 20},
-    "sample": {"sampler": Sample(temperature=1.5), "jit_compile": False, "seed": 5},
+    "sample": {"sampler": Sample(temperature=1.5), "jit_compile": False, "seed": 5, "truncate": True},
 }
 COUNTS = (0, 1, 3, 13)
 
@@ -127,13 +130,21 @@ def test_forward(trained, forward_inputs, answers):
 
 
 def test_signatures(answers):
-    assert answers["greedy"]["signatures"] == ["forward", "score", "serve", "serving_default"]
+    assert answers["greedy"]["signatures"] == ["forward", "generate", "score", "serve", "serving_default"]
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_seed_and_number_of_tokens_are_inputs(trained, request_texts, answers, name):
+    options = {**EXPORTS[name], "jit_compile": False, "max_new_tokens": 4, "seed": 2**31}
+    assert answers[name]["other"] == trained.generate(request_texts[:3], **options)
 
 
 def test_text_longer_than_the_model(answers):
-    for answer in answers.values():
-        for message in answer["errors"]:
-            assert "A text has more tokens than the model takes (32)" in message
+    for name, answer in answers.items():
+        served, scored = answer["errors"]
+        assert "A text has more tokens than the model takes (32)" in scored
+        # one text that is too long does not fail the others
+        assert "A text has more tokens than the model takes (32)" in served or (name == "sample" and served == "none")
 
 
 def fail(*arguments, **options):

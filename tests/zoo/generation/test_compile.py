@@ -1,9 +1,13 @@
+import gc
+import weakref
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
 from zoo.generation import Beam, Greedy, Sample, compiled, decode, next_power_of_two, pad_batch, pad_length
+from zoo.generation.programs import Programs
 
 needs_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="is about tf.function")
 SAMPLERS = [Sample(0.9, top_k=5, top_p=0.9), Sample(1.1, top_p=0.9, min_p=0.01), Beam(3, 0.6)]
@@ -130,3 +134,27 @@ def test_padding_in_a_graph_of_unknown_shapes():
     assert pad(tf.ones((3, 5), tf.int32)).shape == (4, 8)
     assert pad(tf.ones((0, 0), tf.int32)).shape == (1, 4)
     assert pad(tf.ones((1, 2), tf.int32)).numpy().tolist() == [[1, 1, 7, 7]]
+
+
+def test_programs_hold_on_to_their_variables():
+    """Variables that replace others must not be taken for them, whatever their addresses."""
+    variables = [keras.Variable(1.0)]
+    programs = Programs(lambda: list(variables))
+    first = weakref.ref(variables[0])
+
+    def value(x):
+        return x * variables[0]
+
+    one = ops.convert_to_tensor(1.0)
+    assert float(programs.run("value", value, False, one)) == 1.0
+    for number in range(2, 30):
+        variables[0] = keras.Variable(float(number))
+        gc.collect()
+        assert float(programs.run("value", value, False, one)) == number
+        assert first() is not None
+    variables[0].assign(-1.0)
+    assert float(programs.run("value", value, False, one)) == -1.0
+    few = Programs(lambda: list(variables), most=2)
+    for size in (1, 2, 3, 2):
+        few.run("value", value, False, ops.ones(size))
+    assert len(few) == 2

@@ -7,13 +7,21 @@ import numpy as np
 import pytest
 from keras import ops
 
-from zoo import AttentionConfig, Backbone, FeedForwardConfig, NormConfig, PositionConfig, TransformerConfig
+from zoo import (
+    AttentionConfig,
+    Backbone,
+    FeedForwardConfig,
+    NormConfig,
+    PositionConfig,
+    RecurrentConfig,
+    TransformerConfig,
+)
 from zoo.generation import (
     BannedTokens,
     Beam,
     Contrastive,
+    Engine,
     GenerationOptions,
-    Generator,
     Greedy,
     MinimumLength,
     NoRepeatNGram,
@@ -22,8 +30,7 @@ from zoo.generation import (
     compiled,
     decode,
 )
-from zoo.generation import generator as generator_module
-from zoo.generation.generator import bucket
+from zoo.generation import engine as engine_module
 
 END, PAD, SIZE, LENGTH, CAPACITY = 1, 0, 23, 9, 28
 PROMPTS = [[5, 6, 7], [8], list(range(2, 20)), [9, 9, 9, 9, 9]]
@@ -64,8 +71,8 @@ def backbones():
 
 
 @pytest.fixture(scope="module")
-def generators(backbones):
-    return {kind: Generator(backbone) for kind, backbone in backbones.items()}
+def engines(backbones):
+    return {kind: Engine(backbone) for kind, backbone in backbones.items()}
 
 
 GREEDY = Greedy()
@@ -134,41 +141,41 @@ LIMITS = [9, 9, 4, 9]
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: type(sampler).__name__)
-def test_cached_batch_is_each_row_uncached(backbones, generators, sampler):
+def test_cached_batch_is_each_row_uncached(backbones, engines, sampler):
     options = options_of(sampler, PROCESSORS, STOPS)
     streams = [3, 0, 7, 1]
-    result = generators["rotary"].begin(PROMPTS, options, limits=LIMITS, seed=5, streams=streams).advance().result()
+    result = engines["rotary"].begin(PROMPTS, options, limits=LIMITS, seed=5, streams=streams).advance().result()
     assert len({tuple(row) for row in result["token_ids"].tolist()}) == 4
     for row in (0, 2):
         assert_row(result, row, uncached(backbones["rotary"], PROMPTS[row], options, LIMITS[row], 5, streams[row]))
 
 
 @pytest.mark.parametrize("kind", ["learned", "window", "alibi"])
-def test_cached_is_uncached_for_every_kind_of_position(backbones, generators, kind):
+def test_cached_is_uncached_for_every_kind_of_position(backbones, engines, kind):
     options = options_of()
-    result = generators[kind].begin(PROMPTS, options, limits=LIMITS).advance().result()
+    result = engines[kind].begin(PROMPTS, options, limits=LIMITS).advance().result()
     for row in (0, 2):
         assert_row(result, row, uncached(backbones[kind], PROMPTS[row], options, LIMITS[row], 0, 0))
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: type(sampler).__name__)
-def test_batched_is_single(generators, sampler):
+def test_batched_is_single(engines, sampler):
     options = options_of(sampler, PROCESSORS, STOPS)
-    generator = generators["rotary"]
-    together = generator.begin(PROMPTS, options, limits=LIMITS, seed=2).advance().result()
+    engine = engines["rotary"]
+    together = engine.begin(PROMPTS, options, limits=LIMITS, seed=2).advance().result()
     for row in (0, 3):
-        alone = generator.begin([PROMPTS[row]], options, limits=[LIMITS[row]], seed=2, streams=[row]).advance().result()
+        alone = engine.begin([PROMPTS[row]], options, limits=[LIMITS[row]], seed=2, streams=[row]).advance().result()
         assert_row(together, row, {name: value[0] for name, value in alone.items() if name != "beams"})
 
 
 @pytest.mark.parametrize(
     "kind, sampler", [("rotary", Beam(2)), ("rotary", Contrastive(2)), ("window", GREEDY)], ids=str
 )
-def test_growing_caches_change_nothing(generators, monkeypatch, kind, sampler):
+def test_growing_caches_change_nothing(engines, monkeypatch, kind, sampler):
     options = options_of(sampler)
-    expected = generators[kind].begin(PROMPTS[:2], options).advance().result()
-    monkeypatch.setattr(generator_module, "FIRST_ROOM", 2)
-    grown = generators[kind].begin(PROMPTS[:2], options)
+    expected = engines[kind].begin(PROMPTS[:2], options).advance().result()
+    monkeypatch.setattr(engine_module, "FIRST_ROOM", 2)
+    grown = engines[kind].begin(PROMPTS[:2], options)
     capacity = grown._capacity
     result = grown.advance().result()
     for row in range(2):
@@ -176,17 +183,17 @@ def test_growing_caches_change_nothing(generators, monkeypatch, kind, sampler):
     assert grown._capacity > capacity
 
 
-def test_in_steps(generators):
+def test_in_steps(engines):
     options = options_of(SAMPLERS[1], PROCESSORS, STOPS)
-    expected = generators["rotary"].begin(PROMPTS, options, seed=1).advance().generated()
-    session = generators["rotary"].begin(PROMPTS, options, seed=1)
+    expected = engines["rotary"].begin(PROMPTS, options, seed=1).advance().generated()
+    session = engines["rotary"].begin(PROMPTS, options, seed=1)
     for count in (1, 3, 2):
         before = session.generated()
         session.advance(count)
         for shorter, longer, whole in zip(before, session.generated(), expected, strict=True):
             assert longer[: len(shorter)] == shorter and whole[: len(longer)] == longer
     assert session.advance().generated() == expected and session.is_done
-    session = generators["rotary"].begin(PROMPTS, options, seed=1).advance(2)
+    session = engines["rotary"].begin(PROMPTS, options, seed=1).advance(2)
     session.stop([True, False, True, False])
     stopped = session.advance().generated()
     assert [len(stopped[row]) for row in (0, 2)] == [min(2, len(expected[row])) for row in (0, 2)]
@@ -194,27 +201,27 @@ def test_in_steps(generators):
 
 
 @pytest.mark.parametrize("kind", ["rotary", "window"])
-def test_continuing_from_a_cache(generators, kind):
-    generator, options = generators[kind], options_of(stops=((7,), (2,)))
-    session = generator.begin(PROMPTS, options, limits=LIMITS).advance()
+def test_continuing_from_a_cache(engines, kind):
+    engine, options = engines[kind], options_of(stops=((7,), (2,)))
+    session = engine.begin(PROMPTS, options, limits=LIMITS).advance()
     cache = session.cache()
     assert len({len(text) for text in session.generated()}) > 1, "rows that ended at different times"
     for row, prompt in enumerate(PROMPTS):
         assert cache.token_ids[row] == [*prompt, *session.generated()[row]]
     news = [[3, 8, 2], [], [4], [5] * 9]
     texts = [[*before, *new] for before, new in zip(cache.token_ids, news, strict=True)]
-    expected = generator.begin(texts, options).advance().result()
-    result = generator.begin(texts, options, cache=cache).advance().result()
+    expected = engine.begin(texts, options).advance().result()
+    result = engine.begin(texts, options, cache=cache).advance().result()
     for row in range(4):
         assert_row(result, row, {name: value[row] for name, value in expected.items()})
     with pytest.raises(ValueError, match="Beam.* does not keep the caches"):
-        generator.begin(PROMPTS[:1], options_of(Beam(2))).cache()
+        engine.begin(PROMPTS[:1], options_of(Beam(2))).cache()
 
 
-def test_cached_tokens_are_not_fed_again(generators, backbones, monkeypatch):
+def test_cached_tokens_are_not_fed_again(engines, backbones, monkeypatch):
     options = options_of()
     long = [list(range(2, 22)) * 2]
-    session = generators["rotary"].begin(long, options, limits=[3]).advance()
+    session = engines["rotary"].begin(long, options, limits=[3]).advance()
     fed = []
     advance = backbones["rotary"].advance
 
@@ -223,83 +230,171 @@ def test_cached_tokens_are_not_fed_again(generators, backbones, monkeypatch):
         return advance(token_ids, *arguments)
 
     monkeypatch.setattr(backbones["rotary"], "advance", counted)
-    fresh = Generator(backbones["rotary"])
+    fresh = Engine(backbones["rotary"])
     cache = session.cache()
     fresh.begin([[*cache.token_ids[0], 5]], options, cache=cache)
-    # a prompt of 44 tokens and a bucket of 16, whose last token the loop feeds
-    assert max(fed) == 15
+    # a prompt of 44 tokens; 8 tokens, of which the loop feeds the last
+    assert max(fed) == 7
 
 
 @pytest.mark.parametrize(
     "sampler, rules", [(GREEDY, (PROCESSORS, STOPS)), (Sample(1.1, top_k=12), ())], ids=["greedy", "sample"]
 )
-def test_speculative(backbones, generators, sampler, rules):
+def test_speculative(backbones, engines, sampler, rules):
     """Greedy: the texts of the model alone. At random: those of each row alone."""
     draft = make_backbone("learned", seed=3, hidden_dim=8)
-    generator = Generator(backbones["rotary"], draft)
+    engine = Engine(backbones["rotary"], draft)
     options = options_of(sampler, *rules, lookahead=2)
-    result = generator.begin(PROMPTS, options, limits=LIMITS, seed=4).advance().result()
+    result = engine.begin(PROMPTS, options, limits=LIMITS, seed=4).advance().result()
     result.pop("rounds")
     if isinstance(sampler, Greedy):
-        expected = generators["rotary"].begin(PROMPTS, options_of(sampler, *rules), limits=LIMITS).advance().result()
+        expected = engines["rotary"].begin(PROMPTS, options_of(sampler, *rules), limits=LIMITS).advance().result()
         for row in range(4):
             assert_row(result, row, {name: value[row] for name, value in expected.items()})
         return
-    alone = generator.begin([PROMPTS[1]], options, limits=[LIMITS[1]], seed=4, streams=[1]).advance().result()
+    alone = engine.begin([PROMPTS[1]], options, limits=[LIMITS[1]], seed=4, streams=[1]).advance().result()
     alone.pop("rounds")
     assert_row(result, 1, {name: value[0] for name, value in alone.items()})
 
 
 def test_a_draft_that_agrees_saves_passes(backbones):
-    generator = Generator(backbones["rotary"], backbones["rotary"])
-    result = generator.begin([[5, 6]], options_of(length=12, end_ids=(), lookahead=4)).advance().result()
+    engine = Engine(backbones["rotary"], backbones["rotary"])
+    result = engine.begin([[5, 6]], options_of(length=12, end_ids=(), lookahead=4)).advance().result()
     assert result["lengths"][0] == 12 and result["rounds"] == 3
 
 
 def test_speculation_refuses_caches_that_forget(backbones):
-    with pytest.raises(ValueError, match="attention windows shorter than the text"):
-        Generator(backbones["window"], backbones["rotary"]).begin([[5, 6]], options_of(lookahead=2))
+    with pytest.raises(ValueError, match="draft must be None where caches forget"):
+        Engine(backbones["window"], backbones["rotary"]).begin([[5, 6]], options_of(lookahead=2))
 
 
-def test_later_changes_of_weights_are_seen(generators, backbones):
+def test_later_changes_of_weights_are_seen(engines, backbones):
     backbone = make_backbone(seed=8)
-    generator, options = Generator(backbone), options_of()
-    before = generator.begin(PROMPTS, options).advance().generated()
+    engine, options = Engine(backbone), options_of()
+    before = engine.begin(PROMPTS, options).advance().generated()
     for weight, other in zip(backbone.weights, backbones["rotary"].weights, strict=True):
         weight.assign(other)
-    after = generator.begin(PROMPTS, options).advance().generated()
-    assert before != after == generators["rotary"].begin(PROMPTS, options).advance().generated()
+    after = engine.begin(PROMPTS, options).advance().generated()
+    assert before != after == engines["rotary"].begin(PROMPTS, options).advance().generated()
 
 
-def test_compiled_is_the_same(generators):
+def test_compiled_is_the_same(engines):
     plain, xla = (options_of(SAMPLERS[1], PROCESSORS, STOPS, jit_compile=jit_compile) for jit_compile in (False, True))
-    texts = [generators["rotary"].begin(PROMPTS, options).advance().generated() for options in (plain, xla)]
+    texts = [engines["rotary"].begin(PROMPTS, options).advance().generated() for options in (plain, xla)]
     assert texts[0] == texts[1]
-
-
-def test_buckets():
-    assert [bucket(length) for length in (1, 16, 17, 128, 129, 300, 1000, 1025)] == [
-        16,
-        16,
-        32,
-        128,
-        160,
-        320,
-        1024,
-        1280,
-    ]
 
 
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda generator: generator.begin([], options_of()), "prompts must hold at least one row"),
-        (lambda generator: generator.begin([[1], []], options_of()), r"prompts\[1\] has no token"),
-        (lambda generator: options_of(Beam(2), lookahead=2), r"sampler must define weights\(\) .*got Beam"),
-        (lambda generator: options_of(lookahead=-1), "lookahead must be an integer of at least 0, got -1"),
-        (lambda generator: options_of(length=0), "max_new_tokens must be an integer of at least 1, got 0"),
+        (lambda engine: engine.begin([], options_of()), "prompts must hold at least one row"),
+        (lambda engine: engine.begin([[1], []], options_of()), r"prompts\[1\] must have at least 1 token"),
+        (lambda engine: options_of(Beam(2), lookahead=2), r"sampler must define weights\(\) .*got Beam"),
+        (lambda engine: options_of(lookahead=-1), "lookahead must be an integer of at least 0, got -1"),
+        (lambda engine: options_of(length=0), "max_new_tokens must be an integer of at least 1, got 0"),
     ],
 )
-def test_wrong_arguments(generators, call, message):
+def test_wrong_arguments(engines, call, message):
     with pytest.raises(ValueError, match=message):
-        call(generators["rotary"])
+        call(engines["rotary"])
+
+
+def test_numbers_of_new_tokens_share_programs(backbones):
+    """What a row may generate is an input; lengths are rounded up."""
+    engine, counts = Engine(backbones["rotary"]), []
+    expected = engine.begin(PROMPTS, options_of(end_ids=(), length=16)).advance().result()["token_ids"]
+    for length in (9, 12, 16, 11):
+        result = engine.begin(PROMPTS, options_of(end_ids=(), length=length)).advance().result()
+        assert result["token_ids"].shape == (4, length)
+        np.testing.assert_array_equal(result["token_ids"], expected[:, :length])
+        counts.append(len(engine._programs))
+    assert counts == [2, 2, 2, 2]
+
+
+def test_programs_are_few(backbones, monkeypatch):
+    engine = Engine(backbones["rotary"])
+    monkeypatch.setattr(engine._programs, "_most", 3)
+    texts = [engine.begin([[5] * length], options_of()).advance().generated() for length in (1, 9, 17, 1)]
+    assert len(engine._programs) == 3 and texts[0] == texts[3]
+
+
+# Encoder-decoders, with given beginnings.
+
+SOURCES = [[5, 6, 7, 2], [8, 2], [3, 4, 5, 6, 7, 8, 9, 10, 11, 2]]
+BEGINNINGS = [[1], [1, 9, 4], [1, 5, 5, 7, 8]]
+
+
+def make_encoder_decoder(kind):
+    keras.utils.set_random_seed(2)
+    sizes = {"vocabulary_size": SIZE, "hidden_dim": 16, "max_length": 64}
+    if kind == "recurrent":
+        return Backbone.from_config(RecurrentConfig(embedding_dim=16, attention="previous_state", **sizes))
+    return Backbone.from_config(
+        TransformerConfig(
+            "encoder_decoder",
+            **sizes,
+            num_layers=1,
+            attention=AttentionConfig(2),
+            feed_forward=FeedForwardConfig(32),
+            norm=NormConfig(placement="pre"),
+            position=PositionConfig(kind),
+            dropout=0.0,
+            initializer_range=0.7,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "kind, sampler",
+    [
+        ("learned", GREEDY),
+        ("learned", Beam(2)),
+        ("relative_bias", GREEDY),
+        ("recurrent", GREEDY),
+        ("recurrent", Contrastive(3)),
+    ],
+    ids=str,
+)
+def test_encoder_decoders_go_on_from_beginnings(kind, sampler):
+    """A batch of beginnings of several lengths against each row alone; greedy against whole passes."""
+    backbone = make_encoder_decoder(kind)
+    engine, options = Engine(backbone), options_of(sampler, length=6)
+    together = engine.begin(BEGINNINGS, options, source=SOURCES).advance().result()
+    for row in (1, 2):
+        if sampler is not GREEDY:
+            alone = engine.begin([BEGINNINGS[row]], options, source=[SOURCES[row]]).advance().result()
+            assert_row(together, row, {name: value[0] for name, value in alone.items() if name != "beams"})
+            return
+        text = list(BEGINNINGS[row])
+        for token in together["token_ids"][row, : together["lengths"][row]]:
+            outputs = backbone(
+                {
+                    "encoder_token_ids": np.array([SOURCES[row]]),
+                    "encoder_padding_mask": np.ones((1, len(SOURCES[row])), "bool"),
+                    "decoder_token_ids": np.array([text]),
+                    "decoder_padding_mask": np.ones((1, len(text)), "bool"),
+                }
+            )
+            logits = ops.convert_to_numpy(backbone.logits(outputs["decoder_sequence_output"]))[0, -1]
+            assert token == logits.argmax()
+            text.append(int(token))
+
+
+def test_encoder_decoders_continue_from_a_cache():
+    engine, options = Engine(make_encoder_decoder("learned")), options_of(length=6)
+    cache = engine.begin(BEGINNINGS, options, source=SOURCES, limits=[6, 3, 4]).advance().cache()
+    texts = [[*before, *new] for before, new in zip(cache.token_ids, ([3], [8, 4], []), strict=True)]
+    expected = engine.begin(texts, options, source=SOURCES).advance().result()
+    result = engine.begin(texts, options, source=SOURCES, cache=cache).advance().result()
+    for row in range(3):
+        assert_row(result, row, {name: value[row] for name, value in expected.items()})
+
+
+def test_speculation_with_an_encoder_decoder():
+    backbone, draft = make_encoder_decoder("learned"), make_encoder_decoder("relative_bias")
+    expected = Engine(backbone).begin(BEGINNINGS, options_of(), source=SOURCES).advance().result()
+    result = Engine(backbone, draft).begin(BEGINNINGS, options_of(lookahead=2), source=SOURCES).advance().result()
+    for row in range(3):
+        assert_row(result, row, {name: value[row] for name, value in expected.items()})
+    with pytest.raises(ValueError, match="draft must be None where caches forget"):
+        Engine(backbone, make_encoder_decoder("recurrent")).begin(BEGINNINGS, options_of(lookahead=2), source=SOURCES)

@@ -1,13 +1,14 @@
 """From tokens to texts: characters are never split, stop strings cut exactly, spaces at the seam."""
 
 import itertools
+import random
 
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 
 from zoo.generation.texts import PieceWriter, continuations, cut_at_stops  # noqa: E402
-from zoo.tokenizers import SentencePieceTokenizer  # noqa: E402
+from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer, WordPieceTokenizer  # noqa: E402
 
 TEXT = "a caf\u00e9, \u4f60\u597d \U0001f469\u200d\U0001f680 e\u0301 END of it"
 
@@ -75,3 +76,40 @@ def test_continuations():
     prompts, generated = (tf.ragged.constant([list(case[part]) for case in cases], tf.int32) for part in (0, 1))
     texts = tf.function(lambda a, b: continuations(tokenizer, a, b))(prompts, generated)
     assert [text.decode() for text in texts.numpy()] == [case[2] for case in cases]
+
+
+LINES = [
+    "the caf\u00e9 is old",
+    "the old man is there, there",
+    "don't say \u4f60\u597d!",
+    "un-do: e\u0301 - \U0001f600",
+] * 20
+
+
+def trained(kind):
+    if kind == "sentencepiece":
+        return SentencePieceTokenizer.train(LINES, vocabulary_size=290, byte_fallback=True)
+    if kind == "bytes":
+        return ByteLevelBPETokenizer.train(LINES, vocabulary_size=300)
+    return WordPieceTokenizer.train(LINES, vocabulary_size=70, lowercase=False)
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "bytes", "wordpiece"])
+def test_texts_only_grow(kind):
+    """Any tokens, also bytes that make no character: pieces of a stream joined are the text."""
+    tokenizer, generator = trained(kind), random.Random(0)
+    assert tokenizer.unstable_tokens == 0
+    special = {tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id}
+    ids = [token for token in range(tokenizer.vocabulary_size) if token not in special]
+    rows = [generator.choices(ids, k=12) for _ in range(150)]
+    prompts = [tokenizer.tokenize(generator.choice(LINES)).numpy().tolist()[: generator.randint(0, 5)] for _ in rows]
+    grown = []
+    for count in range(13):
+        some = [row[:count] for row in rows]
+        ragged = (tf.ragged.constant(part, tf.int32, ragged_rank=1) for part in (prompts, some))
+        grown.append(continuations(tokenizer, *ragged).numpy())
+    for row in range(len(rows)):
+        writer = PieceWriter()
+        pieces = [writer.add(texts[row]) for texts in grown[:-1]]
+        pieces.append(writer.finish(grown[-1][row]))
+        assert "".join(pieces) == grown[-1][row].decode("utf-8", "replace")

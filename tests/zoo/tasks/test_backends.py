@@ -114,8 +114,8 @@ def test_sequence_to_sequence_generation(sampler):
     task, (inputs, _, _) = make("seq2seq"), batch("seq2seq")
     chosen, processors = SAMPLERS[sampler]
     options = {"sampler": chosen, "processors": processors, "max_new_tokens": 6, "end_ids": 2, "seed": 4}
-    source = inputs["encoder_token_ids"], inputs["encoder_padding_mask"]
-    result = task.generate_tokens(*source, start_id=1, **options)
+    source = [row[:length] for row, length in zip(np.asarray(inputs["encoder_token_ids"]), LENGTHS, strict=True)]
+    result = task.generate_tokens([[1]] * 3, source=source, **options)
     assert ops.convert_to_numpy(result["token_ids"]).tolist() == TOKENS[sampler]
 
 
@@ -123,7 +123,8 @@ def test_greedy_is_the_most_probable():
     """Without cache, batch and loop."""
     task, (inputs, _, _) = make("seq2seq"), batch("seq2seq")
     source = inputs["encoder_token_ids"], inputs["encoder_padding_mask"]
-    result = task.generate_tokens(*source, start_id=1, max_new_tokens=5)
+    rows = [row[:length] for row, length in zip(np.asarray(source[0]), LENGTHS, strict=True)]
+    result = task.generate_tokens([[1]] * 3, source=rows, max_new_tokens=5)
     for row, length in enumerate(LENGTHS):
         text = [1]
         for _ in range(5):

@@ -245,7 +245,7 @@ def test_stream_is_generate(model, generated, stop):
     assert "".join(model.stream("kappa", strip_prompt=True, **OPTIONS)) == model.generate(
         "kappa", strip_prompt=True, **OPTIONS
     )
-    with pytest.raises(ValueError, match="stream.. cannot show a text of Beam"):
+    with pytest.raises(ValueError, match=r"from left to right for stream\(\), got Beam"):
         model.stream("alpha", sampler=Beam(2))
 
 
@@ -265,7 +265,7 @@ def test_continuing_from_a_cache(model, generated):
     assert all(isinstance(text, str) for text in continued)
     with pytest.raises(ValueError, match="texts must hold one text per row|4 in cache, 1 in texts"):
         model.generate(["alpha"], cache=cache)
-    with pytest.raises(ValueError, match="return_cache excludes stop strings"):
+    with pytest.raises(ValueError, match="return_cache must be False with stop strings"):
         model.generate("alpha", stop="a", return_cache=True)
 
 
@@ -355,5 +355,5 @@ def test_refusals(tiny_tokenizer):
         lambda: model.fit(["alpha"], packed=True),
         lambda: model.export("unused"),
     ):
-        with pytest.raises(ValueError, match=r"needs a tokenizer: CausalLM\(backbone, tokenizer\)"):
+        with pytest.raises(ValueError, match="needs a tokenizer"):
             use()

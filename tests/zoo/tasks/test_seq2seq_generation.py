@@ -127,9 +127,9 @@ def test_processors_by_name_and_compiled(model, texts):
 def test_processors_with_beams(model, texts):
     """No text of the result has a pair of tokens twice."""
     options = {"max_length": MAX_LENGTH, "jit_compile": False, "sampler": Beam(2)}
-    source, mask = model.encode_source(texts[:4])
+    source = model.text_ids(texts[:4]).to_list()
     for processors, repeats in (([], True), ([NoRepeatNGram(2)], False)):
-        result = model.generate_tokens(source, mask, processors=processors, max_new_tokens=MAX_LENGTH, sampler=Beam(2))
+        result = model.generate_tokens(source=source, processors=processors, max_new_tokens=MAX_LENGTH, sampler=Beam(2))
         rows = [
             row[:length].tolist()
             for row, length in zip(np.array(result["token_ids"]), np.array(result["lengths"]), strict=True)
@@ -159,11 +159,6 @@ def test_stops_are_no_part_of_the_text(model, texts):
             model.generate(some, stop=stop)
 
 
-def test_contrastive_search_is_refused(model):
-    with pytest.raises(ValueError, match=r"has no prompt to contrast with, as Contrastive\("):
-        model.generate("alpha", sampler="contrastive")
-
-
 def test_export(model, texts, tmp_path):
     options = {
         "sampler": Sample(0.8),
@@ -182,14 +177,14 @@ def test_export(model, texts, tmp_path):
 
 
 def test_tokens_without_a_tokenizer(model, texts):
-    source, mask = model.encode_source(texts[:3])
+    source = model.text_ids(texts[:3]).to_list()
     bare = Seq2SeqLM(model.backbone)
     options = {"sampler": "greedy", "max_new_tokens": 6}
     with pytest.raises(ValueError, match="no token that decoding starts with: the tokenizer has no start token"):
-        bare.generate_tokens(source, mask, **options)
+        bare.generate_tokens(source=source, **options)
     end = model.tokenizer.end_id
-    ours = bare.generate_tokens(source, mask, start_id=model.decoder_start_id, end_ids=end, **options)
-    np.testing.assert_array_equal(ours["token_ids"], model.generate_tokens(source, mask, **options)["token_ids"])
+    ours = bare.generate_tokens([[model.decoder_start_id]] * 3, source=source, end_ids=end, **options)
+    np.testing.assert_array_equal(ours["token_ids"], model.generate_tokens(source=source, **options)["token_ids"])
 
 
 class Noisy(LogitProcessor):
@@ -211,6 +206,8 @@ def test_quantized_weights_are_seen_by_programs_that_exist(tiny_config, tiny_tok
     traced = Noisy.calls
     model.generate(texts[2:4], **options)
     assert Noisy.calls == traced, "one program for all"
+    model.generate(texts[2:4], **{**options, "max_length": 3})
+    assert Noisy.calls == traced, "the limit of a row is an input"
     model.quantize("int8")
     model.generate(texts[:2], **options)
     assert Noisy.calls > traced

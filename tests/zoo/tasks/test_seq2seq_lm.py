@@ -88,9 +88,7 @@ def test_text_longer_than_the_model(trained, copied):
     generated = trained.generate(texts, truncate=True, jit_compile=False)
     # what is cut ends with the end token, as every source does
     cut = trained.tokenizer.tokenize(long).numpy()[:31].tolist() + [trained.tokenizer.end_id]
-    outputs = trained.generate_tokens(
-        keras.ops.convert_to_tensor([cut]), np.ones((1, 32), "bool"), sampler=Greedy(), max_new_tokens=32
-    )
+    outputs = trained.generate_tokens(source=[cut], sampler=Greedy(), max_new_tokens=32)
     expected = trained.tokenizer.detokenize(outputs["token_ids"]).numpy()[0].decode()
     assert generated == [copied[0], expected, generated[2], expected]
     assert generated[2] == trained.generate(fits, jit_compile=False)
@@ -131,8 +129,8 @@ def test_score_is_the_sum_of_log_probabilities(untrained, texts):
 def test_score_of_what_was_generated(trained, texts):
     """Cached decoding and the teacher-forced pass give the same probabilities."""
     tokenizer, some = trained.tokenizer, texts[40:52]
-    ids, mask = trained.encode_source(some)
-    outputs = trained.generate_tokens(ids, mask, sampler=Greedy(), max_new_tokens=20)
+    source = trained.text_ids(some).to_list()
+    outputs = trained.generate_tokens(source=source, sampler=Greedy(), max_new_tokens=20)
     generated = [text.decode() for text in tokenizer.detokenize(outputs["token_ids"]).numpy()]
     # spelled differently, a text has other tokens and another score
     same = np.array(

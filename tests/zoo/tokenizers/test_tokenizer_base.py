@@ -1,5 +1,7 @@
 """What the base class gives any tokenizer, with a small one that splits at spaces."""
 
+import json
+
 import pytest
 import tensorflow as tf
 
@@ -46,6 +48,24 @@ def test_load_finds_the_class(tokenizer, tmp_path):
     assert type(loaded) is SpaceTokenizer and loaded.get_vocabulary() == tokenizer.get_vocabulary()
     with pytest.raises(ValueError, match="holds a 'space_separated_for_tests' tokenizer, not 'sentencepiece'"):
         SentencePieceTokenizer.load(tmp_path)
+
+
+class HandingOn(SpaceTokenizer, kind="handing_on_for_tests"):
+    """Hands arguments on to its base."""
+
+    def __init__(self, words, **options):
+        super().__init__(words, **options)
+
+
+def test_load_a_tokenizer_that_hands_arguments_on(tmp_path):
+    HandingOn(["<end>", "a", "<stop>"], end_token="<stop>").save(tmp_path)
+    loaded = Tokenizer.load(tmp_path)
+    assert type(loaded) is HandingOn and loaded.end_id == 2
+    config = json.loads((tmp_path / "tokenizer.json").read_text())
+    config["config"]["color"] = "red"
+    (tmp_path / "tokenizer.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"unknown config keys \['color'\]"):
+        Tokenizer.load(tmp_path)
 
 
 def test_errors_of_the_vocabulary():

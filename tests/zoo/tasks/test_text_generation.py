@@ -1,0 +1,159 @@
+"""What all models that write texts share: several results, scores, truncation, streams of many texts."""
+
+import keras
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from zoo import (  # noqa: E402
+    AttentionConfig,
+    Backbone,
+    Beam,
+    CausalLM,
+    EmbeddingConfig,
+    FeedForwardConfig,
+    NormConfig,
+    PositionConfig,
+    RecurrentConfig,
+    Sample,
+    Seq2SeqLM,
+    TransformerConfig,
+)
+from zoo.tokenizers import SentencePieceTokenizer  # noqa: E402
+
+TEXTS = ["alpha beta", "kappa", "gamma iota omega theta alpha"]
+OPTIONS = {"max_new_tokens": 8, "jit_compile": False}
+
+
+def make(kind, tokenizer):
+    keras.utils.set_random_seed(1)
+    sizes = {"vocabulary_size": tokenizer.vocabulary_size, "hidden_dim": 16, "max_length": 32}
+    if kind == "recurrent":
+        config = RecurrentConfig(**sizes, embedding_dim=16, attention="previous_state")
+        model = Seq2SeqLM(Backbone.from_config(config), tokenizer)
+        for weight in model.backbone.weights:
+            weight.assign(weight * 3)
+        return model
+    config = TransformerConfig(
+        kind,
+        **sizes,
+        num_layers=1,
+        attention=AttentionConfig(num_heads=2),
+        feed_forward=FeedForwardConfig(32),
+        norm=NormConfig(placement="pre"),
+        position=PositionConfig("rotary"),
+        embedding=EmbeddingConfig(tie_output=False),
+        dropout=0.0,
+        initializer_range=0.7,
+    )
+    return (CausalLM if kind == "decoder" else Seq2SeqLM)(Backbone.from_config(config), tokenizer)
+
+
+@pytest.fixture(scope="module", params=["decoder", "encoder_decoder", "recurrent"])
+def model(request, tiny_tokenizer):
+    return make(request.param, tiny_tokenizer)
+
+
+def test_several_draws(model):
+    options = {**OPTIONS, "sampler": Sample(1.2), "seed": 2**32 - 1}
+    one = model.generate(TEXTS, **options)
+    texts, scores = model.generate(TEXTS, num_results=3, return_scores=True, **options)
+    assert [row[0] for row in texts] == one and scores.shape == (3, 3)
+    assert len({text for row in texts for text in row}) > 6
+    # what the others are, and how many, changes nothing
+    assert model.generate(TEXTS, num_results=2, batch_size=2, **options) == [row[:2] for row in texts]
+    text, score = model.generate(TEXTS[0], return_scores=True, **options)
+    assert text == one[0] and score == pytest.approx(scores[0, 0], rel=1e-4)
+    with pytest.raises(ValueError, match="num_results must be 1 with Greedy.*got 2"):
+        model.generate(TEXTS, num_results=2, **OPTIONS)
+    with pytest.raises(ValueError, match="num_results must be an integer from 1 to 127, got 0"):
+        model.generate(TEXTS, num_results=0, **options)
+
+
+def test_results_of_beams(model):
+    best = model.generate(TEXTS, sampler="beam", **OPTIONS)
+    texts, scores = model.generate(TEXTS, sampler=Beam(num_results=4), return_scores=True, **OPTIONS)
+    assert [row[0] for row in texts] == best and scores.shape == (3, 4)
+    assert (np.diff(scores, axis=1) <= 0).all()
+    assert model.generate(TEXTS, sampler="beam", num_results=2, **OPTIONS) == [row[:2] for row in texts]
+    assert model.generate(TEXTS[0], sampler=Beam(num_results=4), **OPTIONS) == texts[0]
+    assert model.generate([], sampler=Beam(num_results=4), **OPTIONS) == []
+
+
+@pytest.mark.parametrize("stop", [None, ["eta", [9]]])
+def test_stream_of_many_texts(model, stop):
+    options = {**OPTIONS, "sampler": Sample(1.2), "stop": stop, "seed": 5}
+    pieces = list(model.stream(TEXTS, chunk=3, **options))
+    assert all(len(piece) == 3 for piece in pieces) and len(pieces) > 1
+    assert ["".join(column) for column in zip(*pieces, strict=True)] == model.generate(TEXTS, **options)
+    assert "".join(model.stream(TEXTS[1], **options)) == model.generate(TEXTS[1], **options)
+    assert list(model.stream([], **options)) == []
+
+
+def test_stop_strings_end_the_work(model):
+    """A stop string in the first tokens: the rest is not generated, whatever the model."""
+    text = model.generate(TEXTS[0], strip_prompt=True, jit_compile=False)
+    stop = text[2:4]
+    expected = text.split(stop)[0]
+    assert model.generate(TEXTS[0], strip_prompt=True, stop=stop, jit_compile=False) == expected
+
+
+def test_seeds_out_of_range(model):
+    for seed in (-1, 2**32, 1.5):
+        with pytest.raises(ValueError, match=f"seed must be an integer from 0 to 4294967295, got {seed}"):
+            model.generate(TEXTS, seed=seed, sampler="sample", **OPTIONS)
+
+
+def test_beginnings(tiny_tokenizer):
+    for kind in ("encoder_decoder", "recurrent"):
+        model = make(kind, tiny_tokenizer)
+        given = ["theta", "omega iota alpha", ""]
+        together = model.generate(TEXTS, beginnings=given, **OPTIONS)
+        assert all(text.startswith(one) for text, one in zip(together, given, strict=True))
+        assert together[2] == model.generate(TEXTS[2], **OPTIONS)
+        alone = [model.generate(text, beginnings=one, **OPTIONS) for text, one in zip(TEXTS, given, strict=True)]
+        assert together == alone
+        # what the model would have written itself changes nothing
+        text, cache = model.generate(TEXTS[0], return_cache=True, **{**OPTIONS, "max_new_tokens": 3})
+        assert model.generate(TEXTS[0], beginnings=" theta", cache=cache, **OPTIONS).startswith(" theta")
+    with pytest.raises(ValueError, match="beginnings must be None: texts are continued as they are, got 'a'"):
+        make("decoder", tiny_tokenizer).generate(TEXTS, beginnings="a", **OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "options, kept",
+    [({}, 24), ({"max_new_tokens": 12}, 20), ({"max_new_tokens": 1000}, 8), ({"max_length": 16}, 12)],
+)
+def test_truncated_prompts_keep_most_of_their_end(tiny_tokenizer, options, kept):
+    """Without `max_new_tokens` a quarter of `max_length` is left free; a quarter is kept in any case."""
+    model = make("decoder", tiny_tokenizer)
+    words = ["iota", "beta", "omega", "theta"] * 12
+    options = {"strip_prompt": True, "jit_compile": False, **options}
+    # the start token stays
+    end = " ".join(words[-(kept - 1) :])
+    longest = options.get("max_length", 32)
+    new = min(options.get("max_new_tokens", 32), longest - kept)
+    expected = model.generate(end, **{**options, "max_new_tokens": new})
+    assert model.generate(" ".join(words), truncate=True, **options) == expected
+    assert model.generator.prompts.keep(longest, options.get("max_new_tokens")) == kept
+
+
+class Tidy(SentencePieceTokenizer, kind="tidy_for_tests"):
+    """Takes back what it wrote when certain words follow, as tokenizers do that clean spaces up."""
+
+    unstable_tokens = 4
+
+    def _detokenize(self, ids):
+        texts = super()._detokenize(ids)
+        for word in ("alpha", "beta", "gamma", "theta", "a", "e"):
+            texts = tf.strings.regex_replace(texts, f"(\\w) {word}", rf"\1_{word}")
+        return tf.strings.regex_replace(texts, "(\\w)(\\w)(\\w)k", r"\2K")
+
+
+def test_stream_of_a_tokenizer_that_takes_back(tiny_tokenizer):
+    model = make("encoder_decoder", Tidy(tiny_tokenizer.proto))
+    for seed in range(12):
+        options = {**OPTIONS, "sampler": Sample(1.5), "seed": seed, "max_new_tokens": 16}
+        for chunk in (1, 3):
+            assert "".join(model.stream(TEXTS[0], chunk=chunk, **options)) == model.generate(TEXTS[0], **options)
