@@ -268,5 +268,5 @@ def test_without_a_tokenizer(tiny_config):
         lambda: model.fit(["alpha"], ["alpha"], verbose=0),
         lambda: model.export("unused"),
     ):
-        with pytest.raises(ValueError, match=r"needs a tokenizer: Seq2SeqLM\(backbone, tokenizer\)"):
+        with pytest.raises(ValueError, match="needs a tokenizer"):
             use()
