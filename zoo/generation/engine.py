@@ -229,7 +229,12 @@ class Engine:
         state, hidden = fresh if state is None else state, None
         if tokens.shape[1] != 1:
             hidden, state = self.backbone.advance(ids[:, first:-1], first, state, constants)
-        arguments = loop_inputs(options, state, constants, ids[:, -1], width - 1, limits, seed, streams, tokens, hidden)
+        text = tokens
+        if source:
+            # the token that decoding starts with is no part of the text that processors look at
+            beginning = ops.expand_dims(ops.argmax(ops.cast(tokens >= 0, "int32"), axis=1), 1)
+            text = ops.where(ops.arange(width, dtype="int32") == ops.cast(beginning, "int32"), -1, tokens)
+        arguments = loop_inputs(options, state, constants, ids[:, -1], width - 1, limits, seed, streams, text, hidden)
         if options.lookahead:
             draft_state, draft_constants = self.draft.start_decoding(inputs, capacity)
             if tokens.shape[1] != 1:
