@@ -5,6 +5,7 @@ from typing import Any
 from zoo.config.model import ModelConfig
 from zoo.config.parts import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig, PositionConfig
 from zoo.config.recurrent import RecurrentConfig
+from zoo.config.size import least_weights, require_weights
 from zoo.config.transformer import TransformerConfig
 
 CONFIGURATIONS: dict[str, type[ModelConfig]] = {cls.kind: cls for cls in (TransformerConfig, RecurrentConfig)}
@@ -25,7 +26,7 @@ def config_from_dict(values: dict[str, Any]) -> TransformerConfig | RecurrentCon
     100
     """
     kind = values.get("kind", "transformer") if isinstance(values, dict) else "transformer"
-    if kind not in CONFIGURATIONS:
+    if not isinstance(kind, str) or kind not in CONFIGURATIONS:
         raise ValueError(f"kind must be one of {sorted(CONFIGURATIONS)}, got {kind!r}.")
     return CONFIGURATIONS[kind].from_dict(values)
 
@@ -41,4 +42,6 @@ __all__ = [
     "RecurrentConfig",
     "TransformerConfig",
     "config_from_dict",
+    "least_weights",
+    "require_weights",
 ]

@@ -22,7 +22,10 @@ def require(holds: bool, argument: str, value: Any, allowed: str) -> None:
     ValueError: hidden_dim must be above 0, got -1.
     """
     if not holds:
-        raise ValueError(f"{argument} must be {allowed}, got {value!r}.")
+        shown = repr(value)
+        if len(shown) > 300:
+            shown = f"{shown[:300]}... ({len(shown)} characters)"
+        raise ValueError(f"{argument} must be {allowed}, got {shown}.")
 
 
 def require_positive(config: Any, prefix: str, *names: str) -> None:
@@ -94,9 +97,11 @@ def configuration_from_dict(cls: type, values: dict[str, Any], path: str) -> Any
     arguments = {}
     for key, value in values.items():
         if key not in fields:
-            near = difflib.get_close_matches(key, fields, n=1)
+            near = difflib.get_close_matches(key[:100], fields, n=1)
             hint = f" Did you mean {path + near[0]!r}?" if near else ""
-            raise ValueError(f"Unknown configuration key {path + key!r}.{hint} Known: {', '.join(sorted(fields))}.")
+            raise ValueError(
+                f"Unknown configuration key {path + key[:100]!r}.{hint} Known: {', '.join(sorted(fields))}."
+            )
         hint = hints[key]
         if dataclasses.is_dataclass(hint):
             require(isinstance(value, dict), path + key, value, "a dictionary")

@@ -1,9 +1,12 @@
 """Reading a configuration of the Transformers library: every key is used, or known not to matter, or an error."""
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from zoo.config.checks import require
+from zoo.huggingface.config_keys import KEYS, LAYERS
+from zoo.storage import quote
 
 # keys that change no output of the model: bookkeeping, numbers of special tokens, choices of generation and training
 # loops, ways to compute the same thing
@@ -58,6 +61,7 @@ class ConfigReader:
     Args:
         values: Content of `config.json`.
         tensors: Names of the tensors of the model, without the prefix of the base model: some choices show only there.
+            With their shapes, they bound all counts of the configuration before anything is made of it.
 
     Example:
 
@@ -71,18 +75,24 @@ class ConfigReader:
         self.values = values
         self.tensors = frozenset(tensors)
         self._taken: set[str] = set()
+        self.elements: float = math.inf
+        if isinstance(tensors, Mapping):
+            self.elements = sum(math.prod(shape) for shape in tensors.values())
 
     def take(self, key: str, default: Any = _REQUIRED) -> Any:
         """Returns the value of a key, or `default` where it is missing.
 
         Raises:
-            ValueError: If it is missing and there is no default.
+            ValueError: If it is missing and there is no default, or if it is not what this key may hold.
         """
         self._taken.add(key)
         if key not in self.values:
             if default is _REQUIRED:
                 raise ValueError(f"config.json of a {self.values.get('model_type')!r} model lacks {key!r}.")
             return default
+        if key in KEYS:
+            bounded_by_tensors = key in LAYERS and self.elements < math.inf
+            KEYS[key].check(key, self.values[key], len(self.tensors) if bounded_by_tensors else self.elements)
         return self.values[key]
 
     def take_number(self, key: str, default: Any) -> Any:
@@ -115,12 +125,14 @@ class ConfigReader:
             ValueError: If there are keys that nobody has taken and that are not known to have no effect.
         """
         if self.values.get("pruned_heads"):
-            raise ValueError(f"pruned_heads must be empty, got {self.values['pruned_heads']!r}.")
+            raise ValueError(f"pruned_heads must be empty, got {quote(self.values['pruned_heads'])}.")
         unknown = sorted(set(self.values) - self._taken - NEUTRAL - {"pruned_heads"})
         if unknown:
-            shown = ", ".join(f"{key}={self.values[key]!r}" for key in unknown)
+            shown = ", ".join(f"{key[:80]}={quote(self.values[key], most=80)}" for key in unknown[:10])
+            shown += f" and {len(unknown) - 10} more" if len(unknown) > 10 else ""
             raise ValueError(
-                f"config.json of a {self.values.get('model_type')!r} model has keys that are not known here: {shown}. "
+                f"config.json of a {quote(self.values.get('model_type'))} model has keys that are not known here: "
+                f"{shown}. "
                 "A model imported without them might compute something else."
             )
 
@@ -140,5 +152,5 @@ def activation(name: str, key: str = "activation") -> str:
     >>> activation("gelu_new")
     'gelu_tanh'
     """
-    require(name in ACTIVATIONS, key, name, f"one of {sorted(ACTIVATIONS)}")
+    require(isinstance(name, str) and name in ACTIVATIONS, key, name, f"one of {sorted(ACTIVATIONS)}")
     return ACTIVATIONS[name]

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from zoo.backbones.backbone import Backbone
-from zoo.config import TransformerConfig
+from zoo.config import TransformerConfig, require_weights
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import Family, Head, get_family
 from zoo.huggingface.weights import Row, check_rows, named_layers, table_rows
-from zoo.storage import TensorFiles, open_checkpoint, read_json
+from zoo.storage import TensorFiles, naming, open_checkpoint, read_json
 from zoo.storage.checkpoint import CONFIG_FILE
 
 
@@ -45,8 +45,9 @@ def read_config(directory: str | os.PathLike) -> TransformerConfig:
     """
     directory = Path(directory)
     values = read_json(directory / CONFIG_FILE)
-    family = get_family(values.get("model_type"))
-    with open_checkpoint(directory) as tensors:
+    with naming(directory / CONFIG_FILE):
+        family = get_family(values.get("model_type"))
+    with open_checkpoint(directory) as tensors, naming(directory / CONFIG_FILE):
         return _read_config(family, values, _plain_names(family, tensors))[0]
 
 
@@ -145,12 +146,15 @@ def _load(
     directory: Path, task: str | None, load_weights: bool, overrides: dict[str, Any]
 ) -> tuple[Backbone, dict[str, Any], HeadWeights]:
     values = read_json(directory / CONFIG_FILE)
-    family = get_family(values.get("model_type"))
-    with open_checkpoint(directory) as files:
+    with naming(directory / CONFIG_FILE):
+        family = get_family(values.get("model_type"))
+    with open_checkpoint(directory) as files, naming(directory / CONFIG_FILE):
         tensors = _plain_names(family, files)
         config, reader = _read_config(family, values, tensors)
         head = head_of(family, task)
         options = head.options(reader)
+        require_weights(config, int(reader.elements), "the model")
+        _check_labels(options, head, tensors, config.hidden_dim, reader.elements)
         backbone = Backbone.from_config(_override(config, overrides))
         stored = {}
         if load_weights:
@@ -161,6 +165,17 @@ def _load(
             for row in rows:
                 row.read(tensors.get(row.name))
     return backbone, options, HeadWeights(str(directory), dict(head.table), stored)
+
+
+def _check_labels(options: dict[str, Any], head: Head, tensors: TensorFiles, width: int, elements: float) -> None:
+    """Checks that the head of a file has as many outputs as its configuration has labels."""
+    labels = options.get("labels", 0)
+    count = labels if isinstance(labels, int) else len(labels)
+    shape = tensors.shapes.get(f"{head.table.get('projection')}.weight")
+    if shape is not None and "labels" in options and shape[0] != count:
+        raise ValueError(f"id2label must name the {shape[0]} outputs of {head.table['projection']}, it names {count}.")
+    if count * width > elements:
+        raise ValueError(f"id2label must name fewer labels, got {count} for files of {elements:.0f} weights.")
 
 
 def _plain_names(family: Family, files: TensorFiles) -> TensorFiles:

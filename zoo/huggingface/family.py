@@ -8,6 +8,7 @@ from typing import Any
 from zoo.config import TransformerConfig
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.weights import Table
+from zoo.storage import quote
 
 _FAMILIES: dict[str, "Family"] = {}
 
@@ -108,8 +109,8 @@ def get_family(model_type: Any) -> Family:
     Raises:
         ValueError: If it is not supported.
     """
-    if model_type not in _FAMILIES:
-        raise ValueError(f"model_type must be one of {sorted(_FAMILIES)}, got {model_type!r}.")
+    if not isinstance(model_type, str) or model_type not in _FAMILIES:
+        raise ValueError(f"model_type must be one of {sorted(_FAMILIES)}, got {quote(model_type)}.")
     return _FAMILIES[model_type]
 
 
@@ -144,7 +145,7 @@ def window_of_layers(layer_types: list[str], window: tuple[int | None, int | Non
     """
     if not set(layer_types) <= {"full_attention", "sliding_attention"}:
         raise ValueError(
-            f"layer_types must be 'full_attention' or 'sliding_attention', got {sorted(set(layer_types))}."
+            f"layer_types must be 'full_attention' or 'sliding_attention', got {quote(sorted(set(layer_types)))}."
         )
     pattern = shortest_pattern([kind == "sliding_attention" for kind in layer_types])
     if True not in pattern:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from zoo.huggingface.config_reader import ConfigReader
+from zoo.storage import quote
 
 PROBLEMS = {
     "single_label_classification": "single_label",
@@ -21,9 +22,11 @@ def label_names(reader: ConfigReader) -> int | list[str]:
         ValueError: If they are not numbered from 0 on.
     """
     names = reader.take("id2label", None) or {"0": "LABEL_0", "1": "LABEL_1"}
+    if not all(number.isdecimal() and len(number) < 10 for number in names):
+        raise ValueError(f"id2label must number the labels from 0 on, got {quote(names)}.")
     numbers = {int(number): name for number, name in names.items()}
     if sorted(numbers) != list(range(len(numbers))):
-        raise ValueError(f"id2label must number the labels from 0 on, got {names!r}.")
+        raise ValueError(f"id2label must number the labels from 0 on, got {quote(names)}.")
     ordered = [numbers[number] for number in range(len(numbers))]
     is_unnamed = ordered == [f"LABEL_{number}" for number in range(len(ordered))]
     return len(ordered) if is_unnamed else ordered

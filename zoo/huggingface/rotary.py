@@ -4,6 +4,7 @@ from typing import Any
 
 from zoo.config import PositionConfig
 from zoo.huggingface.config_reader import ConfigReader
+from zoo.storage import quote, require_type
 
 LENGTH = "original_max_position_embeddings"
 # our kind and theirs
@@ -57,8 +58,15 @@ def rotary_position(parameters: dict[str, Any], head_dim: int, max_length: int) 
     1000000.0
     """
     parameters = {key: value for key, value in parameters.items() if value is not None}
+    for key, value in parameters.items():
+        kind = str if key in ("rope_type", "type") else float | bool | list[float]
+        require_type(value, kind, f"rope parameters: {key}")
+    require_type(parameters.get("rope_theta", 1.0), float, "rope parameters: rope_theta")
     base = float(parameters.pop("rope_theta", 10000.0))
     partial = parameters.pop("partial_rotary_factor", 1.0)
+    require_type(partial, float, "rope parameters: partial_rotary_factor")
+    if not 0 < partial <= 1:
+        raise ValueError(f"partial_rotary_factor must be above 0 and at most 1, got {quote(partial)}.")
     kinds = {parameters.pop(key, "default") for key in ("rope_type", "type")} - {"default"} or {"default"}
     kind = kinds.pop()
     if kinds or kind not in ("default", *KINDS):
@@ -70,6 +78,9 @@ def rotary_position(parameters: dict[str, Any], head_dim: int, max_length: int) 
             raise ValueError(f"Rotary positions of the type 'default' have no {sorted(parameters)}.")
     else:
         scaling = {"kind": KINDS[kind], **parameters}
+        original = scaling.get(LENGTH, max_length)
+        if isinstance(original, bool) or not isinstance(original, int) or original < 1:
+            raise ValueError(f"rope parameters: {LENGTH} must be an integer of at least 1, got {quote(original)}.")
         if scaling["kind"] != "linear":
             scaling.setdefault(LENGTH, max_length)
         if scaling["kind"] == "longrope" and "attention_factor" not in scaling:

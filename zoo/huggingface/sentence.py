@@ -1,10 +1,11 @@
 """What the Sentence Transformers library stores beside a model: how hidden states become the vector of a text."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
-from zoo.storage import read_json
+from zoo.storage import folder_inside, parse_json, quote, read_bytes, read_json, require_type, to_dataclass
 
 MODULES_FILE = "modules.json"
 LENGTH_FILE = "sentence_bert_config.json"
@@ -16,6 +17,19 @@ FLAGS = {
     "max": "pooling_mode_max_tokens",
     "last": "pooling_mode_lasttoken",
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """An entry of `modules.json`.
+
+    Args:
+        type: Name of the module's class.
+        path: Folder of its files, in the directory; empty for the directory itself.
+    """
+
+    type: str
+    path: str = ""
 
 
 def read_sentence_options(directory: Path) -> dict[str, Any]:
@@ -30,29 +44,33 @@ def read_sentence_options(directory: Path) -> dict[str, Any]:
     path = directory / MODULES_FILE
     if not path.is_file():
         return {}
-    modules = json.loads(path.read_text(encoding="utf-8"))
-    kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
+    modules = parse_json(read_bytes(path, 2**20), str(path))
+    require_type(modules, list[dict[str, Any]], f"{path}: the list of modules")
+    modules = [to_dataclass(Module, module, f"{path}: [{index}]", True) for index, module in enumerate(modules)]
+    kinds = [module.type.rpartition(".")[2] for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        raise ValueError(f"{path} must name Transformer, Pooling and perhaps Normalize, it names {kinds}.")
-    if modules[0].get("path"):
-        raise ValueError(f"{path} must have its model in the same directory, got {modules[0]['path']!r}.")
+        raise ValueError(f"{path} must name Transformer, Pooling and perhaps Normalize, it names {quote(kinds)}.")
+    if modules[0].path:
+        raise ValueError(f"{path} must have its model in the same directory, got {quote(modules[0].path)}.")
     options: dict[str, Any] = {"pooling": _read_pooling(directory, modules[1]), "normalize": len(kinds) == 3}
     if (directory / LENGTH_FILE).is_file():
         length = read_json(directory / LENGTH_FILE).get("max_seq_length")
+        if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
+            raise ValueError(
+                f"{directory / LENGTH_FILE}: max_seq_length must be an integer of at least 1, got {length!r}."
+            )
         # the library cuts longer texts
         options |= {} if length is None else {"sequence_length": length, "truncate": True}
     return options
 
 
-def _read_pooling(directory: Path, module: dict[str, Any]) -> str:
-    folder = str(module.get("path"))
-    if Path(folder).name != folder:
-        raise ValueError(f"{directory / MODULES_FILE} must name a folder in this directory, got {folder!r}.")
-    values = read_json(directory / folder / "config.json")
+def _read_pooling(directory: Path, module: Module) -> str:
+    folder = folder_inside(directory, module.path, f"{directory / MODULES_FILE}: [1].path")
+    values = read_json(folder / "config.json")
     chosen = sorted(key for key, value in values.items() if key.startswith("pooling_mode_") and value)
     names = [name for name, flag in FLAGS.items() if [flag] == chosen]
     if not names:
-        raise ValueError(f"{directory / folder} must have one pooling of {sorted(FLAGS.values())}, got {chosen}.")
+        raise ValueError(f"{folder} must have one pooling of {sorted(FLAGS.values())}, got {quote(chosen)}.")
     return names[0]
 
 

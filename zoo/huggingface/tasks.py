@@ -9,8 +9,9 @@ from zoo.config import TransformerConfig
 from zoo.huggingface.directory import head_layers, load_task_parts
 from zoo.huggingface.sentence import read_sentence_options, write_sentence_options
 from zoo.huggingface.writing import write_backbone
-from zoo.storage import read_json
+from zoo.storage import read_json, require_type
 from zoo.storage.checkpoint import CONFIG_FILE
+from zoo.tokenizers import load_huggingface, save_huggingface
 
 
 def load_task(
@@ -52,16 +53,20 @@ def load_task(
 
 def _start_of_decoding(tokenizer: Any, directory: Path) -> dict[str, Any]:
     """The option of a task that names the token that decoding starts with; none for another tokenizer than theirs."""
-    from zoo.tokenizers import load_huggingface
-
     values = read_json(directory / CONFIG_FILE)
     start_id = values.get("decoder_start_token_id", values.get("pad_token_id"))
+    require_type(start_id, int | None, f"{directory / CONFIG_FILE}: decoder_start_token_id or pad_token_id")
     if start_id is None or tokenizer.start_id == start_id:
         return {}
     try:
         own = load_huggingface(directory)
     except FileNotFoundError:
         return {}
+    if not 0 <= start_id < own.vocabulary_size:
+        raise ValueError(
+            f"{directory / CONFIG_FILE}: decoder_start_token_id must be an id of the tokenizer, which has "
+            f"{own.vocabulary_size} tokens, got {start_id}."
+        )
     same = own.get_vocabulary() == tokenizer.get_vocabulary()
     return {"decoder_start_token": tokenizer.id_to_token(start_id)} if same else {}
 
@@ -107,8 +112,6 @@ def save_task(task: Any, directory: str | os.PathLike, *, model_type: str | None
 
 
 def _save_tokenizer(task: Any, folder: Path) -> None:
-    from zoo.tokenizers import save_huggingface
-
     tokenizer, special = task.tokenizer, task.special_tokens()
     start, end = (
         [] if index is None else [tokenizer.id_to_token(index)] for index in (special["start_id"], special["end_id"])

@@ -62,6 +62,8 @@ class Row:
 
     def read(self, tensor: np.ndarray) -> None:
         """Gives the variables the values of the tensor."""
+        if tensor.dtype.kind != "f":
+            raise ValueError(f"{self.name} must hold floating-point numbers, got {tensor.dtype}.")
         tensor = tensor.T if self.transposed else tensor
         start = 0
         for variable in self.variables:

@@ -83,7 +83,7 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
     }
     with_head = head.architecture != family.architecture
     plain = table_rows(named_layers(backbone), family.table_of(config))
-    reader = ConfigReader(values, {row.name for row in plain})
+    reader = ConfigReader(values, {row.name: row.shape for row in plain})
     differing = _differences(family.read(reader), config)
     if differing:
         raise ValueError(f"it cannot express {differing}")

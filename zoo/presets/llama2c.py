@@ -15,6 +15,7 @@ from zoo.config import (
     PositionConfig,
     TransformerConfig,
 )
+from zoo.storage import naming
 
 HEADER = struct.Struct("<7i")
 MAGIC = 0x616B3432  # of the versions after the first
@@ -53,6 +54,15 @@ def read_llama2c_config(header: bytes) -> TransformerConfig:
     )
 
 
+def _count_weights(config: TransformerConfig) -> int:
+    """How many numbers a file with this configuration holds."""
+    width, attention = config.hidden_dim, config.attention
+    projections = 2 * width * config.head_dim * (attention.num_heads + attention.num_key_value_heads)
+    layer = 2 * width + projections + 3 * width * config.feed_forward.intermediate_dim
+    tables = config.vocabulary_size * width * (1 if config.embedding.tie_output else 2)
+    return tables + config.num_layers * layer + width + config.max_length * config.head_dim
+
+
 def load_llama2c(path: str | os.PathLike) -> Backbone:
     """Returns the backbone of a checkpoint of llama2.c.
 
@@ -72,11 +82,16 @@ def load_llama2c(path: str | os.PathLike) -> Backbone:
         Karpathy 2023, llama2.c, `export.py` (`legacy_export`) and `run.c`.
     """
     path = Path(path)
-    with open(path, "rb") as file:
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}.")
+    with open(path, "rb") as file, naming(path):
         config = read_llama2c_config(file.read(HEADER.size))
         size = path.stat().st_size - HEADER.size
         if size % 4:
             raise ValueError(f"{path} is cut off: {size} bytes of weights are no whole number of float32.")
+        expected = _count_weights(config)
+        if expected != size // 4:
+            raise ValueError(f"{path} must hold {expected} weights, as its header says; it holds {size // 4}.")
         numbers = np.frombuffer(file.read(), "<f4")
     backbone = Backbone.from_config(config)
     decoder, attention = backbone.decoder, config.attention
@@ -92,9 +107,6 @@ def load_llama2c(path: str | os.PathLike) -> Backbone:
     parts.append([decoder.final_norm.scale])
     rotary = config.max_length * config.hidden_dim // attention.num_heads  # cosines and sines, which are computed here
     output = [] if backbone.output_projection is None else [backbone.output_projection.kernel]
-    expected = sum(int(np.prod(variable.shape)) for part in (*parts, output) for variable in part) + rotary
-    if expected != len(numbers):
-        raise ValueError(f"{path} must hold {expected} weights, as its header says; it holds {len(numbers)}.")
     start = 0
     for variables in (*parts, None, output):
         if variables is None:

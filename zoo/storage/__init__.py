@@ -1,8 +1,10 @@
 """Everything that touches a disk: atomic writes, JSON, safetensors, checkpoints, preset directories, the hub."""
 
 from zoo.storage.checkpoint import TensorFiles, open_checkpoint
+from zoo.storage.errors import naming, quote
 from zoo.storage.files import (
     atomic_write,
+    read_one_version,
     recover,
     remove,
     remove_incomplete,
@@ -10,8 +12,10 @@ from zoo.storage.files import (
     write_bytes,
     write_text_atomically,
 )
+from zoo.storage.h5 import H5Weights, open_h5
 from zoo.storage.hub import fetch
-from zoo.storage.json_files import read_json
+from zoo.storage.json_files import parse_json, read_bytes, read_json
+from zoo.storage.names import file_inside, folder_inside
 from zoo.storage.preset import Preset, PresetDescription, open_preset, read_description, write_preset
 from zoo.storage.tensors import (
     dtype_name,
@@ -21,10 +25,23 @@ from zoo.storage.tensors import (
     read_variables,
     write_tensors,
 )
-from zoo.storage.tokenizer import read_tokenizer, write_tokenizer
+from zoo.storage.tokenizer import TokenizerFiles, read_tokenizer, write_tokenizer
+from zoo.storage.typed import require_type, to_dataclass
 from zoo.storage.weights import average_weights, load_weights, save_weights
 
 __all__ = [
+    "file_inside",
+    "folder_inside",
+    "H5Weights",
+    "TokenizerFiles",
+    "naming",
+    "open_h5",
+    "parse_json",
+    "quote",
+    "read_bytes",
+    "read_one_version",
+    "require_type",
+    "to_dataclass",
     "Preset",
     "PresetDescription",
     "TensorFiles",

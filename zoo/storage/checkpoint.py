@@ -6,8 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from zoo.storage.errors import quote
 from zoo.storage.json_files import read_json
+from zoo.storage.names import file_inside
 from zoo.storage.tensors import open_tensors
+from zoo.storage.typed import require_type
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -53,7 +56,9 @@ def open_checkpoint(directory: Path) -> Iterator[TensorFiles]:
                 shapes[tensor] = tuple(files[name].get_slice(tensor).get_shape())
         if index is not None and index != owner:
             differing = sorted(set(index.items()) ^ set(owner.items()))
-            raise ValueError(f"{directory / INDEX_FILE} does not fit the files, for example at {differing[0][0]!r}.")
+            raise ValueError(
+                f"{directory / INDEX_FILE} does not fit the files, for example at {quote(differing[0][0])}."
+            )
         yield TensorFiles(shapes, lambda name: files[owner[name]].get_tensor(name))
 
 
@@ -63,9 +68,9 @@ def _read_index(directory: Path) -> dict[str, str] | None:
         index = read_json(directory / INDEX_FILE).get("weight_map")
         if not isinstance(index, dict) or not index:
             raise ValueError(f"{directory / INDEX_FILE} has no weight_map.")
-        for name in set(index.values()):
-            if not isinstance(name, str) or Path(name).name != name or not (directory / name).is_file():
-                raise ValueError(f"{directory / INDEX_FILE} names {name!r}, which is no file in this directory.")
+        require_type(index, dict[str, str], f"{directory / INDEX_FILE}: weight_map")
+        for tensor, name in index.items():
+            file_inside(directory, name, f"{directory / INDEX_FILE}: weight_map.{tensor[:100]}")
         return index
     if not (directory / WEIGHTS_FILE).is_file():
         others = sorted(path.name for pattern in ("*.bin", "*.h5", "*.msgpack") for path in directory.glob(pattern))

@@ -1,24 +1,155 @@
-"""JSON from outside."""
+"""One reader for all JSON from outside: bounded before it is parsed, plain afterwards, errors with file and key."""
 
 import json
+import math
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+from zoo.storage.errors import quote
+
+# tokenizer.json of the largest vocabularies published (262,144 tokens, 514,906 merges) has 33 MB
+MOST_BYTES = 96 * 2**20
+# an empty list takes 56 bytes and a number 24: what keeps the memory of small files near their size
+MOST_CONTAINERS = 3_000_000
+MOST_VALUES = 8_000_000
+MOST_DEPTH = 32
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Returns the dictionary in a JSON file.
+def read_json(path: str | os.PathLike, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
+    """Returns the object in a JSON file.
 
     Args:
         path: The file.
+        most_bytes: Largest size that is read.
 
     Raises:
-        ValueError: If it is no JSON, or no dictionary.
+        ValueError: If it is larger, no JSON, no object, or not plain, see `parse_json`.
+        FileNotFoundError: If there is none.
+
+    Example:
+
+    >>> read_json("config.json")["model_type"]
+    'bert'
+    """
+    content = read_bytes(path, most_bytes)
+    return require_object(parse_json(content, str(path)), str(path))
+
+
+def read_bytes(path: str | os.PathLike, most_bytes: int) -> bytes:
+    """Returns the content of a file.
+
+    Args:
+        path: The file.
+        most_bytes: Largest size that is read.
+
+    Raises:
+        ValueError: If it is larger, or not an ordinary file.
         FileNotFoundError: If there is none.
     """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"There is no file {path}.")
+    if not path.is_file():  # a device or a pipe can be read for ever
+        raise ValueError(f"{path} must be an ordinary file.")
+    with open(path, "rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise ValueError(f"{path} must have at most {most_bytes} bytes, got {path.stat().st_size}.")
+    return content
+
+
+def parse_json(content: bytes, source: str) -> Any:
+    """Returns the value of JSON text.
+
+    Args:
+        content: The text in UTF-8.
+        source: Where it is from, for errors.
+
+    Raises:
+        ValueError: If it is no JSON; or not plain: nested more than 32 deep, millions of values, a key twice in one
+            object, a number that is not finite, a surrogate without its other half. The message names source and key.
+
+    Example:
+
+    >>> parse_json(b'{"a": [1, NaN]}', "config.json")
+    ValueError: config.json: a[1] must be a finite number, got nan.
+    """
+    if content.count(b"[") + content.count(b"{") > MOST_CONTAINERS or content.count(b",") > MOST_VALUES:
+        raise ValueError(f"{source} must hold at most {MOST_VALUES} values and {MOST_CONTAINERS} lists and objects.")
+
+    def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) != len(pairs):
+            seen: set[str] = set()
+            twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+            raise ValueError(f"the key {quote(twice)} stands twice in one object")
+        return values
+
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold a dictionary, it holds a {type(values).__name__}.")
+        values = json.loads(content.decode("utf-8"), object_pairs_hook=without_duplicates)
+    except RecursionError:
+        raise ValueError(f"{source} must be nested at most {MOST_DEPTH} deep.") from None
+    except ValueError as error:  # no UTF-8, no JSON, a number of thousands of digits
+        raise ValueError(f"{source} is not valid JSON: {quote(str(error), plain=True)}.") from error
+    _require_plain(values, source, has_surrogates=b"\\ud" in content.lower())
     return values
+
+
+def _require_plain(values: Any, source: str, has_surrogates: bool) -> None:
+    # a walk with a stack of its own: what is open, and at which key
+    opened, keys = [iter([("", values)])], []
+
+    def place() -> str:
+        names = [f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys[1:]]
+        return quote("".join(names).removeprefix("."), plain=True) or "the whole"
+
+    while opened:
+        for key, value in opened[-1]:
+            kind = type(value)
+            if kind is dict or kind is list:
+                keys.append(key)
+                if len(keys) > MOST_DEPTH:
+                    raise ValueError(f"{source}: {place()} must be nested at most {MOST_DEPTH} deep.")
+                if has_surrogates and kind is dict:
+                    for name in value:
+                        _require_unicode(name, f"{source}: a key of {place()}")
+                opened.append(iter(value.items() if kind is dict else enumerate(value)))
+                break
+            if kind is float and not math.isfinite(value):
+                keys.append(key)
+                raise ValueError(f"{source}: {place()} must be a finite number, got {value!r}.")
+            if has_surrogates and kind is str:
+                keys.append(key)
+                _require_unicode(value, f"{source}: {place()}")
+                keys.pop()
+        else:
+            opened.pop()
+            if keys:
+                keys.pop()
+
+
+def _require_unicode(text: str, name: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} must be Unicode, got half of a surrogate pair: {quote(text)}.") from None
+
+
+def require_object(value: Any, name: str) -> dict[str, Any]:
+    """Returns a JSON object.
+
+    Args:
+        value: The value.
+        name: What it is called in the error.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    if not isinstance(value, dict):
+        _refuse(name, "an object", value)
+    return value
+
+
+def _refuse(name: str, allowed: str, value: Any) -> NoReturn:
+    raise ValueError(f"{name} must be {allowed}, got {quote(value)}.")

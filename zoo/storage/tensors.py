@@ -1,6 +1,9 @@
 """Weights in safetensors files: written completely or not at all, checked variable by variable when read."""
 
+import dataclasses
 import json
+import math
+import os
 import re
 import struct
 from collections import Counter
@@ -12,7 +15,10 @@ import numpy as np
 import safetensors
 from keras import ops
 
+from zoo.storage.errors import quote
 from zoo.storage.files import write_bytes
+from zoo.storage.json_files import parse_json, require_object
+from zoo.storage.typed import require_type, to_dataclass
 
 _DTYPE_NAMES = {
     "bool": "BOOL",
@@ -30,7 +36,9 @@ _DTYPE_NAMES = {
     "float64": "F64",
 }
 
+_DTYPE_BYTES = {name: 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize for dtype, name in _DTYPE_NAMES.items()}
 _MOST_LINES = 20
+_MOST_HEADER_BYTES = 100_000_000
 
 
 def write_tensors(path: Path, tensors: Mapping[str, object], metadata: Mapping[str, str] | None = None) -> None:
@@ -81,6 +89,73 @@ def dtype_name(tensor) -> str:
     return getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
 
 
+@dataclasses.dataclass(frozen=True)
+class TensorEntry:
+    """What the header of a safetensors file says about a tensor.
+
+    Args:
+        dtype: Its dtype by the format's name.
+        shape: Its shape.
+        data_offsets: Its first byte behind the header, and the one after its last.
+    """
+
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
+
+
+def read_header(path: Path) -> dict[str, TensorEntry]:
+    """Returns what a safetensors file says about its tensors, each entry checked.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ValueError: if the header is damaged: it is no JSON, a dtype is unknown, a shape does not fit its bytes, or
+            tensors overlap, leave gaps or end outside the file. The message names file and tensor.
+        FileNotFoundError: if there is none.
+
+    Source: https://huggingface.co/docs/safetensors (format).
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"There is no file {path}.")
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        start = file.read(8)
+        length = struct.unpack("<Q", start)[0] if len(start) == 8 else None
+        if length is None or length > min(size - 8, _MOST_HEADER_BYTES):
+            raise ValueError(
+                f"{path} is damaged or is no safetensors file: its header would have {length} bytes, the file has "
+                f"{size}."
+            )
+        values = require_object(parse_json(file.read(length), f"{path}: its header"), f"{path}: its header")
+    require_type(values.pop("__metadata__", {}), dict[str, str], f"{path}: __metadata__")
+    entries = {
+        name: to_dataclass(TensorEntry, entry, f"{path}: {quote(name, most=100, plain=True)}")
+        for name, entry in values.items()
+    }
+    position = 0
+    for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
+        shown = f"{path}: {quote(name, most=100, plain=True)}"
+        if entry.dtype not in _DTYPE_BYTES:
+            raise ValueError(f"{shown}.dtype must be one of {sorted(_DTYPE_BYTES)}, got {quote(entry.dtype)}.")
+        if len(entry.shape) > 32 or any(side < 0 for side in entry.shape):
+            raise ValueError(f"{shown}.shape must be at most 32 numbers of at least 0, got {quote(entry.shape)}.")
+        begin, end = entry.data_offsets
+        if begin != position or end - begin != math.prod(entry.shape) * _DTYPE_BYTES[entry.dtype]:
+            raise ValueError(
+                f"{shown}.data_offsets must begin at {position} and span {quote(entry.shape)} of {entry.dtype}, "
+                f"got {quote(list(entry.data_offsets))}."
+            )
+        position = end
+    if position != size - 8 - length:
+        raise ValueError(
+            f"{path} is damaged or is no safetensors file: its tensors have {position} bytes, {size - 8 - length} "
+            "follow the header."
+        )
+    return entries
+
+
 @contextmanager
 def open_tensors(path: Path) -> Iterator[safetensors.safe_open]:
     """Opens a safetensors file for reading tensor by tensor.
@@ -93,6 +168,7 @@ def open_tensors(path: Path) -> Iterator[safetensors.safe_open]:
         >>> with open_tensors(Path("weights.safetensors")) as file:
         ...     kernel = file.get_tensor("kernel")
     """
+    read_header(path)
     try:
         with safetensors.safe_open(path, framework="np") as file:
             yield file

@@ -3,16 +3,75 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
+from zoo.storage.errors import quote
 from zoo.storage.files import atomic_write, write_bytes
+from zoo.storage.json_files import parse_json, read_bytes
+from zoo.storage.locks import locked
+from zoo.storage.typed import to_dataclass
 
 CONFIG_FILE = "tokenizer.json"
 FORMAT = "keras_transformer_zoo.tokenizer"
 FORMAT_VERSION = 1
+MOST_BYTES = 96 * 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class VocabularyFile:
+    """A vocabulary file of a tokenizer.
+
+    Args:
+        file: Its name in the directory.
+        bytes: Its size.
+        sha256: Its SHA-256.
+    """
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerDescription:
+    """What `tokenizer.json` says.
+
+    Args:
+        format, version: What tells it from other files of this name.
+        kind: The registered name of the tokenizer class.
+        config: Its choices.
+        files: The vocabulary files by their logical names.
+    """
+
+    format: str
+    version: int
+    kind: str
+    config: dict[str, Any]
+    files: dict[str, VocabularyFile]
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerFiles:
+    """What a tokenizer is made of.
+
+    Args:
+        path: Its `tokenizer.json`.
+        kind: The registered name of the tokenizer class.
+        config: Its choices.
+        files: Content of each vocabulary file by its logical name, such as `"sentencepiece.model"`.
+        sha256: SHA-256 of `tokenizer.json`, which has those of the other files.
+    """
+
+    path: Path
+    kind: str
+    config: dict[str, Any]
+    files: dict[str, bytes]
+    sha256: str
 
 
 def write_tokenizer(directory: str | os.PathLike, kind: str, config: dict, files: dict[str, bytes]) -> None:
@@ -33,27 +92,27 @@ def write_tokenizer(directory: str | os.PathLike, kind: str, config: dict, files
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    replaced = _stored_names(directory)
-    entries = {}
-    for name, content in files.items():
-        digest = hashlib.sha256(content).hexdigest()
-        path = Path(name)
-        stored = f"{path.stem}-{digest[:16]}{path.suffix}"
-        _write(directory / stored, content)
-        entries[name] = {"file": stored, "bytes": len(content), "sha256": digest}
-    description = {"format": FORMAT, "version": FORMAT_VERSION, "kind": kind, "config": config, "files": entries}
-    text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
-    _write(directory / CONFIG_FILE, text.encode("utf-8"))
-    for stored in replaced - {entry["file"] for entry in entries.values()}:
-        with contextlib.suppress(FileNotFoundError):
-            (directory / stored).unlink()
+    with locked(directory):
+        replaced = _stored_names(directory)
+        entries = {}
+        for name, content in files.items():
+            digest = hashlib.sha256(content).hexdigest()
+            path = Path(name)
+            entries[name] = VocabularyFile(f"{path.stem}-{digest[:16]}{path.suffix}", len(content), digest)
+            _write(directory / entries[name].file, content)
+        description = TokenizerDescription(FORMAT, FORMAT_VERSION, kind, config, entries)
+        text = json.dumps(dataclasses.asdict(description), indent=2, ensure_ascii=False) + "\n"
+        _write(directory / CONFIG_FILE, text.encode("utf-8"))
+        for stored in replaced - {entry.file for entry in entries.values()}:
+            with contextlib.suppress(FileNotFoundError):
+                (directory / stored).unlink()
 
 
-def read_tokenizer(directory: str | os.PathLike) -> tuple[str, dict, dict[str, bytes]]:
+def read_tokenizer(directory: str | os.PathLike) -> TokenizerFiles:
     """Reads what `write_tokenizer` wrote.
 
-    Returns:
-        Kind, config and the content of each vocabulary file by its logical name.
+    Args:
+        directory: the directory.
 
     Raises:
         FileNotFoundError: the directory, its `tokenizer.json` or a vocabulary file is missing.
@@ -67,51 +126,56 @@ def read_tokenizer(directory: str | os.PathLike) -> tuple[str, dict, dict[str, b
         raise FileNotFoundError(
             f"{str(directory)!r} holds no {CONFIG_FILE!r}, so it is not a directory that Tokenizer.save wrote."
         )
-    description = _read_description(path)
-    files = {name: _read_checked(directory, entry) for name, entry in description["files"].items()}
-    return description["kind"], description["config"], files
+    while True:
+        content = read_bytes(path, MOST_BYTES)
+        description = _parse(path, content)
+        try:
+            files = {name: _read_checked(directory, entry) for name, entry in description.files.items()}
+        except (OSError, ValueError):
+            if read_bytes(path, MOST_BYTES) == content:
+                raise
+            continue  # another process has replaced it meanwhile
+        digest = hashlib.sha256(content).hexdigest()
+        return TokenizerFiles(path, description.kind, description.config, files, digest)
 
 
-def _read_description(path: Path) -> dict:
-    try:
-        description = json.loads(path.read_bytes())
-    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are both ValueErrors
-        raise ValueError(f"{str(path)!r} is damaged: it is not JSON ({error}).") from error
-    if not isinstance(description, dict) or description.get("format") != FORMAT:
+def _parse(path: Path, content: bytes) -> TokenizerDescription:
+    values = parse_json(content, str(path))
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise ValueError(f"{str(path)!r} is not a tokenizer of this library: it has no 'format': {FORMAT!r}.")
-    if description.get("version") != FORMAT_VERSION:
+    if values.get("version") != FORMAT_VERSION:
         raise ValueError(
-            f"{str(path)!r} has format version {description.get('version')!r}; this release reads {FORMAT_VERSION}."
+            f"{str(path)!r} has format version {quote(values.get('version'))}; this release reads {FORMAT_VERSION}."
         )
-    missing = {"kind", "config", "files"} - description.keys()
-    if missing:
-        raise ValueError(f"{str(path)!r} is damaged: it lacks {sorted(missing)}.")
-    for name, entry in description["files"].items():
-        file = entry.get("file") if isinstance(entry, dict) else None
+    description = to_dataclass(TokenizerDescription, values, str(path))
+    for name, entry in description.files.items():
         # A plain name only: a downloaded tokenizer must not be able to point outside its directory.
-        if not isinstance(file, str) or not file or Path(file).name != file or "sha256" not in entry:
-            raise ValueError(f"{str(path)!r} is damaged: its entry for {name!r} is {entry!r}.")
+        if Path(entry.file).name != entry.file or "\0" in entry.file or (path.parent / entry.file).is_dir():
+            raise ValueError(
+                f"{path}: files.{quote(name, plain=True)}.file must be the name of a file, got {quote(entry.file)}."
+            )
     return description
 
 
-def _read_checked(directory: Path, entry: dict) -> bytes:
-    path = directory / entry["file"]
+def _read_checked(directory: Path, entry: VocabularyFile) -> bytes:
+    path = directory / entry.file
     if not path.is_file():
         raise FileNotFoundError(f"The vocabulary file {str(path)!r}, named in {CONFIG_FILE!r}, is missing.")
-    content = path.read_bytes()
+    content = read_bytes(path, MOST_BYTES)
     digest = hashlib.sha256(content).hexdigest()
-    if digest != entry["sha256"]:
+    if digest != entry.sha256:
         raise ValueError(
             f"The vocabulary file {str(path)!r} is damaged: {len(content)} bytes with SHA-256 {digest}, "
-            f"expected {entry.get('bytes')} bytes with {entry['sha256']}."
+            f"expected {entry.bytes} bytes with {quote(entry.sha256, most=64, plain=True)}."
         )
     return content
 
 
 def _stored_names(directory: Path) -> set[str]:
     """Names of the vocabulary files of the tokenizer that is in the directory; none if there is no readable one."""
+    path = directory / CONFIG_FILE
     try:
-        return {entry["file"] for entry in _read_description(directory / CONFIG_FILE)["files"].values()}
+        return {entry.file for entry in _parse(path, read_bytes(path, MOST_BYTES)).files.values()}
     except (OSError, ValueError):
         return set()
 

@@ -2,11 +2,14 @@
 
 from zoo.tasks.causal_lm import CausalLM
 from zoo.tasks.masked_lm import MaskedLM
+from zoo.tasks.registry import register_tasks
 from zoo.tasks.seq2seq_lm import Seq2SeqLM
 from zoo.tasks.task import Task
 from zoo.tasks.text_classifier import TextClassifier
 from zoo.tasks.text_embedder import TextEmbedder
 from zoo.tasks.token_classifier import TokenClassifier
+
+register_tasks(CausalLM, MaskedLM, Seq2SeqLM, TextClassifier, TextEmbedder, TokenClassifier)
 
 __all__ = [
     "CausalLM",
@@ -16,4 +19,5 @@ __all__ = [
     "TextClassifier",
     "TextEmbedder",
     "TokenClassifier",
+    "register_tasks",
 ]

@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import os
+import typing
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,24 @@ from typing import Any
 import keras
 
 from zoo.backbones.backbone import Backbone
-from zoo.config import config_from_dict
+from zoo.config import ModelConfig, config_from_dict, require_weights
+from zoo.huggingface import is_huggingface
+from zoo.huggingface import load_task as load_huggingface_task
 from zoo.presets.registry import preset_config
-from zoo.storage import Preset, PresetDescription, fetch, open_preset, recover, write_preset
-from zoo.tokenizers import Tokenizer
+from zoo.storage import (
+    H5Weights,
+    Preset,
+    PresetDescription,
+    fetch,
+    naming,
+    open_preset,
+    read_one_version,
+    recover,
+    require_type,
+    write_preset,
+)
+from zoo.tasks.registry import registered_tasks
+from zoo.tokenizers import Tokenizer, load_huggingface
 
 # Key of a saved model's options with the mode of its quantized weights.
 QUANTIZATION = "quantization"
@@ -82,10 +97,10 @@ def load_task(
     recover(preset)
     if not Path(preset).is_dir():
         return _from_name(task_class, name, load_weights, tokenizer, choices)
-    from zoo.huggingface import is_huggingface
-
     if is_huggingface(preset):
-        return _from_huggingface(task_class, Path(preset), load_weights, tokenizer, choices)
+        return read_one_version(
+            preset, lambda: _from_huggingface(task_class, Path(preset), load_weights, tokenizer, choices)
+        )
     return _from_saved_model(task_class, preset, load_weights, tokenizer, choices)
 
 
@@ -103,11 +118,7 @@ def _from_name(task_class: type, name: str, load_weights: bool, tokenizer: Any, 
 def _from_huggingface(
     task_class: type, directory: Path, load_weights: bool, tokenizer: Any, choices: dict[str, Any]
 ) -> Any:
-    from zoo.huggingface.tasks import load_task as load_huggingface_task
-
     if tokenizer is None:
-        from zoo.tokenizers import load_huggingface
-
         tokenizer = load_huggingface(directory)
     return load_huggingface_task(task_class, directory, load_weights=load_weights, tokenizer=tokenizer, **choices)
 
@@ -120,60 +131,98 @@ def _from_saved_model(
         others = sorted(set(choices) - set(given)) + ["tokenizer"] * (tokenizer is not None)
         raise ValueError(f"A saved model ({directory}) brings its own configuration and tokenizer; got {others} too.")
     with open_preset(directory) as preset:
-        return _from_open_preset(task_class, preset, directory, load_weights, given)
+        return _from_open_preset(task_class, preset, load_weights, given)
 
 
-def _from_open_preset(
-    task_class: type, preset: Preset, directory: str | os.PathLike, load_weights: bool, given: dict[str, Any]
-) -> Any:
-    backbone = _backbone(preset.description, directory)
-    tokenizer = None if preset.tokenizer is None else Tokenizer.load(preset.tokenizer)
-    saved = dict(preset.description.options)
+def _from_open_preset(task_class: type, preset: Preset, load_weights: bool, given: dict[str, Any]) -> Any:
+    description, directory = preset.description, preset.path.parent
+    kind = description.task
+    saved_class = task_class if kind == task_class.__name__ else registered_tasks().get(kind)
+    if saved_class is None:
+        raise ValueError(
+            f"{preset.path}: task must be {task_class.__name__!r} or one of {sorted(registered_tasks())}, got {kind!r}."
+        )
+    saved = dict(description.options)
     mode = saved.pop(QUANTIZATION, None)
+    _check_options(saved_class, saved, mode, preset)
+    with naming(preset.path):
+        config = config_from_dict(description.backbone)
+    # a packed number of "int4" is two weights
+    require_weights(config, preset.weights.elements * (2 if mode else 1), f"{preset.path}: backbone")
+    _require_donor(kind, task_class, config, directory)
+    backbone = _backbone(config, description, preset.path)
+    tokenizer = None if preset.tokenizer is None else Tokenizer.from_stored(preset.tokenizer)
     weights = preset.weights if load_weights else None
-    kind = preset.description.task
     if kind == task_class.__name__ and given.get("labels", saved.get("labels")) == saved.get("labels"):
-        return _restored(task_class(backbone, tokenizer, **{**saved, **given}), mode, weights)
-    donor_class = _donor(kind, task_class, backbone, directory)
+        with _naming_options(preset):
+            task = task_class(backbone, tokenizer, **{**saved, **given})
+        return _restored(task, mode, weights)
     if mode is not None:
         raise ValueError(
             f"{directory} holds {mode} weights, which cannot be trained further as a {task_class.__name__}."
         )
-    _restored(donor_class(backbone, tokenizer, **saved), None, weights)
+    with _naming_options(preset):
+        donor = saved_class(backbone, tokenizer, **saved)
+    _restored(donor, None, weights)
     if load_weights:
         warnings.warn(f"{directory} has no weights for the head of this task: it starts untrained.", stacklevel=4)
     return task_class(backbone, tokenizer, **{**_shared(saved, task_class, kind), **given})
 
 
-def _backbone(description: PresetDescription, directory: str | os.PathLike) -> Backbone:
+def _check_options(saved_class: type, saved: dict[str, Any], mode: Any, preset: Preset) -> None:
+    """Checks that a saved model brings options that its task declares, of their types."""
+    require_type(mode, str | None, f"{preset.path}: options.{QUANTIZATION}")
+    allowed, hints = _parameters(saved_class), typing.get_type_hints(saved_class.__init__)
+    for name, value in saved.items():
+        if name not in allowed:
+            known = f"among {sorted(allowed)}, got {name[:100]!r}"
+            raise ValueError(f"{preset.path}: options of a {saved_class.__name__} must be {known}.")
+        require_type(value, hints.get(name, Any), f"{preset.path}: options.{name}")
+    labels = saved.get("labels")
+    count = labels if isinstance(labels, int) else len(labels or ())
+    if count > preset.weights.elements:
+        raise ValueError(
+            f"{preset.path}: options.labels must be at most as many as {preset.weights.path} holds numbers, "
+            f"{preset.weights.elements}, got {count}."
+        )
+
+
+@contextlib.contextmanager
+def _naming_options(preset: Preset) -> Iterator[None]:
+    """Errors of a task's constructor name the file that its arguments are from."""
+    try:
+        with naming(preset.path):
+            yield
+    except (TypeError, AttributeError, KeyError, IndexError, ArithmeticError) as error:
+        raise ValueError(f"{preset.path}: options do not fit the task ({type(error).__name__}: {error}).") from error
+
+
+def _backbone(config: ModelConfig, description: PresetDescription, path: Path) -> Backbone:
     """The backbone of a saved model, with initial weights."""
-    backbone = Backbone.from_config(config_from_dict(description.backbone))
+    with naming(path):
+        backbone = Backbone.from_config(config)
     if backbone.parameter_count() != description.parameter_count:
         raise ValueError(
-            f"{Path(directory) / 'config.json'} describes a backbone of {backbone.parameter_count()} parameters, its "
+            f"{path} describes a backbone of {backbone.parameter_count()} parameters, its "
             f"weights are those of one of {description.parameter_count}: the file was changed."
         )
     return backbone
 
 
-def _restored(task: Any, mode: str | None, weights: Path | None) -> Any:
+def _restored(task: Any, mode: str | None, weights: H5Weights | None) -> Any:
     """The task with its weights, quantized first where they are."""
     if mode is not None:
         task.quantize(mode)
     if weights is not None:
-        task.load_weights(weights)
+        weights.load_into(task)
     return task
 
 
-def _donor(kind: str, task_class: type, backbone: Backbone, directory: str | os.PathLike) -> type:
-    """The class of a saved task whose backbone another task takes over."""
-    import zoo.tasks
-
-    donor = getattr(zoo.tasks, kind, None)
-    architecture = getattr(backbone.config, "architecture", None)
-    if donor is None or architecture not in getattr(task_class, "architectures", ()):
+def _require_donor(kind: str, task_class: type, config: ModelConfig, directory: Path) -> None:
+    """Checks that a task can take over the backbone of another."""
+    architecture = getattr(config, "architecture", None)
+    if kind != task_class.__name__ and architecture not in getattr(task_class, "architectures", ()):
         raise ValueError(f"{directory} holds a {kind}, not a {task_class.__name__}.")
-    return donor
 
 
 def _shared(saved: dict[str, Any], task_class: type, kind: str) -> dict[str, Any]:

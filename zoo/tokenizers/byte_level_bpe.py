@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
+from zoo.storage import quote, read_bytes
+from zoo.storage.json_files import MOST_BYTES as MOST_JSON_BYTES
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_alphabet import byte_characters, byte_to_code_point, merging_model, to_bytes
 from zoo.tokenizers.distinct import (
@@ -150,11 +151,11 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
             FileNotFoundError: a file is missing.
             ValueError: a file is not what it should be.
         """
-        contents = [Path(path).read_bytes() for path in (vocabulary, merges)]
+        contents = [read_bytes(path, MOST_JSON_BYTES) for path in (vocabulary, merges)]
         try:
             return cls(read_vocabulary(contents[0]), read_merges(contents[1]), **options)
         except ValueError as error:
-            raise ValueError(f"{str(vocabulary)!r}, {str(merges)!r}: {error}") from error
+            raise ValueError(f"{vocabulary}, {merges}: {quote(str(error), most=1000, plain=True)}") from error
 
     @classmethod
     def train(

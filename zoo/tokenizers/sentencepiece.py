@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
+from zoo.storage import naming, read_bytes
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.distinct import Tokens
 from zoo.tokenizers.offsets import to_characters
+from zoo.tokenizers.sentencepiece_check import MOST_BYTES, parse_model
 from zoo.tokenizers.sentencepiece_resource import SentencePieceOperations
 from zoo.tokenizers.sentencepiece_training import train_sentencepiece
 from zoo.tokenizers.tensors import import_tensorflow
@@ -79,7 +80,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
                 f"proto must be the content of a model file as bytes, got {type(proto).__name__}. "
                 "To read a file use SentencePieceTokenizer.from_file(path)."
             )
-        model = _parse(proto)
+        model = parse_model(proto)
         types = {piece.piece: piece.type for piece in model.pieces}
         names = model.trainer_spec
         control = model.SentencePiece.CONTROL
@@ -128,11 +129,9 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
             FileNotFoundError: there is no such file.
             ValueError: it is not a SentencePiece model.
         """
-        content = Path(path).read_bytes()
-        try:
+        content = read_bytes(path, MOST_BYTES)
+        with naming(path):
             return cls(content, **special_tokens)
-        except ValueError as error:
-            raise ValueError(f"{str(path)!r}: {error}") from error
 
     @classmethod
     def train(
@@ -236,16 +235,3 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         if _MODEL_FILE not in files:
             raise ValueError(f"A sentencepiece tokenizer needs the file {_MODEL_FILE!r}, got {sorted(files)}.")
         return cls(files[_MODEL_FILE], **config)
-
-
-def _parse(proto: bytes):
-    from google.protobuf.message import DecodeError
-    from sentencepiece import sentencepiece_model_pb2
-
-    try:
-        model = sentencepiece_model_pb2.ModelProto.FromString(proto)
-    except DecodeError as error:
-        raise ValueError(f"This is not a SentencePiece model ({len(proto)} bytes): {error}.") from error
-    if not any(piece.type == piece.UNKNOWN for piece in model.pieces):
-        raise ValueError(f"This is not a SentencePiece model ({len(proto)} bytes): it has no unknown piece.")
-    return model

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import inspect
 import os
+import typing
 from typing import Any, ClassVar
 
-from zoo.storage.tokenizer import CONFIG_FILE, read_tokenizer, write_tokenizer
+from zoo.storage import TokenizerFiles, naming, quote, read_tokenizer, require_type, write_tokenizer
 
 _KINDS: dict[str, type[StoredTokenizer]] = {}
 
@@ -63,16 +64,28 @@ class StoredTokenizer:
             >>> tokenizer.save("run/tokenizer")
             >>> tokenizer = Tokenizer.load("run/tokenizer")
         """
-        kind, config, files = read_tokenizer(directory)
-        if kind not in _KINDS:
-            raise ValueError(f"{CONFIG_FILE!r} in {str(directory)!r} has kind={kind!r}; known are {sorted(_KINDS)}.")
-        if not issubclass(_KINDS[kind], cls):
-            raise ValueError(f"{str(directory)!r} holds a {kind!r} tokenizer, not {cls.kind!r}: use Tokenizer.load.")
-        accepted = _arguments(_KINDS[kind])
-        unknown = set() if accepted is None else config.keys() - accepted
-        if unknown:
-            raise ValueError(f"{CONFIG_FILE!r} in {str(directory)!r} has unknown config keys {sorted(unknown)}.")
-        return _KINDS[kind]._from_files(files, config)
+        return cls.from_stored(read_tokenizer(directory))
+
+    @classmethod
+    def from_stored(cls, stored: TokenizerFiles) -> StoredTokenizer:
+        """Makes the tokenizer from the files that `zoo.storage.read_tokenizer` read.
+
+        Raises:
+            ValueError: a choice or a vocabulary file is damaged, or the tokenizer is of another kind.
+        """
+        if stored.kind not in _KINDS:
+            raise ValueError(f"{stored.path}: kind must be one of {sorted(_KINDS)}, got {quote(stored.kind)}.")
+        kind = _KINDS[stored.kind]
+        if not issubclass(kind, cls):
+            raise ValueError(f"{stored.path} holds a {kind.kind!r} tokenizer, not {cls.kind!r}: use Tokenizer.load.")
+        accepted, hints = _arguments(kind), _hints(kind)
+        for key, value in stored.config.items():
+            if accepted is not None and key not in accepted:
+                raise ValueError(f"{stored.path}: config.{quote(key, plain=True)} is not known to a {stored.kind!r}.")
+            if key in hints:
+                require_type(value, hints[key], f"{stored.path}: config.{key}")
+        with naming(stored.path):
+            return kind._from_files(stored.files, stored.config)
 
     def get_config(self) -> dict[str, Any]:
         """Returns everything `from_config` needs, the vocabulary files included (as base64 text)."""
@@ -101,3 +114,12 @@ def _arguments(kind: type) -> set[str] | None:
         if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values()):
             return names
     return None
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    """Types of the arguments that a class takes, those included that it hands on as `**kwargs`."""
+    hints: dict[str, Any] = {}
+    for owner in reversed(kind.__mro__):
+        if "__init__" in vars(owner):
+            hints.update(typing.get_type_hints(owner.__init__))
+    return hints

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from zoo.storage import quote
+from zoo.tokenizers.sentencepiece_check import check_tokens
 from zoo.tokenizers.tensors import import_tensorflow
 
 
@@ -28,11 +30,12 @@ class Vocabulary:
         strip_right: Sequence[str] = (),
     ):
         self._vocabulary = list(vocabulary)
+        check_tokens(self._vocabulary, "vocabulary")
         self._ids = {token: index for index, token in enumerate(self._vocabulary)}
         if len(self._ids) != len(self._vocabulary):
             seen = set()
             twice = next(token for token in self._vocabulary if token in seen or seen.add(token))
-            raise ValueError(f"The vocabulary holds the token {twice!r} more than once.")
+            raise ValueError(f"The vocabulary holds the token {quote(twice)} more than once.")
         self.vocabulary_size = len(self._vocabulary)
         self.pad_id = self._special_id("pad_token", pad_token)
         self.start_id = self._special_id("start_token", start_token)
@@ -51,11 +54,11 @@ class Vocabulary:
         for role, tokens in (("strip_left", strip_left), ("strip_right", strip_right)):
             for token in tokens:
                 if token not in self._added and token not in self.special_tokens:
-                    raise ValueError(f"{role}: {token!r} is neither a special nor an added token.")
+                    raise ValueError(f"{role}: {quote(token)} is neither a special nor an added token.")
 
     def _special_id(self, role: str, token: str | None) -> int | None:
         if token is not None and token not in self._ids:
-            raise ValueError(f"{role}={token!r} is not in the vocabulary of {self.vocabulary_size} tokens.")
+            raise ValueError(f"{role}={quote(token)} is not in the vocabulary of {self.vocabulary_size} tokens.")
         return None if token is None else self._ids[token]
 
     def _special_config(self) -> dict[str, Any]:

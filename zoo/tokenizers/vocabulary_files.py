@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+
+from zoo.storage import parse_json, quote, require_type
 
 
 def in_order_of_ids(ids: Mapping[str, int]) -> list[str]:
@@ -27,12 +28,8 @@ def read_vocabulary(content: bytes) -> dict[str, int]:
     Raises:
         ValueError: it is no JSON object from tokens to ids.
     """
-    try:
-        vocabulary = json.loads(content)
-    except ValueError as error:
-        raise ValueError(f"The vocabulary is not JSON: {error}.") from error
-    if not isinstance(vocabulary, dict) or not all(isinstance(index, int) for index in vocabulary.values()):
-        raise ValueError("The vocabulary is not a JSON object from tokens to ids.")
+    vocabulary = parse_json(content, "The vocabulary")
+    require_type(vocabulary, dict[str, int], "The vocabulary: the object from tokens to ids")
     return vocabulary
 
 
@@ -42,7 +39,10 @@ def read_merges(content: bytes) -> list[tuple[str, str]]:
     Raises:
         ValueError: a line does not hold two tokens.
     """
-    lines = content.decode("utf-8").split("\n")
+    try:
+        lines = content.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"The merges are not UTF-8: {error}.") from error
     if lines[-1] == "":
         lines.pop()
     start = 1 if lines and lines[0].startswith("#version") else 0
@@ -50,6 +50,6 @@ def read_merges(content: bytes) -> list[tuple[str, str]]:
     for number, line in enumerate(lines[start:], start + 1):
         pair = tuple(line.removesuffix("\r").split(" "))
         if len(pair) != 2 or "" in pair:
-            raise ValueError(f"Line {number} of the merges is {line!r}, not two tokens with a space between them.")
+            raise ValueError(f"Line {number} of the merges is {quote(line)}, not two tokens with a space between them.")
         merges.append(pair)
     return merges

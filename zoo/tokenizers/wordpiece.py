@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
+from zoo.storage import read_bytes
+from zoo.storage.json_files import MOST_BYTES
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.bert_normalization import character_table, normalize_characters
 from zoo.tokenizers.distinct import (
@@ -99,8 +100,6 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         )
         if self.unknown_id is None:
             raise ValueError("unknown_token=None: WordPiece needs a token for words that it can't spell.")
-        if "" in self._ids:
-            raise ValueError(f"The vocabulary holds an empty token, with id {self._ids['']}.")
         self._choices = {
             "lowercase": bool(lowercase),
             "strip_accents": bool(lowercase if strip_accents is None else strip_accents),
@@ -130,7 +129,7 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
             ValueError: it is not UTF-8, or not a vocabulary.
         """
         try:
-            return cls(_read_vocabulary(Path(path).read_bytes()), lowercase=lowercase, **options)
+            return cls(_read_vocabulary(read_bytes(path, MOST_BYTES)), lowercase=lowercase, **options)
         except ValueError as error:
             raise ValueError(f"{str(path)!r}: {error}") from error
 

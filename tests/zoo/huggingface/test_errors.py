@@ -139,7 +139,7 @@ def test_damaged_index(copy):
 
     for file in ("../outside.safetensors", "absent.safetensors", 3):
         write(file)
-        with pytest.raises(ValueError, match="which is no file in this directory"):
+        with pytest.raises(ValueError, match="must be the name of a file in|must be a text, got 3"):
             load_backbone(folder)
     other = next(file for file in set(index["weight_map"].values()) if file != index["weight_map"][name])
     write(other)

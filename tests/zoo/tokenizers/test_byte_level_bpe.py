@@ -142,7 +142,7 @@ def test_files(byte_level, tmp_path):
     with pytest.raises(ValueError, match="Line 1 of the merges is 'a b c'"):
         ByteLevelBPETokenizer.from_files(vocabulary, merges)
     vocabulary.write_text("[]")
-    with pytest.raises(ValueError, match="not a JSON object"):
+    with pytest.raises(ValueError, match="must be an object"):
         ByteLevelBPETokenizer.from_files(vocabulary, merges)
 
 

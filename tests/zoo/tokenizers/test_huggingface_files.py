@@ -230,7 +230,7 @@ def test_what_can_not_be_honoured_of_wordpiece(wordpiece, tmp_path):
         with pytest.raises(ValueError, match=message):
             load_huggingface(tmp_path)
     path.write_text("{")
-    with pytest.raises(ValueError, match="is not JSON"):
+    with pytest.raises(ValueError, match="is not valid JSON"):
         load_huggingface(tmp_path)
     path.write_text("{}")
     with pytest.raises(ValueError, match="has no 'model'"):

@@ -115,13 +115,16 @@ def test_damaged_config(saved, content):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"kind": "syllables"}, r"kind='syllables'; known are \[.*'sentencepiece'"),
+        ({"kind": "syllables"}, r"tokenizer.json: kind must be one of \[.*'sentencepiece'.*got 'syllables'"),
         ({"version": 2}, "version 2; this release reads 1"),
-        ({"config": {"pad_tokn": "<pad>"}}, r"unknown config keys \['pad_tokn'\]"),
+        ({"config": {"pad_tokn": "<pad>"}}, "tokenizer.json: config.pad_tokn is not known"),
         ({"config": {"pad_token": "<none>"}}, "pad_token='<none>'"),
         ({"files": {}}, "needs the file 'sentencepiece.model'"),
-        ({"files": {"sentencepiece.model": {"file": "../../secret", "sha256": ""}}}, "its entry for"),
-        ({"files": {"sentencepiece.model": "x"}}, "its entry for"),
+        (
+            {"files": {"sentencepiece.model": {"file": "../../secret", "bytes": 1, "sha256": ""}}},
+            "must be the name of a file",
+        ),
+        ({"files": {"sentencepiece.model": "x"}}, "files.sentencepiece.model must be an object, got 'x'"),
     ],
 )
 def test_unusable_config(saved, changes, message):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from zoo.storage import quote
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
-from zoo.tokenizers.huggingface.reader import ANY, parts, read, refuse, types
+from zoo.tokenizers.huggingface.reader import ANY, OfType, TokenizerJson, parts, read, refuse, require_keys, types
 from zoo.tokenizers.huggingface.sentencepiece_proto import SPACE, bpe_proto
 from zoo.tokenizers.huggingface.special import added_tokens, settle_roles, vocabulary_with_added
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -16,18 +17,18 @@ from zoo.tokenizers.vocabulary_files import in_order_of_ids
 _NAMES = {pattern: name for name, pattern in PATTERNS.items()}
 
 
-def from_bpe(content: dict[str, Any], roles: dict[str, str]) -> Tokenizer:
+def from_bpe(content: TokenizerJson, roles: dict[str, str]) -> Tokenizer:
     """Makes a tokenizer from a file whose model is BPE, as those of GPT-2, Llama, Qwen and Gemma are.
 
     Raises:
         ValueError: the file asks for what neither `ByteLevelBPETokenizer` nor `SentencePieceTokenizer` does.
     """
     model = read(
-        content["model"],
+        content.model,
         "model",
-        vocab=ANY,
-        merges=ANY,
-        unk_token=ANY,
+        vocab=OfType(dict[str, int]),
+        merges=OfType(list[str | tuple[str, str]]),
+        unk_token=OfType(str | None),
         dropout=(None, 0.0),
         continuing_subword_prefix=(None, ""),
         end_of_word_suffix=(None, ""),
@@ -35,7 +36,8 @@ def from_bpe(content: dict[str, Any], roles: dict[str, str]) -> Tokenizer:
         byte_fallback=(True, False),
         ignore_merges=(True, False),
     )
-    splitters = parts(content.get("pre_tokenizer"), "pretokenizers")
+    require_keys(model, "model", "vocab", "merges")
+    splitters = parts(content.pre_tokenizer, "pretokenizers")
     if "ByteLevel" in types(splitters):
         return _byte_level(content, model, splitters, roles)
     if model.get("byte_fallback"):
@@ -49,17 +51,19 @@ def _merges(model: dict[str, Any]) -> list[tuple[str, str]]:
     merges = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
     for number, merge in enumerate(merges):
         if len(merge) != 2:
-            raise ValueError(f"tokenizer.json: model.merges[{number}]={merge!r} is no pair of tokens.")
+            raise ValueError(f"tokenizer.json: model.merges[{number}]={quote(merge)} is no pair of tokens.")
     return merges
 
 
-def _byte_level(content: dict, model: dict, splitters: list[dict], roles: dict[str, str]) -> ByteLevelBPETokenizer:
+def _byte_level(
+    content: TokenizerJson, model: dict, splitters: list[dict], roles: dict[str, str]
+) -> ByteLevelBPETokenizer:
     if model.get("byte_fallback"):
         raise refuse("model.byte_fallback", True, "do it without ByteLevel")
-    normalizers = types(parts(content.get("normalizer"), "normalizers"))
+    normalizers = types(parts(content.normalizer, "normalizers"))
     if normalizers not in ([], ["NFC"]):
         raise refuse("normalizer", normalizers, "do none or NFC")
-    for decoder in types(parts(content.get("decoder"), "decoders")):
+    for decoder in types(parts(content.decoder, "decoders")):
         if decoder != "ByteLevel":
             raise refuse("decoder", decoder, "do ByteLevel")
     split = []
@@ -76,9 +80,9 @@ def _byte_level(content: dict, model: dict, splitters: list[dict], roles: dict[s
         raise refuse("pre_tokenizer", "ByteLevel without a pattern", f"split by {sorted(PATTERNS)}")
     if last.get("add_prefix_space", True) and len(splitters) > 1:
         raise refuse("pre_tokenizer (ByteLevel).add_prefix_space", True, "do it where ByteLevel splits alone")
-    entries = content.get("added_tokens", [])
+    entries = content.added_tokens
     tokens = in_order_of_ids(vocabulary_with_added(model["vocab"], entries))
-    settled = settle_roles(roles, content.get("post_processor"), [entry["content"] for entry in entries])
+    settled = settle_roles(roles, content.post_processor, [entry.content for entry in entries])
     settled = {role: token for role, token in settled.items() if token in tokens}
     return ByteLevelBPETokenizer(
         tokens,
@@ -97,7 +101,10 @@ def _pattern_name(splitter: dict[str, Any]) -> str:
         read(splitter, "pre_tokenizer", individual_digits=(True,))
         return "digits"
     if splitter["type"] == "Split":
-        settings = read(splitter, "pre_tokenizer", pattern=ANY, behavior=("Isolated",), invert=(False,))
+        settings = read(
+            splitter, "pre_tokenizer", pattern=OfType(dict[str, str]), behavior=("Isolated",), invert=(False,)
+        )
+        require_keys(settings, "pre_tokenizer (Split)", "pattern")
         pattern = settings["pattern"].get("Regex")
         if pattern in _NAMES:
             return _NAMES[pattern]
@@ -106,11 +113,11 @@ def _pattern_name(splitter: dict[str, Any]) -> str:
 
 
 def _with_byte_fallback(
-    content: dict, model: dict, splitters: list[dict], roles: dict[str, str]
+    content: TokenizerJson, model: dict, splitters: list[dict], roles: dict[str, str]
 ) -> SentencePieceTokenizer:
     """Llama 2, Mistral, Gemma: the space is a character, and the whole text is merged at once."""
     adds_space = False
-    normalizers = parts(content.get("normalizer"), "normalizers")
+    normalizers = parts(content.normalizer, "normalizers")
     replaces = False
     for part in normalizers:
         if part["type"] == "Prepend":
@@ -129,9 +136,9 @@ def _with_byte_fallback(
         raise refuse("normalizer", types(normalizers), f"do BPE with byte_fallback where spaces become {SPACE!r}")
     if model.get("ignore_merges"):
         raise refuse("model.ignore_merges", True, "do it with ByteLevel only")
-    entries = content.get("added_tokens", [])
+    entries = content.added_tokens
     ids = vocabulary_with_added(model["vocab"], entries)
-    settled = settle_roles(roles, content.get("post_processor"), [entry["content"] for entry in entries])
+    settled = settle_roles(roles, content.post_processor, [entry.content for entry in entries])
     unknown = model.get("unk_token") or settled.get("unknown_token")
     found = added_tokens(entries, normalizes=False)
     proto = bpe_proto(

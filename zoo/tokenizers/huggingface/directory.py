@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from zoo.storage import naming, quote, read_bytes, read_json, require_type
 from zoo.storage.tokenizer import FORMAT
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
 from zoo.tokenizers.huggingface.bpe import from_bpe
+from zoo.tokenizers.huggingface.reader import read_content
 from zoo.tokenizers.huggingface.special import roles_from_config, usual_roles
 from zoo.tokenizers.huggingface.unigram import from_unigram
 from zoo.tokenizers.huggingface.wordpiece import from_wordpiece
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
+from zoo.tokenizers.sentencepiece_check import MOST_BYTES, parse_model
 from zoo.tokenizers.wordpiece import WordPieceTokenizer
 
 _MODEL_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.model", "sentencepiece.bpe.model")
 # Their ids are not those of the model file.
+_MOST_SENTINELS = 10_000  # T5 has 100
 _SHIFTED = ("XLMRoberta", "Camembert", "MBart", "MBart50", "Barthez", "XLNet", "Pegasus", "Reformer", "BigBird")
 
 
@@ -52,7 +56,8 @@ def load_huggingface(path: str | os.PathLike, **roles: str | None) -> Tokenizer:
     if not directory.is_dir():
         raise FileNotFoundError(f"There is no directory {str(path)!r}.")
     config = {**_read_json(directory / "special_tokens_map.json"), **_read_json(directory / "tokenizer_config.json")}
-    roles = {**roles_from_config(config), **roles}
+    with naming(directory):
+        roles = {**roles_from_config(config), **roles}
     json_file = path if path.is_file() else directory / "tokenizer.json"
     if json_file.is_file():
         return _naming(json_file, lambda: _from_json(_read_json(json_file), roles))
@@ -70,22 +75,12 @@ def load_huggingface(path: str | os.PathLike, **roles: str | None) -> Tokenizer:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{str(path)!r} is not JSON: {error}.") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{str(path)!r} is not a JSON object.")
-    return content
+    return read_json(path) if path.is_file() else {}
 
 
-def _naming(path: Path, make):
-    try:
+def _naming(path: Path, make: Callable[[], Tokenizer]) -> Tokenizer:
+    with naming(path):
         return make()
-    except (ValueError, KeyError) as error:
-        raise ValueError(f"{str(path)!r}: {error}") from error
 
 
 def _from_json(content: dict[str, Any], roles: dict[str, str]) -> Tokenizer:
@@ -93,22 +88,28 @@ def _from_json(content: dict[str, Any], roles: dict[str, str]) -> Tokenizer:
         raise ValueError("this is a tokenizer that Tokenizer.save wrote: read it with Tokenizer.load.")
     if "model" not in content:
         raise ValueError("it has no 'model', so it is not a tokenizer.json.")
-    model = content["model"]
+    parsed = read_content(content, "tokenizer.json")
+    model = parsed.model
     # Old files do not name the type of their model.
+    require_type(model.get("type"), str | None, "tokenizer.json: model.type")
     kind = model.get("type") or ("BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece")
     readers = {"WordPiece": from_wordpiece, "BPE": from_bpe, "Unigram": from_unigram}
     if kind not in readers:
-        raise ValueError(f"model.type={kind!r} must be one of {sorted(readers)}.")
-    return readers[kind](content, roles)
+        raise ValueError(f"model.type={quote(kind)} must be one of {sorted(readers)}.")
+    return readers[kind](parsed, roles)
 
 
 def _from_model(path: Path, roles: dict[str, str], config: dict[str, Any]) -> Tokenizer:
     name = str(config.get("tokenizer_class", ""))
     if name.removesuffix("Fast").removesuffix("Tokenizer") in _SHIFTED:
         raise ValueError(f"tokenizer_class={name!r} renumbers the pieces of the model file; use its tokenizer.json.")
-    proto = path.read_bytes()
-    if config.get("extra_ids"):
-        proto = _with_sentinels(proto, config["extra_ids"])
+    proto = read_bytes(path, MOST_BYTES)
+    count = config.get("extra_ids")
+    require_type(count, int | None, "tokenizer_config.json: extra_ids")
+    if count is not None and not 0 <= count <= _MOST_SENTINELS:
+        raise ValueError(f"tokenizer_config.json: extra_ids must be 0 to {_MOST_SENTINELS}, got {quote(count)}.")
+    if count:
+        proto = _with_sentinels(proto, count)
     pieces = set(SentencePieceTokenizer(proto).get_vocabulary())
     known = {role: token for role, token in roles.items() if token in pieces}
     known.pop("unknown_token", None)  # the model has its own
@@ -117,9 +118,7 @@ def _from_model(path: Path, roles: dict[str, str], config: dict[str, Any]) -> To
 
 def _with_sentinels(proto: bytes, count: int) -> bytes:
     """T5's sentinels are not in its model file: they follow its pieces, the last one first."""
-    from sentencepiece import sentencepiece_model_pb2
-
-    model = sentencepiece_model_pb2.ModelProto.FromString(proto)
+    model = parse_model(proto)
     for number in reversed(range(count)):
         model.pieces.add(piece=f"<extra_id_{number}>", type=model.SentencePiece.CONTROL)
     return model.SerializeToString(deterministic=True)
@@ -131,7 +130,7 @@ def _from_vocabulary_and_merges(directory: Path, roles: dict[str, str], config: 
     return ByteLevelBPETokenizer.from_files(
         directory / "vocab.json",
         directory / "merges.txt",
-        add_prefix_space=bool(config.get("add_prefix_space", False)),
+        add_prefix_space=bool(_flag(config, "add_prefix_space")),
         strip_left=[roles["mask_token"]] if "mask_token" in roles else [],  # RoBERTa's swallows the space before
         **roles,
     )
@@ -145,8 +144,13 @@ def _from_vocabulary(path: Path, roles: dict[str, str], config: dict[str, Any]) 
         )
     return WordPieceTokenizer.from_file(
         path,
-        lowercase=bool(config["do_lower_case"]),
-        strip_accents=config.get("strip_accents"),
-        split_ideographs=bool(config.get("tokenize_chinese_chars", True)),
+        lowercase=bool(_flag(config, "do_lower_case")),
+        strip_accents=_flag(config, "strip_accents"),
+        split_ideographs=_flag(config, "tokenize_chinese_chars") is not False,
         **roles,
     )
+
+
+def _flag(config: dict[str, Any], key: str) -> bool | None:
+    require_type(config.get(key), bool | None, f"tokenizer_config.json: {key}")
+    return config.get(key)

@@ -2,14 +2,93 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
+
+from zoo.storage import quote, require_type, to_dataclass
 
 ANY = object()
 
 
+@dataclasses.dataclass(frozen=True)
+class OfType:
+    """Values of a type that a key may have, whatever they are.
+
+    Args:
+        hint: The type, as `zoo.storage.to_dataclass` takes it.
+    """
+
+    hint: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class AddedToken:
+    """An entry of `added_tokens`.
+
+    Args:
+        id: Its id.
+        content: Its text.
+        special: Whether it is a control token.
+        single_word: Whether it is found as a word only.
+        lstrip, rstrip: Whether it swallows the white space before or after.
+        normalized: Whether it is looked for in the normalized text.
+    """
+
+    id: int
+    content: str
+    special: bool = False
+    single_word: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+    normalized: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerJson:
+    """A `tokenizer.json`.
+
+    Args:
+        model: The vocabulary and how texts are split.
+        normalizer, pre_tokenizer, post_processor, decoder: Its other parts.
+        added_tokens: Tokens that are found as a whole.
+    """
+
+    model: dict[str, Any]
+    normalizer: dict[str, Any] | None = None
+    pre_tokenizer: dict[str, Any] | None = None
+    post_processor: dict[str, Any] | None = None
+    decoder: dict[str, Any] | None = None
+    added_tokens: list[AddedToken] = dataclasses.field(default_factory=list)
+
+
+def read_content(content: Any, name: str) -> TokenizerJson:
+    """Returns the parts of a `tokenizer.json`.
+
+    Args:
+        content: What the file holds.
+        name: Its name, for errors.
+
+    Raises:
+        ValueError: A part is missing or is of another type.
+    """
+    parsed = to_dataclass(TokenizerJson, content, name, others=True)
+    seen: set[str] = set()
+    for index, entry in enumerate(parsed.added_tokens):
+        if entry.id < 0 or not entry.content or entry.content in seen:
+            raise ValueError(
+                f"{name}: added_tokens[{index}] must have an id of at least 0 and a text of its own, got "
+                f"{entry.id} and {quote(entry.content)}."
+            )
+        seen.add(entry.content)
+    return parsed
+
+
 def refuse(what: str, value: Any, allowed: str) -> ValueError:
     """Returns the error for a part of the file that can't be honoured."""
-    return ValueError(f"tokenizer.json: {what} is {value!r}, which this library can't reproduce; it can {allowed}.")
+    return ValueError(
+        f"tokenizer.json: {quote(what, plain=True)} is {quote(value)}, which this library can't reproduce; it can "
+        f"{allowed}."
+    )
 
 
 def read(part: dict[str, Any], where: str, **allowed: Any) -> dict[str, Any]:
@@ -18,7 +97,7 @@ def read(part: dict[str, Any], where: str, **allowed: Any) -> dict[str, Any]:
     Args:
         part: an object of the file, with a `type`.
         where: what to call it in errors.
-        **allowed: for each key that may occur a tuple of the values that are understood, or `ANY`.
+        **allowed: for each key that may occur a tuple of the values that are understood, an `OfType`, or `ANY`.
 
     Raises:
         ValueError: a key or a value that is not listed.
@@ -28,20 +107,41 @@ def read(part: dict[str, Any], where: str, **allowed: Any) -> dict[str, Any]:
     for key, value in settings.items():
         if key not in allowed:
             raise refuse(f"{name}.{key}", value, f"read {sorted(allowed)}")
-        if allowed[key] is not ANY and value not in allowed[key]:
+        if isinstance(allowed[key], OfType):
+            require_type(value, allowed[key].hint, f"tokenizer.json: {name}.{key}")
+        elif allowed[key] is not ANY and value not in allowed[key]:
             raise refuse(f"{name}.{key}", value, f"do {allowed[key]}")
     return settings
 
 
+def require_keys(part: dict[str, Any], where: str, *keys: str) -> None:
+    """Raises a ValueError where a part lacks a key.
+
+    Args:
+        part: an object of the file.
+        where: what to call it in errors.
+        *keys: the keys.
+    """
+    for key in keys:
+        if key not in part:
+            raise ValueError(f"tokenizer.json: {where}.{key} is missing.")
+
+
 def parts(component: dict[str, Any] | None, list_key: str) -> list[dict[str, Any]]:
-    """Returns a component as a list: of none, of itself, or of what a `Sequence` holds."""
+    """Returns a component as a list: of none, of itself, or of what a `Sequence` holds.
+
+    Raises:
+        ValueError: a part is no object with a `type`.
+    """
     if component is None:
         return []
-    if component.get("type") != "Sequence":
+    require_type(component.get("type"), str, f"tokenizer.json: {list_key}: type")
+    if component["type"] != "Sequence":
         return [component]
+    require_type(component.get(list_key), list[dict[str, Any]], f"tokenizer.json: {list_key}")
     return [inner for part in component[list_key] for inner in parts(part, list_key)]
 
 
 def types(components: list[dict[str, Any]]) -> list[str]:
     """Returns the types of components."""
-    return [component.get("type", "?") for component in components]
+    return [component["type"] for component in components]

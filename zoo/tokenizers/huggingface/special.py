@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.tokenizers.huggingface.reader import parts, refuse
+from zoo.storage import quote, require_type
+from zoo.tokenizers.huggingface.reader import AddedToken, parts, refuse
 
 # Roles by their names in tokenizer_config.json; the first that is given counts.
 _ROLES = {
@@ -32,6 +33,7 @@ def roles_from_config(config: Mapping[str, Any]) -> dict[str, str]:
         for name in names:
             value = config.get(name)
             value = value.get("content") if isinstance(value, dict) else value
+            require_type(value, str | None, f"tokenizer_config.json or special_tokens_map.json: {name}")
             if value is not None:
                 roles[role] = value
                 break
@@ -44,7 +46,7 @@ def usual_roles(tokens: list[str]) -> dict[str, str]:
     return {role: name for role, name in found.items() if name is not None}
 
 
-def added_tokens(entries: list[dict[str, Any]], normalizes: bool) -> dict[str, list[str]]:
+def added_tokens(entries: list[AddedToken], normalizes: bool) -> dict[str, list[str]]:
     """Reads `added_tokens`.
 
     Args:
@@ -59,20 +61,20 @@ def added_tokens(entries: list[dict[str, Any]], normalizes: bool) -> dict[str, l
     """
     result: dict[str, list[str]] = {"special_tokens": [], "added_tokens": [], "strip_left": [], "strip_right": []}
     for entry in entries:
-        text = entry["content"]
-        if entry.get("single_word"):
+        text = entry.content
+        if entry.single_word:
             raise refuse(f"added_tokens: single_word of {text!r}", True, "find tokens only wherever they are spelled")
-        if not entry.get("special") and entry.get("normalized", True) and normalizes:
+        if not entry.special and entry.normalized and normalizes:
             raise refuse(f"added_tokens: normalized of {text!r}", True, "find tokens only in the text as it is")
-        result["special_tokens" if entry.get("special") else "added_tokens"].append(text)
-        if entry.get("lstrip"):
+        result["special_tokens" if entry.special else "added_tokens"].append(text)
+        if entry.lstrip:
             result["strip_left"].append(text)
-        if entry.get("rstrip"):
+        if entry.rstrip:
             result["strip_right"].append(text)
     return result
 
 
-def vocabulary_with_added(vocabulary: Mapping[str, int], entries: list[dict[str, Any]]) -> dict[str, int]:
+def vocabulary_with_added(vocabulary: Mapping[str, int], entries: list[AddedToken]) -> dict[str, int]:
     """Returns the ids of all tokens, the added ones included.
 
     Raises:
@@ -80,9 +82,9 @@ def vocabulary_with_added(vocabulary: Mapping[str, int], entries: list[dict[str,
     """
     ids = dict(vocabulary)
     for entry in entries:
-        if ids.setdefault(entry["content"], entry["id"]) != entry["id"]:
+        if ids.setdefault(entry.content, entry.id) != entry.id:
             raise ValueError(
-                f"tokenizer.json: the token {entry['content']!r} has the ids {ids[entry['content']]} and {entry['id']}."
+                f"tokenizer.json: added_tokens: {quote(entry.content)} has the ids {ids[entry.content]} and {entry.id}."
             )
     return ids
 
@@ -98,15 +100,19 @@ def tokens_put_around(post_processor: dict[str, Any] | None) -> tuple[list[str],
     for part in parts(post_processor, "processors"):
         kind = part.get("type")
         if kind in ("BertProcessing", "RobertaProcessing"):
-            before.append(part["cls"][0])
-            after.append(part["sep"][0])
+            for side, key in ((before, "cls"), (after, "sep")):
+                require_type(part.get(key), tuple[str, int], f"tokenizer.json: post_processor.{key}")
+                side.append(part[key][0])
         elif kind == "TemplateProcessing":
             side = before
-            for item in part["single"]:
+            require_type(part.get("single"), list[dict[str, dict[str, Any]]], "tokenizer.json: post_processor.single")
+            for index, item in enumerate(part["single"]):
                 if "Sequence" in item:
                     side = after
                 else:
-                    side.append(item["SpecialToken"]["id"])
+                    token = item.get("SpecialToken", {}).get("id")
+                    require_type(token, str, f"tokenizer.json: post_processor.single[{index}].SpecialToken.id")
+                    side.append(token)
         elif kind != "ByteLevel":  # which only moves offsets
             raise refuse(
                 "post_processor", kind, "read BertProcessing, RobertaProcessing, TemplateProcessing, ByteLevel"

@@ -5,29 +5,52 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from zoo.tokenizers.huggingface.reader import ANY, parts, read, refuse, types
+from zoo.storage import quote
+from zoo.tokenizers.huggingface.reader import OfType, TokenizerJson, parts, read, refuse, require_keys, types
 from zoo.tokenizers.huggingface.sentencepiece_json import OUTER_SPACES, SEVERAL_SPACES
 from zoo.tokenizers.huggingface.sentencepiece_proto import SPACE, unigram_proto
 from zoo.tokenizers.huggingface.special import added_tokens, settle_roles
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
 
 
-def from_unigram(content: dict[str, Any], roles: dict[str, str]) -> SentencePieceTokenizer:
+def _charsmap(part: dict[str, Any]) -> bytes:
+    text = read(part, "normalizer", precompiled_charsmap=OfType(str | None)).get("precompiled_charsmap") or ""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise ValueError(f"tokenizer.json: normalizer.precompiled_charsmap must be base64: {error}.") from error
+
+
+def from_unigram(content: TokenizerJson, roles: dict[str, str]) -> SentencePieceTokenizer:
     """Makes a tokenizer from a file whose model is Unigram, as those of T5 and XLM-R are.
 
     Raises:
         ValueError: the file asks for what SentencePiece does not do.
     """
-    model = read(content["model"], "model", vocab=ANY, unk_id=ANY, byte_fallback=(True, False))
+    model = read(
+        content.model,
+        "model",
+        vocab=OfType(list[tuple[str, float]]),
+        unk_id=OfType(int | None),
+        byte_fallback=(True, False),
+    )
     if model.get("unk_id") is None:
         raise refuse("model.unk_id", None, "do models with an unknown token")
+    require_keys(model, "model", "vocab")
+    if not 0 <= model["unk_id"] < len(model["vocab"]):
+        raise ValueError(
+            f"tokenizer.json: model.unk_id must be below {len(model['vocab'])}, the number of tokens, "
+            f"got {model['unk_id']}."
+        )
     charsmap, removes_spaces, adds_space = b"", False, False
-    for part in parts(content.get("normalizer"), "normalizers"):
+    for part in parts(content.normalizer, "normalizers"):
         if part["type"] == "Precompiled":
-            charsmap = base64.b64decode(read(part, "normalizer", precompiled_charsmap=ANY)["precompiled_charsmap"])
-        elif part["type"] == "Replace" and part.get("pattern") == SEVERAL_SPACES and part["content"] in (" ", SPACE):
+            charsmap = _charsmap(part)
+        elif (
+            part["type"] == "Replace" and part.get("pattern") == SEVERAL_SPACES and part.get("content") in (" ", SPACE)
+        ):
             removes_spaces = True
-        elif part["type"] == "Replace" and part.get("pattern") == OUTER_SPACES and part["content"] == "":
+        elif part["type"] == "Replace" and part.get("pattern") == OUTER_SPACES and part.get("content") == "":
             pass  # with the replacement of several spaces, as SentencePiece does
         elif part["type"] == "Prepend":
             read(part, "normalizer", prepend=(SPACE,))
@@ -36,7 +59,7 @@ def from_unigram(content: dict[str, Any], roles: dict[str, str]) -> SentencePiec
             read(part, "normalizer", strip_left=(True, False), strip_right=(True,))
         else:
             raise refuse("normalizer", part, "do Precompiled, Strip, Prepend, and Replace of several spaces by one")
-    splitters = parts(content.get("pre_tokenizer"), "pretokenizers")
+    splitters = parts(content.pre_tokenizer, "pretokenizers")
     if types(splitters) not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
         raise refuse("pre_tokenizer", types(splitters), "do Metaspace, alone or after WhitespaceSplit")
     removes_spaces = removes_spaces or len(splitters) == 2
@@ -50,18 +73,18 @@ def from_unigram(content: dict[str, Any], roles: dict[str, str]) -> SentencePiec
         split=(True, False),
     )
     scheme = metaspace.get("prepend_scheme", "always" if metaspace.get("add_prefix_space", True) else "never")
-    for decoder in parts(content.get("decoder"), "decoders"):
+    for decoder in parts(content.decoder, "decoders"):
         if decoder["type"] not in ("Metaspace", "Replace", "ByteFallback", "Fuse", "Strip"):
             raise refuse("decoder", decoder["type"], "do Metaspace")
     pieces = [(token, score) for token, score in model["vocab"]]
-    entries = sorted(content.get("added_tokens", []), key=lambda entry: entry["id"])
+    entries = sorted(content.added_tokens, key=lambda entry: entry.id)
     for entry in entries:
-        if entry["id"] == len(pieces):
-            pieces.append((entry["content"], 0.0))
-        elif entry["id"] > len(pieces) or pieces[entry["id"]][0] != entry["content"]:
-            raise ValueError(f"tokenizer.json: added_tokens: {entry['content']!r} has the id {entry['id']} of another.")
+        if entry.id == len(pieces):
+            pieces.append((entry.content, 0.0))
+        elif entry.id > len(pieces) or pieces[entry.id][0] != entry.content:
+            raise ValueError(f"tokenizer.json: added_tokens: {quote(entry.content)} has the id {entry.id} of another.")
     found = added_tokens(entries, normalizes=bool(charsmap))
-    settled = settle_roles(roles, content.get("post_processor"), [entry["content"] for entry in entries])
+    settled = settle_roles(roles, content.post_processor, [entry.content for entry in entries])
     proto = unigram_proto(
         pieces,
         unknown_id=model["unk_id"],

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from zoo.tokenizers.huggingface.reader import ANY, parts, read, refuse, types
+from zoo.tokenizers.huggingface.reader import OfType, TokenizerJson, parts, read, refuse, require_keys, types
 from zoo.tokenizers.huggingface.special import added_tokens, settle_roles, vocabulary_with_added
 from zoo.tokenizers.vocabulary_files import in_order_of_ids
 from zoo.tokenizers.wordpiece import WordPieceTokenizer
 
 
-def from_wordpiece(content: dict[str, Any], roles: dict[str, str]) -> WordPieceTokenizer:
+def from_wordpiece(content: TokenizerJson, roles: dict[str, str]) -> WordPieceTokenizer:
     """Makes a tokenizer from a file whose model is WordPiece, as BERT's is.
 
     Raises:
         ValueError: the file asks for what `WordPieceTokenizer` does not do.
     """
     model = read(
-        content["model"],
+        content.model,
         "model",
-        vocab=ANY,
-        unk_token=ANY,
+        vocab=OfType(dict[str, int]),
+        unk_token=OfType(str | None),
         continuing_subword_prefix=("##",),
         max_input_chars_per_word=(100,),
     )
-    normalizers = parts(content.get("normalizer"), "normalizers")
+    normalizers = parts(content.normalizer, "normalizers")
     if types(normalizers) != ["BertNormalizer"]:
         raise refuse("normalizer", types(normalizers), "do BertNormalizer")
     normalizer = read(
@@ -35,17 +33,18 @@ def from_wordpiece(content: dict[str, Any], roles: dict[str, str]) -> WordPieceT
         strip_accents=(None, True, False),
         lowercase=(True, False),
     )
-    splitters = parts(content.get("pre_tokenizer"), "pretokenizers")
+    splitters = parts(content.pre_tokenizer, "pretokenizers")
     if types(splitters) != ["BertPreTokenizer"]:
         raise refuse("pre_tokenizer", types(splitters), "do BertPreTokenizer")
-    for decoder in parts(content.get("decoder"), "decoders"):
+    for decoder in parts(content.decoder, "decoders"):
         if decoder.get("type") != "WordPiece":
             raise refuse("decoder", decoder.get("type"), "do WordPiece")
         read(decoder, "decoder", prefix=("##",), cleanup=(True,))
-    entries = content.get("added_tokens", [])
+    require_keys(model, "model", "vocab")
+    entries = content.added_tokens
     tokens = in_order_of_ids(vocabulary_with_added(model["vocab"], entries))
     found = {"unknown_token": model.get("unk_token", "[UNK]")}
-    settled = settle_roles(roles, content.get("post_processor"), tokens)
+    settled = settle_roles(roles, content.post_processor, tokens)
     empty = dict.fromkeys(("pad_token", "start_token", "end_token", "mask_token"))
     return WordPieceTokenizer(
         tokens,

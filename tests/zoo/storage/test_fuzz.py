@@ -1,0 +1,36 @@
+"""Mutated files load, or end in an error that names the file; `tests/fuzz.py` tries more of them, for longer."""
+
+import importlib.util
+import warnings
+from pathlib import Path
+
+import pytest
+
+spec = importlib.util.spec_from_file_location("fuzz", Path(__file__).parents[2] / "fuzz.py")
+fuzz = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(fuzz)
+
+pytest.importorskip("tensorflow_text")
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("seeds")
+    return folder, fuzz.make_seeds(folder)
+
+
+@pytest.mark.parametrize(
+    "kind, count",
+    [("huggingface_tokenizer", 60), ("tokenizer", 30), ("checkpoint", 30), ("preset", 20), ("llama2c", 10)],
+)
+def test_mutated_files(seeds, tmp_path, kind, count):
+    folder, known = seeds
+    known = [seed for seed in known if seed["kind"] == kind]
+    for number in range(count):
+        seed = known[number * 7 % len(known)]
+        case = fuzz.prepare(folder, seed, number, 1, tmp_path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = fuzz.attempt(seed, case)
+        assert result["outcome"] in ("loaded", "error"), (number, seed, result["text"])
+        assert result["seconds"] < fuzz.SECONDS, (number, seed)

@@ -1,0 +1,119 @@
+"""What the keys of a configuration of the Transformers library may hold."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+from zoo.storage import quote, require_type
+
+# no published model takes longer texts than 10,485,760 tokens
+MOST_POSITIONS = 2**24
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """What a key may hold.
+
+    Args:
+        allowed: In words.
+        holds: Whether a value is allowed; called with the value, and the greatest count that the weights have room for.
+        may_be_null: Whether null is allowed.
+    """
+
+    allowed: str
+    holds: Callable[[Any, float], bool]
+    may_be_null: bool = False
+
+    def check(self, name: str, value: Any, most: float) -> None:
+        """Raises a ValueError unless a value is allowed.
+
+        Args:
+            name: Name of the key.
+            value: Its value.
+            most: Greatest count that the weights have room for.
+        """
+        if value is None and self.may_be_null:
+            return
+        if not self.holds(value, most):
+            room = f"; the weights have room for {most:.0f}" if _is_integer(value) and most < math.inf else ""
+            null = " or null" if self.may_be_null else ""
+            raise ValueError(f"{name} must be {self.allowed}{null}, got {quote(value)}{room}.")
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    # larger integers are no floats
+    return _is_integer(value) and abs(value) < 1e300 or isinstance(value, float) and math.isfinite(value)
+
+
+def _typed(hint: Any) -> Callable[[Any, float], bool]:
+    def holds(value: Any, most: float) -> bool:
+        try:
+            require_type(value, hint, "")
+        except ValueError:
+            return False
+        return True
+
+    return holds
+
+
+_COUNT = Key("an integer of at least 1", lambda value, most: _is_integer(value) and 1 <= value <= most)
+_INDEX = Key("an integer of at least 0", lambda value, most: _is_integer(value) and 0 <= value <= most)
+_POSITIONS = Key(
+    f"an integer from 1 to {MOST_POSITIONS}", lambda value, most: _is_integer(value) and 1 <= value <= MOST_POSITIONS
+)
+_FLAG = Key("true or false", lambda value, most: isinstance(value, bool))
+_POSITIVE = Key("a number above 0", lambda value, most: _is_number(value) and value > 0)
+_DEVIATION = Key("a number of at least 0", lambda value, most: _is_number(value) and value >= 0)
+_RATE = Key("a number from 0 to below 1", lambda value, most: _is_number(value) and 0 <= value < 1)
+_TEXT = Key("a text", lambda value, most: isinstance(value, str))
+_TEXTS = Key("a list of texts", _typed(list[str]))
+_OBJECT = Key("an object", lambda value, most: isinstance(value, dict))
+_LABELS = Key("an object of texts", _typed(dict[str, str]))
+
+_GROUPS = {
+    _COUNT: """
+        vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size d_model encoder_layers
+        decoder_layers encoder_attention_heads decoder_attention_heads encoder_ffn_dim decoder_ffn_dim dim n_layers
+        n_heads hidden_dim n_embd n_layer n_head num_layers num_heads d_kv d_ff relative_attention_num_buckets
+        """,
+    dataclasses.replace(_COUNT, may_be_null=True): "num_key_value_heads head_dim n_inner num_decoder_layers",
+    _INDEX: "type_vocab_size pad_token_id",
+    _POSITIONS: """
+        max_position_embeddings n_positions relative_attention_max_distance local_attention
+        global_attn_every_n_layers
+        """,
+    dataclasses.replace(_POSITIONS, may_be_null=True): "sliding_window n_ctx",
+    Key("an integer of at least 0", lambda value, most: _is_integer(value) and value >= 0): "max_window_layers",
+    _FLAG: """
+        tie_word_embeddings attention_bias mlp_bias scale_embedding scale_attn_weights norm_bias classifier_bias
+        scale_decoder_outputs is_llama_config reorder_and_upcast_attn sinusoidal_pos_embds tie_weights_
+        """,
+    dataclasses.replace(_FLAG, may_be_null=True): "use_sliding_window",
+    _POSITIVE: """
+        rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps rope_theta global_rope_theta local_rope_theta
+        query_pre_attn_scalar
+        """,
+    dataclasses.replace(_POSITIVE, may_be_null=True): (
+        "partial_rotary_factor attn_logit_softcapping final_logit_softcapping"
+    ),
+    _DEVIATION: "initializer_range init_std",
+    _RATE: """
+        hidden_dropout_prob attention_probs_dropout_prob dropout activation_dropout attn_pdrop embd_pdrop resid_pdrop
+        dropout_rate mlp_dropout embedding_dropout seq_classif_dropout
+        """,
+    dataclasses.replace(_RATE, may_be_null=True): "attention_dropout classifier_dropout",
+    _TEXT: "feed_forward_proj",
+    dataclasses.replace(_TEXTS, may_be_null=True): "layer_types",
+    dataclasses.replace(_OBJECT, may_be_null=True): "rope_scaling rope_parameters",
+    dataclasses.replace(_LABELS, may_be_null=True): "id2label",
+}
+KEYS = {name: key for key, names in _GROUPS.items() for name in names.split()}
+# each has tensors of its own
+LAYERS = frozenset(
+    "num_hidden_layers encoder_layers decoder_layers n_layers n_layer num_layers num_decoder_layers".split()
+)

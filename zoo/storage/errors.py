@@ -1,0 +1,65 @@
+"""Errors about what is in a file: they name it, and show no more of a value than one can read."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+MOST_CHARACTERS = 200
+
+
+def quote(value: Any, most: int = MOST_CHARACTERS, plain: bool = False) -> str:
+    """Returns a value as it is shown in an error, cut where it is long.
+
+    Args:
+        value: The value.
+        most: Number of characters that are shown.
+        plain: Whether `value` is text that is shown without quotation marks.
+
+    Example:
+
+    >>> quote("x" * 300_000, most=4)
+    "'xxx... (300002 characters)"
+    """
+    if not plain and isinstance(value, (list, tuple, dict, set, frozenset)) and len(value) > most:
+        return f"a {type(value).__name__} of {len(value)} entries"
+    if not plain and isinstance(value, (str, bytes)) and len(value) > 4 * most:
+        text, length = repr(value[: 2 * most]), len(value)
+    else:
+        text = value if plain else _representation(value)
+        length = len(text)
+    return text if length <= most else f"{text[:most]}... ({length} characters)"
+
+
+def _representation(value: Any) -> str:
+    try:
+        return repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits
+        return f"a {type(value).__name__} that is too long to be shown"
+
+
+@contextlib.contextmanager
+def naming(source: str | os.PathLike) -> Iterator[None]:
+    """Errors about values that are raised inside name a file.
+
+    Args:
+        source: The file.
+
+    Raises:
+        ValueError: What was raised inside, with the file in its message, cut where it is long.
+
+    Example:
+
+    >>> with naming("config.json"):
+    ...     TransformerConfig("encoder", vocabulary_size=-1)
+    ValueError: config.json: vocabulary_size must be above 0, got -1.
+    """
+    source = os.fspath(source)
+    try:
+        yield
+    except ValueError as error:
+        text = str(error)
+        if source in text and len(text) <= 10 * MOST_CHARACTERS:
+            raise
+        prefix = "" if source in text else f"{source}: "
+        raise ValueError(prefix + quote(text, most=9 * MOST_CHARACTERS, plain=True)) from error
