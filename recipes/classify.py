@@ -113,10 +113,10 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
         results["training_seconds"] = round(seconds, 1)
 
         def trial(served: Any) -> Iterable[tuple[Any, Any, Any]]:
-            inputs = tuple(column[:3] for column in texts) if task.pairs else texts[:3]
-            outputs = served.serve(*inputs) if task.pairs else served.serve(inputs)
+            inputs = tuple(column[:3] for column in texts) if task.preprocessor.pairs else texts[:3]
+            outputs = served.serve(*inputs) if task.preprocessor.pairs else served.serve(inputs)
             return zip(
-                zip(*inputs, strict=True) if task.pairs else inputs,
+                zip(*inputs, strict=True) if task.preprocessor.pairs else inputs,
                 np.asarray(next(iter(outputs.values())) if len(outputs) == 1 else outputs["probabilities"]),
                 task.predict(inputs),
                 strict=True,
@@ -168,9 +168,9 @@ def make_model(config: ClassifyConfig, run: RunFolder, examples: Sequence[Labell
 
 def draw(run: RunFolder, task: zoo.TextClassifier, truth: Sequence[Any], predicted: Sequence[Any]) -> None:
     """Draws predicted labels over right ones."""
-    if task.problem == "regression":
+    if task.preprocessor.problem == "regression":
         plot_agreement(truth, predicted, run.plots / "agreement.png", "Test examples")
-    elif task.problem == "single_label":
+    elif task.preprocessor.problem == "single_label":
         plot_confusion(truth, predicted, run.plots / "confusion.png", "Test examples")
 
 

@@ -142,13 +142,13 @@ def evaluate_labels(config: EvaluateConfig, task: Any) -> dict[str, Any]:
             label_column=config.label_column,
             header=config.header,
             label_separator=config.label_separator,
-            numeric=is_embedder or task.problem == "regression",
+            numeric=is_embedder or task.preprocessor.problem == "regression",
         ),
     )
     texts, truth = columns_of(examples)
     unknown = {}
-    if not is_embedder and task.problem != "regression":
-        several = task.problem == "multi_label"
+    if not is_embedder and task.preprocessor.problem != "regression":
+        several = task.preprocessor.problem == "multi_label"
         rows = [(example.label if several else [example.label], example.origin) for example in examples]
         unknown = unknown_labels(task.labels.names, rows, "label")
     if is_embedder:
@@ -158,7 +158,7 @@ def evaluate_labels(config: EvaluateConfig, task: Any) -> dict[str, Any]:
         scores = label_scores(truth, similarity, "regression")
         scores = {name: scores[name] for name in ("pearson", "spearman")}  # similarities have a scale of their own
     else:
-        scores = label_scores(truth, task.classify(texts), task.problem)
+        scores = label_scores(truth, task.classify(texts), task.preprocessor.problem)
     return {"examples": len(truth), "left_out": left_out, **unknown, **scores}
 
 

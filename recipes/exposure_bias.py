@@ -158,7 +158,8 @@ def predict(
     results: list[list[np.ndarray]] = [[], [], []]
     for start in range(0, len(order), batch_size):
         rows = [pairs[index] for index in order[start : start + batch_size]]
-        inputs, labels, mask = model.preprocess([row.source for row in rows], [row.target for row in rows])
+        sources, targets = [row.source for row in rows], [row.target for row in rows]
+        inputs, labels, mask = model.preprocessor.training_batch(sources, targets)
         masks = np.asarray(inputs["encoder_padding_mask"])
         source = [ids[mask] for ids, mask in zip(np.asarray(inputs["encoder_token_ids"]), masks, strict=True)]
         outputs = model.generate_tokens(source=source, sampler=Greedy(), jit_compile=False)

@@ -174,7 +174,9 @@ def check_prompts(config: LanguageModelConfig, task: zoo.CausalLM) -> None:
     if not config.prompts:
         raise ConfigError("prompts must hold at least one text")
     most = task.backbone.config.max_length - 1
-    for prompt, length in zip(config.prompts, task.prompt_ids(config.prompts).row_lengths().numpy(), strict=True):
+    for prompt, length in zip(
+        config.prompts, task.preprocessor.prompt_ids(config.prompts).row_lengths().numpy(), strict=True
+    ):
         if not 1 <= length <= most:
             raise ConfigError(f"prompts must have 1 to {most} tokens each, got {prompt!r} with {length}")
 

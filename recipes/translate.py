@@ -231,8 +231,8 @@ def make_pair_batches(
     batches = PairBatches(
         pairs,
         model.tokenizer,
-        add_start_token=model.adds_start_token,
-        decoder_start_id=model.decoder_start_id,
+        add_start_token=model.preprocessor.adds_start_token,
+        decoder_start_id=model.preprocessor.decoder_start_id,
         tokens_per_batch=config.tokens_per_batch,
         max_source_length=max_lengths[0],
         max_target_length=max_lengths[1],
@@ -274,7 +274,7 @@ def draw_seq2seq(run: RunFolder, model: zoo.Seq2SeqLM, source: str) -> None:
         plot_position_encoding(np.asarray(encoding, "float32"), run.plots / "positions.png")
     tokenizer = model.tokenizer
     output = model.generate(source, jit_compile=False, truncate=True)
-    inputs, labels, _ = model.preprocess([source], [output])
+    inputs, labels, _ = model.preprocessor.training_batch([source], [output])
     attention = model.backbone.attention_weights(inputs)
     cross_attention = attention.get("cross")
     if not cross_attention:

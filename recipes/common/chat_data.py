@@ -13,7 +13,8 @@ from recipes.common import dates
 from recipes.common.data_sets import Loaders, Splits
 from recipes.common.errors import DataError
 from recipes.common.text_files import BadLines, Table, shown
-from zoo.tokenizers import to_dense
+from zoo.preprocessing import Examples
+from zoo.preprocessing.token_rows import dense
 from zoo.tokenizers.chat import ChatFormat, tokenize_chat
 
 BAD_MESSAGES = "not a conversation"
@@ -120,7 +121,7 @@ class _Rows(list):
 
 
 class ConversationRows:
-    """Stands in the place of a task in `ExampleBatches`: conversations as tokens, those of replies to be learned.
+    """Stands in the place of a preprocessor in `ExampleBatches`: conversations as tokens, of which replies are learned.
 
     Args:
         tokenizer: The tokenizer, with the control tokens of the format.
@@ -130,8 +131,6 @@ class ConversationRows:
     Attributes:
         dropped: The conversations left out by `short_enough`, see `recipes.common.text_files.BadLines`.
     """
-
-    truncates = draws_random = False
 
     def __init__(self, tokenizer: Any, chat_format: ChatFormat, max_length: int):
         self.chat_format, self.max_length = chat_format, max_length
@@ -186,17 +185,27 @@ class ConversationRows:
             mask[start : len(after)] = [True] * (len(after) - start)
         return ids, mask
 
-    def check_inputs(self, x: Any, name: str) -> tf.RaggedTensor:
-        return tf.ragged.constant(x, tf.int32, ragged_rank=1)
+    def examples(self, x: Sequence[Sequence[int]], y: Sequence[Sequence[bool]]) -> Examples:
+        """Returns the rows of `columns` as ragged tensors.
 
-    def check_targets(self, y: Any, x: Any, name: str, x_name: str) -> tf.RaggedTensor:
-        return tf.ragged.constant(y, tf.bool, ragged_rank=1)
+        Args:
+            x: Token ids of each conversation.
+            y: Which of them belong to a reply.
+        """
+        ids = tf.ragged.constant(x, tf.int32, ragged_rank=1)
+        mask = tf.ragged.constant(y, tf.bool, ragged_rank=1)
+        return Examples(ids, mask, None, ids.row_lengths().numpy() - 1)
 
-    def row_lengths(self, x: tf.RaggedTensor, name: str, truncate: bool) -> np.ndarray:
-        return x.row_lengths().numpy() - 1
+    def collate(
+        self, tokens: tf.RaggedTensor, targets: tf.RaggedTensor, sample_weight: Any, seed: Any = None
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]:
+        """Returns inputs, labels and weights, 1 for tokens of replies; a graph function.
 
-    def preprocess(self, x: tf.RaggedTensor, y: tf.RaggedTensor) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]:
-        token_ids, mask = to_dense(x[:, :-1], 0)
-        labels, _ = to_dense(x[:, 1:], 0)
-        weights, _ = to_dense(tf.cast(y[:, 1:], tf.float32), 0)
+        Args:
+            tokens, targets: What `examples` returned.
+            sample_weight, seed: Not used.
+        """
+        token_ids, mask = dense(tokens[:, :-1], 0, self.max_length)
+        labels, _ = dense(tokens[:, 1:], 0, self.max_length)
+        weights, _ = dense(tf.cast(targets[:, 1:], tf.float32), 0, self.max_length)
         return {"token_ids": token_ids, "padding_mask": mask}, labels, weights

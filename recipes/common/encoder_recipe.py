@@ -103,8 +103,8 @@ def train_encoder_task(
         Seconds of training of this process, and the metrics of the validation with the weights that were kept.
     """
     options = {"batch_size": config.batch_size, "seed": config.seed}
-    batches = ExampleBatches(task, *training, **options)
-    held_out = ExampleBatches(task, *validation, shuffle=False, **options)
+    batches = ExampleBatches(task.preprocessor, *training, **options)
+    held_out = ExampleBatches(task.preprocessor, *validation, shuffle=False, **options)
     print(f"training: {batches.number_of_rows} examples; validation: {held_out.number_of_rows}")
     task.compile(
         optimizer=make_optimizer(config, batches.number_of_batches, task),

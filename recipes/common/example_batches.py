@@ -1,4 +1,4 @@
-"""Batches of raw examples for `model.fit`, made token-level by the task itself, by tf.data."""
+"""Batches of raw examples for `model.fit`, made token-level by a preprocessor, by tf.data."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from recipes.common.batch_order import ResumableBatches, choose_bucket_lengths, plan_batches, require_options
 from recipes.common.errors import DataError
+from zoo.preprocessing import EVALUATION_SEED
+from zoo.preprocessing.rows import take
 
 
 class ExampleBatches(ResumableBatches):
@@ -19,32 +21,32 @@ class ExampleBatches(ResumableBatches):
     does.
 
     Args:
-        task: A task of `zoo`, whose `check_inputs`, `check_targets`, `row_lengths` and `preprocess` are used.
+        preprocessor: The preprocessor of a task, or what has its `examples` and `collate`.
         x: Raw inputs, what the task's `fit` takes.
         y: Raw targets, or None where the task has none.
         batch_size: Rows of a batch.
         number_of_buckets: Groups of similar length that rows are batched in.
         shuffle: Whether rows and batches are shuffled.
-        seed: Seed of the order, and of what the task draws at random, at least 0.
+        seed: Seed of the order, and of what the preprocessor draws at random, at least 0.
 
     Attributes:
         dataset, number_of_batches: See `ResumableBatches`.
         number_of_rows: Rows of an epoch.
 
     Raises:
-        DataError: A row that the task does not take, named by its number.
+        DataError: A row that the preprocessor does not take, named by its number.
         ConfigError: An argument is out of range.
 
     Example:
 
-    >>> batches = ExampleBatches(classifier, texts, labels, batch_size=32)
+    >>> batches = ExampleBatches(classifier.preprocessor, texts, labels, batch_size=32)
     >>> batches.start_epoch(3)
     >>> classifier.fit(batches.dataset, initial_epoch=3, epochs=4)
     """
 
     def __init__(
         self,
-        task: Any,
+        preprocessor: Any,
         x: Any,
         y: Any = None,
         *,
@@ -54,18 +56,14 @@ class ExampleBatches(ResumableBatches):
         seed: int = 0,
     ):
         require_options(batch_size=batch_size, number_of_buckets=number_of_buckets, seed=seed)
-        self._task, self._shuffle, self._seed = task, shuffle, seed
+        self._preprocessor, self._shuffle, self._seed = preprocessor, shuffle, seed
         with tf.device("CPU:0"):
             try:
-                self._x = task.check_inputs(x, "x")
-                self._lengths = task.row_lengths(self._x, "x", task.truncates)
-                self._y = task.check_targets(y, self._x, "y", "x")
+                self._examples = preprocessor.examples(x, y)
             except (TypeError, ValueError) as error:
                 raise DataError(str(error)) from error
-            self.number_of_rows = len(self._lengths)
-            if not self.number_of_rows:
-                raise DataError("there is no example")
-            self._bucket_lengths = choose_bucket_lengths(self._lengths, number_of_buckets)
+            self.number_of_rows = len(self._examples.lengths)
+            self._bucket_lengths = choose_bucket_lengths(self._examples.lengths, number_of_buckets)
             self._batch_sizes = [batch_size] * len(self._bucket_lengths)
         super().__init__(-(-self.number_of_rows // batch_size), self._batches_of_epoch)
 
@@ -79,23 +77,15 @@ class ExampleBatches(ResumableBatches):
             chosen = tf.gather(tf.ensure_shape(rows, [None]), tf.range(start, start + size))
             # a batch that is not full is filled up with a number that is no row
             chosen = tf.boolean_mask(chosen, chosen < self.number_of_rows)
-            x, y = tf.nest.map_structure(
-                lambda column: None if column is None else tf.gather(column, chosen), (self._x, self._y)
-            )
-            inputs, labels, weights = self._prepare(x, y, (self._seed * 10**6 + epoch) * 10**9 + index)
+            tokens, targets = take((self._examples.tokens, self._examples.targets), chosen)
+            # training draws anew in each epoch, validation always the same
+            drawn = (self._seed * 10**6 + epoch) * 10**9 + index if self._shuffle else EVALUATION_SEED
+            inputs, labels, weights = self._preprocessor.collate(tokens, targets, None, drawn)
             return inputs, labels, tf.ones(tf.shape(chosen)) if weights is None else weights
 
         return batches.map(assemble, num_parallel_calls=tf.data.AUTOTUNE)
 
-    def _prepare(self, x: Any, y: Any, seed: tf.Tensor) -> tuple[Any, Any, Any]:
-        if not self._task.draws_random:
-            return self._task.preprocess(x, y)
-        # training hides other tokens in each epoch, validation always the same ones
-        if self._shuffle:
-            return self._task.preprocess_with_seed(x, y, seed=seed)
-        return self._task.preprocess_evaluation(x, y)
-
     def _plan(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         generator = np.random.default_rng((self._seed, int(epoch))) if self._shuffle else None
-        plan = plan_batches(self._lengths, self._bucket_lengths, self._batch_sizes, generator)
+        plan = plan_batches(self._examples.lengths, self._bucket_lengths, self._batch_sizes, generator)
         return plan.rows, plan.starts, plan.sizes

@@ -57,13 +57,13 @@ class PackedDocuments(ResumableBatches):
         seed: int = 0,
     ):
         require_options(length=length, batch_size=batch_size, batches_per_epoch=batches_per_epoch, seed=seed)
-        self._task, self._length, self._batch_size, self._seed = task, length, batch_size, seed
+        self._preprocessor, self._length, self._batch_size, self._seed = task.preprocessor, length, batch_size, seed
         self._batches_per_epoch = batches_per_epoch
         with tf.device("CPU:0"):
             self._documents = tf.constant(list(documents), tf.string)
             starts = range(0, len(documents), _COUNTED_AT_ONCE)
             parts = (self._documents[start : start + _COUNTED_AT_ONCE] for start in starts)
-            self.number_of_tokens = sum(int(tf.reduce_sum(task.token_lengths(part))) for part in parts)
+            self.number_of_tokens = sum(self._count(part) for part in parts)
         if not self.number_of_tokens:
             raise DataError("the documents have no token that could be predicted")
         self._batches_per_pass = -(-self.number_of_tokens // (length * batch_size))
@@ -85,4 +85,9 @@ class PackedDocuments(ResumableBatches):
 
     def _pack(self, documents: tf.Tensor) -> tf.data.Dataset:
         texts = tf.data.Dataset.from_tensor_slices(documents)
-        return packed_batches(texts, self._task.text_ids, self._length, self._batch_size, self._task.pad_id)
+        preprocessor = self._preprocessor
+        return packed_batches(texts, preprocessor.text_ids, self._length, self._batch_size, preprocessor.pad_id)
+
+    def _count(self, documents: tf.Tensor) -> int:
+        tokens = self._preprocessor.training_tokens(documents)
+        return int(tf.reduce_sum(self._preprocessor.training_counts(tokens)))

@@ -54,7 +54,7 @@ def export_causal_lm(task: Any, directory: str | os.PathLike, *, seed: int = 0, 
 
 def _score(task: Any) -> Callable[[Any, Any], Any]:
     def score(prompts: Any, texts: Any) -> Any:
-        inputs, labels, mask = task.generator.prompts.preprocessor.score_batch(prompts, texts)
+        inputs, labels, mask = task.preprocessor.score_batch(prompts, texts)
         return task.scorer.tokens(checked_lengths(inputs, task.longest), labels, mask)
 
     return score

@@ -4,8 +4,8 @@ import os
 from typing import Any
 
 from zoo.export.saved_model import Endpoint, require_tensorflow, save_endpoints
+from zoo.preprocessing import split_words
 from zoo.preprocessing.rows import require_count
-from zoo.preprocessing.token_rows import checked_lengths
 
 
 def export_text_classifier(task: Any, directory: str | os.PathLike) -> None:
@@ -27,19 +27,19 @@ def export_text_classifier(task: Any, directory: str | os.PathLike) -> None:
         FileExistsError: If the directory exists and holds no SavedModel.
     """
     tf = require_tensorflow()
-    task._require_tokenizer("export()")
+    task.preprocessor.require_tokenizer("export()")
     names = task.labels.strings
 
     def serve(*texts: Any) -> dict[str, Any]:
-        inputs = _inputs(task, texts if task.pairs else texts[0])
+        inputs = task.preprocessor.inference_batch(texts if task.preprocessor.pairs else texts[0])
         values = task.probabilities(task(inputs, training=False))
-        if task.problem == "regression":
+        if task.preprocessor.problem == "regression":
             return {"values": values}
-        if task.problem == "multi_label":
+        if task.preprocessor.problem == "multi_label":
             return {"probabilities": values, "has_label": values >= 0.5}
         return {"probabilities": values, "label": tf.gather(tf.constant(names), tf.argmax(values, axis=-1))}
 
-    arguments = ("first_texts", "second_texts") if task.pairs else ("texts",)
+    arguments = ("first_texts", "second_texts") if task.preprocessor.pairs else ("texts",)
     save_endpoints(
         task,
         directory,
@@ -55,9 +55,11 @@ def export_token_classifier(task: Any, directory: str | os.PathLike) -> None:
 
     A process that imports only `tensorflow` and `tensorflow_text` has, for any batch size:
 
-    * `serve(texts)`: string tensor `(batch,)`, split at white space, to a dictionary of "words" and "tags", strings
-      `(batch, words)`, and "probabilities" `(batch, words, labels)`. Behind the last word of a text stand "" and "".
-    * `tag_words(words, counts)`: words `(batch, words)` and their number in each row, int32 `(batch,)`, to the same.
+    * `serve(texts)`: string tensor `(batch,)`, split into words as the task does it, to a dictionary of "words" and
+      "tags", strings `(batch, words)`, "probabilities" `(batch, words, labels)`, and "starts" and "ends", the place of
+      each word in the bytes of its text, int64 `(batch, words)`. Behind the last word of a text stand "", "", 0 and 0.
+    * `tag_words(words, counts)`: words `(batch, words)` and their number in each row, int32 `(batch,)`, to the same
+      without places.
     * `label_names()`: the labels in the order of the probabilities, strings `(labels,)`.
 
     Each is a signature too; `serve` is also "serving_default". A text longer than the model is an
@@ -72,11 +74,11 @@ def export_token_classifier(task: Any, directory: str | os.PathLike) -> None:
         FileExistsError: If the directory exists and holds no SavedModel.
     """
     tf = require_tensorflow()
-    task._require_tokenizer("export()")
+    task.preprocessor.require_tokenizer("export()")
     names = task.labels.strings
 
     def tag(words: Any) -> dict[str, Any]:
-        inputs = _inputs(task, words)
+        inputs = task.preprocessor.inference_batch(words)
         values = task.probabilities(task(inputs, training=False), inputs["word_positions"])
         tags = tf.gather(tf.constant(names), tf.argmax(values, axis=-1))
         width = tf.shape(values)[1]
@@ -87,6 +89,12 @@ def export_token_classifier(task: Any, directory: str | os.PathLike) -> None:
             "probabilities": values * tf.cast(is_word, values.dtype)[:, :, tf.newaxis],
         }
 
+    def serve(texts: Any) -> dict[str, Any]:
+        words, starts, ends = split_words(texts, task.preprocessor.split)
+        outputs = tag(words)
+        shape = tf.shape(outputs["words"])
+        return {**outputs, "starts": starts.to_tensor(0, shape=shape), "ends": ends.to_tensor(0, shape=shape)}
+
     def tag_words(words: Any, counts: Any) -> dict[str, Any]:
         return tag(tf.RaggedTensor.from_tensor(words, lengths=tf.cast(counts, tf.int64)))
 
@@ -94,7 +102,7 @@ def export_token_classifier(task: Any, directory: str | os.PathLike) -> None:
         task,
         directory,
         {
-            "serve": Endpoint(lambda texts: tag(tf.strings.split(texts)), (("texts", (None,), "string"),)),
+            "serve": Endpoint(serve, (("texts", (None,), "string"),)),
             "tag_words": Endpoint(tag_words, (("words", (None, None), "string"), ("counts", (None,), "int32"))),
             "label_names": Endpoint(lambda: tf.constant(names), (), "label_names"),
         },
@@ -117,10 +125,10 @@ def export_text_embedder(task: Any, directory: str | os.PathLike) -> None:
         FileExistsError: If the directory exists and holds no SavedModel.
     """
     require_tensorflow()
-    task._require_tokenizer("export()")
+    task.preprocessor.require_tokenizer("export()")
 
     def serve(texts: Any) -> Any:
-        return task(_inputs(task, texts), training=False)
+        return task(task.preprocessor.inference_batch(texts), training=False)
 
     save_endpoints(task, directory, {"serve": Endpoint(serve, (("texts", (None,), "string"),), "embeddings")})
 
@@ -144,23 +152,18 @@ def export_masked_lm(task: Any, directory: str | os.PathLike, *, top_k: int = 5)
         FileExistsError: If the directory exists and holds no SavedModel.
     """
     tf = require_tensorflow()
-    tokenizer = task._require_tokenizer("export()")
+    tokenizer = task.preprocessor.require_tokenizer("export()")
     require_count(top_k, "top_k", 1, task.backbone.config.vocabulary_size)
     padding = task.backbone.config.vocabulary_size - tokenizer.vocabulary_size
     vocabulary = [*tokenizer.get_vocabulary(), *[""] * padding]
 
     def serve(texts: Any) -> dict[str, Any]:
-        inputs, real = task.mask_inputs(task.prompt_ids(texts))
-        inputs = checked_lengths(inputs, task.longest)
+        inputs = task.preprocessor.inference_batch(texts)
         token_ids, probabilities = task.best_tokens(task(inputs, training=False), top_k)
-        real = real[:, :, tf.newaxis]
+        is_mask = inputs["mask_positions"][:, :, tf.newaxis] >= 0
         return {
-            "tokens": tf.where(real, tf.gather(tf.constant(vocabulary), token_ids), ""),
-            "probabilities": tf.where(real, probabilities, 0.0),
+            "tokens": tf.where(is_mask, tf.gather(tf.constant(vocabulary), token_ids), ""),
+            "probabilities": tf.where(is_mask, probabilities, 0.0),
         }
 
     save_endpoints(task, directory, {"serve": Endpoint(serve, (("texts", (None,), "string"),))})
-
-
-def _inputs(task: Any, x: Any) -> dict[str, Any]:
-    return checked_lengths(task.encode(x), task.longest)

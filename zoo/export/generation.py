@@ -20,7 +20,7 @@ def generation_endpoints(task: Any, seed: int, options: dict[str, Any]) -> dict[
     """
     import tensorflow as tf
 
-    task.generator.prompts.preprocessor.require_tokenizer("export()")
+    task.preprocessor.require_tokenizer("export()")
     generate = graph_function(task.generator, **options)
     seed = int(seed_tensor(seed))
 

@@ -39,7 +39,7 @@ def export_seq2seq(task: Any, directory: str | os.PathLike, *, seed: int = 0, **
     tf = require_tensorflow()
 
     def score(sources: Any, targets: Any) -> Any:
-        return task.scorer.tokens(*task.generator.prompts.preprocessor.training_batch(sources, targets))
+        return task.scorer.tokens(*task.preprocessor.training_batch(sources, targets))
 
     def forward(
         encoder_token_ids: Any, encoder_padding_mask: Any, decoder_token_ids: Any, decoder_padding_mask: Any

@@ -20,14 +20,19 @@ class ContinuedTexts:
     """Texts are prompts: a decoder-only model continues them.
 
     Args:
-        preprocessor: Tokenizes prompts.
+        task: The task, whose preprocessor tokenizes prompts.
     """
 
     # how many of `max_length` tokens stand before the first generated one at least
     fewest_before = 1
 
-    def __init__(self, preprocessor: CausalLMPreprocessor):
-        self.preprocessor = preprocessor
+    def __init__(self, task: Any):
+        self._task = task
+
+    @property
+    def preprocessor(self) -> CausalLMPreprocessor:
+        """The preprocessor of the task, which a loaded file replaces."""
+        return self._task.preprocessor
 
     def check_beginnings(self, beginnings: Any) -> None:
         """Raises a ValueError if beginnings are given."""
@@ -110,13 +115,18 @@ class MappedTexts:
     """Texts are sources: an encoder-decoder writes another text for each, from its beginning or a given one.
 
     Args:
-        preprocessor: Tokenizes sources and outputs.
+        task: The task, whose preprocessor tokenizes sources and outputs.
     """
 
     fewest_before = 0
 
-    def __init__(self, preprocessor: Seq2SeqLMPreprocessor):
-        self.preprocessor = preprocessor
+    def __init__(self, task: Any):
+        self._task = task
+
+    @property
+    def preprocessor(self) -> Seq2SeqLMPreprocessor:
+        """The preprocessor of the task, which a loaded file replaces."""
+        return self._task.preprocessor
 
     def check_beginnings(self, beginnings: Any) -> None:
         """Beginnings are taken."""

@@ -46,7 +46,7 @@ class TextGenerator:
         processors: Any = None,
         beginnings: str | Sequence[str] | None = None,
         strip_prompt: bool = False,
-        truncate: bool = False,
+        truncate: bool | None = None,
         num_results: int | None = None,
         return_scores: bool = False,
         seed: int = 0,
@@ -74,9 +74,9 @@ class TextGenerator:
                 prompt with its continuation, or the output without its source.
             beginnings: With an encoder-decoder what each output begins with: one text, or one per source.
             strip_prompt: Whether to return what was generated without the prompt or beginning.
-            truncate: Whether longer texts are cut, instead of being an error. A prompt keeps its end, so that
-                `max_new_tokens` more tokens fit, or else a quarter of `max_length`; never less than a quarter of
-                `max_length` is kept. A source keeps its beginning.
+            truncate: Whether longer texts are cut, instead of being an error; default as the preprocessor does it. A
+                prompt keeps its end, so that `max_new_tokens` more tokens fit, or else a quarter of `max_length`; never
+                less than a quarter of `max_length` is kept. A source keeps its beginning.
             num_results: Number of results for each text; the result for a text is then a list, the best first with
                 `Beam`, different draws with samplers that draw. Default one that is no list, or as many as
                 `Beam(num_results=...)` says.
@@ -173,7 +173,7 @@ class TextGenerator:
         chunk: int = 4,
         beginnings: str | Sequence[str] | None = None,
         strip_prompt: bool = False,
-        truncate: bool = False,
+        truncate: bool | None = None,
         stop: Any = None,
         seed: int = 0,
         draft: Any = None,

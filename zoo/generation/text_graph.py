@@ -15,14 +15,14 @@ def graph_function(
     max_length: int | None = None,
     max_new_tokens: int | None = None,
     strip_prompt: bool = False,
-    truncate: bool = False,
+    truncate: bool | None = None,
     **options: Any,
 ) -> Callable[[Any, Any, Any], Any]:
     """Returns generation as a function of tensors: `(texts, seed, max_new_tokens) -> texts`.
 
     Texts are a string tensor `(batch,)`; seed and number of tokens are scalars, of which the latter can only be smaller
     than the one given here, and 0 is this one. A text that is too long is an `InvalidArgumentError` that names the
-    rows, unless `truncate` is true.
+    rows, unless such texts are cut.
 
     Args:
         generator: The `TextGenerator`.
@@ -32,6 +32,8 @@ def graph_function(
     import tensorflow as tf
 
     prompter = generator.prompts
+    preprocessor = prompter.preprocessor
+    truncate = preprocessor.truncate if truncate is None else truncate
     stops, sequences = split_stops(stop)
     settings = generator.options(
         stop_sequences=sequences, max_length=max_length, max_new_tokens=max_new_tokens, **options
@@ -43,7 +45,6 @@ def graph_function(
         return generator.engine.decode(tokens, source, limits, seed, prompter.fitting(settings, source))
 
     program = compiled(decode, settings.jit_compile)
-    preprocessor = prompter.preprocessor
 
     def generate(texts: Any, seed: Any, max_new_tokens: Any) -> Any:
         prompts, sources = prompter.ids(texts, None, keep)

@@ -35,7 +35,7 @@ def make_request(
     most: int,
     max_length: int | None,
     max_new_tokens: int | None,
-    truncate: bool,
+    truncate: bool | None,
     cache: GenerationCache | None,
 ) -> Request:
     """Returns token ids of each row, and how many it may generate.
@@ -58,10 +58,13 @@ def make_request(
         require_same_length(len(texts), len(rows), "texts", "beginnings", "beginning", "text")
         given = string_tensor(rows)
     longest = prompter.preprocessor.sequence_length if max_length is None else max_length
-    keep = prompter.keep(longest, max_new_tokens) if truncate else None
     if cache is not None:
         if truncate:
             raise ValueError("truncate must be False with a cache, whose texts are whole, got True.")
+        truncate = False
+    truncate = prompter.preprocessor.truncate if truncate is None else truncate
+    keep = prompter.keep(longest, max_new_tokens) if truncate else None
+    if cache is not None:
         require_same_length(len(cache.token_ids), len(texts), "cache", "texts", "text")
     prompts, sources = prompter.ids(tensor, given, keep)
     before = prompter.before(tensor, given)

@@ -112,7 +112,7 @@ def save_task(task: Any, directory: str | os.PathLike, *, model_type: str | None
 
 
 def _save_tokenizer(task: Any, folder: Path) -> None:
-    tokenizer, special = task.tokenizer, task.special_tokens()
+    tokenizer, special = task.tokenizer, task.preprocessor.special_tokens()
     start, end = (
         [] if index is None else [tokenizer.id_to_token(index)] for index in (special["start_id"], special["end_id"])
     )

@@ -107,7 +107,7 @@ def _special_ids(task: Any) -> dict[str, int]:
         "pad_token_id": tokenizer.pad_id,
         "bos_token_id": tokenizer.start_id,
         "eos_token_id": tokenizer.end_id,
-        "decoder_start_token_id": getattr(task, "decoder_start_id", None),
+        "decoder_start_token_id": getattr(task.preprocessor, "decoder_start_id", None),
     }
     return {key: value for key, value in ids.items() if value is not None}
 

@@ -1,6 +1,6 @@
 """Labels with names or numbers, and what users pass as the labels of rows; errors name the row."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,10 +95,15 @@ class Labels:
         """Returns which labels each row has, zeros and ones in float32, `(rows, labels)`.
 
         Args:
-            y: An array of zeros and ones `(rows, labels)`, or a list of lists of names or numbers.
+            y: Zeros and ones `(rows, labels)`, an array or nested lists; or a list of lists of names or numbers.
             count, name, x_name: As for `ids`.
+
+        Raises:
+            TypeError, ValueError: If there are not as many rows, or one holds no labels, naming the row; if lists of 2
+                labels can be read both ways.
         """
-        if isinstance(y, np.ndarray) and y.ndim == 2 or hasattr(y, "numpy"):
+        is_array = hasattr(y, "numpy") or (hasattr(y, "__array__") and np.asarray(y).ndim == 2)
+        if is_array or self._are_indicators(y, name):
             matrix = np.asarray(y)
             if matrix.shape != (count, len(self)):
                 raise ValueError(
@@ -116,8 +121,53 @@ class Labels:
             if not isinstance(labels, (list, tuple, set, np.ndarray)):
                 raise TypeError(f"{name}[{row}] must be a list of labels, got {shorten(labels)}.")
             for label in labels:
-                matrix[row, self.id_of(_scalar(label), f"each label of {name}[{row}]")] = 1.0
+                number = self.id_of(_scalar(label), f"each label of {name}[{row}]")
+                if matrix[row, number]:
+                    raise ValueError(
+                        f"{name}[{row}] must name each label once, got {shorten(labels)}. Zeros and ones need "
+                        f"{len(self)} numbers in every row, one for each label."
+                    )
+                matrix[row, number] = 1.0
         return matrix
+
+    def _are_indicators(self, y: Any, name: str) -> bool:
+        """Whether nested lists hold zeros and ones, one for each label, and not the numbers of labels."""
+        if not isinstance(y, (list, tuple)) or not y:
+            return False
+        for labels in y:
+            if not isinstance(labels, (list, tuple, np.ndarray)) or len(labels) != len(self):
+                return False
+            if any(isinstance(label, (str, bytes)) or label not in (0, 1) for label in labels):
+                return False
+        # the numbers of all labels look like zeros and ones only where there are one or two
+        if all(sorted(labels) == list(range(len(self))) for labels in y):
+            raise ValueError(
+                f"{name} must be read one way, as numbers of labels or as zeros and ones, got {shorten(y)}: pass names "
+                "of labels, or an array of zeros and ones."
+            )
+        return True
+
+    def weights(self, values: Mapping[Any, float], name: str) -> np.ndarray:
+        """Returns the weight of each label, float32 `(labels,)`: 1 for those that are not named.
+
+        Args:
+            values: Weights by the label's name or number.
+            name: Name of the argument.
+
+        Raises:
+            TypeError, ValueError: If it is no dictionary, there is no such label, or a weight is no number above 0.
+        """
+        if not isinstance(values, Mapping):
+            raise TypeError(f"{name} must be a dictionary of labels and numbers, got {shorten(values)}.")
+        weights = np.ones(len(self), "float32")
+        for label, weight in values.items():
+            is_number = (
+                isinstance(weight, (int, float, np.integer, np.floating)) and np.isfinite(weight) and weight >= 0
+            )
+            if not is_number:
+                raise ValueError(f"{name}[{label!r}] must be a finite number of at least 0, got {shorten(weight)}.")
+            weights[self.id_of(label, f"each key of {name}")] = weight
+        return weights
 
     def graph_ids(self, y: Any) -> Any:
         """Returns the numbers of labels given as a tensor of names or numbers; a graph function.

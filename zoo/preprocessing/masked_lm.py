@@ -7,6 +7,7 @@ import numpy as np
 
 from zoo.preprocessing.encoder import EncoderPreprocessor
 from zoo.preprocessing.masking import chosen_positions, mask_tokens
+from zoo.preprocessing.rows import as_text, shorten
 from zoo.preprocessing.token_rows import added_count, dense
 
 
@@ -139,3 +140,17 @@ class MaskedLMPreprocessor(EncoderPreprocessor):
     def token_of(self, token_id: int) -> str:
         """Returns the token of an id, "" for one that only the model's padded vocabulary has."""
         return self.tokenizer.id_to_token(int(token_id)) if token_id < self.tokenizer.vocabulary_size else ""
+
+    def require_masks(self, texts: Any, tokens: Any) -> None:
+        """Raises a ValueError that names the first text without a mask token; eager.
+
+        Args:
+            texts: The texts.
+            tokens: What `tokens` made of them.
+        """
+        if self.truncate and self.sequence_length is not None:
+            tokens = tokens[:, : self.sequence_length - added_count(1, **self.special_tokens())]
+        for row, ids in enumerate(tokens.to_list()):
+            if self.tokenizer.mask_id not in ids:
+                text = as_text(texts[row], f"texts[{row}]").decode("utf-8", "replace")
+                raise ValueError(f"texts[{row}] must have a {self.mask_token!r} to fill, got {shorten(text)}.")

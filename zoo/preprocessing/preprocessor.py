@@ -1,6 +1,6 @@
 """What all preprocessors share: rows of strings, checked once, tokenized once, made batches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
 import keras
@@ -114,7 +114,7 @@ class Preprocessor:
             TypeError, ValueError: If a row is wrong, naming it.
         """
         if y is not None:
-            raise ValueError(f"{name} must be None: this task learns from the texts alone, got {shorten(y)}.")
+            raise ValueError(f"{name} must be None: {self._task} learns from the texts alone, got {shorten(y)}.")
         return None
 
     def tokens(self, x: Any) -> Any:
@@ -140,7 +140,7 @@ class Preprocessor:
     def targets(self, y: Any) -> Any:
         """Returns what `collate` takes for checked targets, or for those in a dataset; a graph function."""
         if y is not None:
-            raise ValueError("A dataset for this task must not hold targets: it learns from the texts alone.")
+            raise ValueError(f"A dataset for {self._task} must not hold targets: it learns from the texts alone.")
         return None
 
     def inputs(self, tokens: Any) -> dict[str, Any]:
@@ -162,6 +162,14 @@ class Preprocessor:
                 draws anew in each call.
         """
         raise NotImplementedError
+
+    def class_weights(self, weights: Mapping[Any, float]) -> np.ndarray:
+        """Returns the weight of each label, float32 `(labels,)`.
+
+        Args:
+            weights: By the label's name or number.
+        """
+        raise ValueError("class_weight must be None: it needs a task that gives each text or word one of its labels.")
 
     # What tasks and users call.
 
@@ -286,7 +294,7 @@ class Preprocessor:
             ValueError: If there is none.
         """
         if self.tokenizer is None:
-            raise ValueError(f"{what} needs a tokenizer, and this task was made without one.")
+            raise ValueError(f"{what} needs a tokenizer: {self._task}(backbone, tokenizer).")
         return self.tokenizer
 
     def check_fits(self, x: Any, lengths: np.ndarray, name: str, truncate: bool | None = None) -> None:
@@ -309,6 +317,11 @@ class Preprocessor:
                 f"max_length={longest} ({len(too_long)} of {len(lengths)} rows are too long): {_shown(x, row)}. "
                 f"{self.truncation_hint}"
             )
+
+    @property
+    def _task(self) -> str:
+        """The task that it is for, for errors."""
+        return type(self).__name__.removesuffix("Preprocessor")
 
     def _tokenized(self, x: Any, name: str, tokenize: Callable, count_tokens: Callable) -> Examples:
         import tensorflow as tf

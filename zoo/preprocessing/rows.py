@@ -21,6 +21,8 @@ def is_raw(data: Any) -> bool:
     if is_dataset(data):
         # a component may be None, which has no dtype
         return any("string" in str(getattr(spec, "dtype", "")) for spec in keras.tree.flatten(data.element_spec))
+    if hasattr(data, "iloc") and hasattr(data, "columns"):
+        return any(is_raw(data[column].iloc[:8].tolist()) for column in data.columns)
     dtype = getattr(data, "dtype", None)
     if dtype is None or isinstance(data, keras.KerasTensor):
         return False
@@ -45,6 +47,11 @@ def as_sequence(values: Any, name: str, of: str = "texts") -> Sequence[Any]:
     Raises:
         TypeError: If it is none of these; a single text is told to be put in a list.
     """
+    if hasattr(values, "iloc") and hasattr(values, "columns"):
+        columns = [str(column) for column in values.columns]
+        raise TypeError(
+            f"{name} must be a list or column of {of}, got a DataFrame: pass one of the columns {shorten(columns)}."
+        )
     if isinstance(values, (str, bytes)):
         raise TypeError(f"{name} must be a list of {of}, got one text {shorten(values)}: put it in a list.")
     if isinstance(values, (list, tuple)):

@@ -126,7 +126,7 @@ class Seq2SeqLMPreprocessor(Preprocessor):
 
     def targets(self, y: Any) -> Any:
         if y is None:
-            raise ValueError("A dataset for this task must hold (x, y), source and target texts; got x alone.")
+            raise ValueError(f"A dataset for {self._task} must hold (x, y), source and target texts; got x alone.")
         return self.tokens(y)
 
     def collate(self, tokens: Any, targets: Any, sample_weight: Any, seed: Any = None) -> tuple[Any, Any, Any]:

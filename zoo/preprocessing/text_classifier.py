@@ -1,6 +1,6 @@
 """Texts or pairs of texts with labels, and labels of probabilities."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -86,13 +86,25 @@ class TextClassifierPreprocessor(EncoderPreprocessor):
         import tensorflow as tf
 
         if y is None:
-            raise ValueError("A dataset for this task must hold (x, y), texts and labels; got x alone.")
+            raise ValueError(f"A dataset for {self._task} must hold (x, y), texts and labels; got x alone.")
         if self.problem == "single_label":
             return self.labels.graph_ids(y)
-        return tf.reshape(tf.cast(y, tf.float32), (-1, len(self.labels)))
+        if isinstance(y, tf.RaggedTensor):
+            ids = y.with_values(self.labels.graph_ids(y.values))
+            marks = ids.with_values(tf.one_hot(ids.values, len(self.labels)))
+            return tf.minimum(tf.reduce_sum(marks, axis=1), 1.0)
+        y = tf.cast(y, tf.float32)
+        if y.shape.rank == 1 and len(self.labels) == 1:
+            y = y[:, tf.newaxis]
+        return tf.ensure_shape(y, (None, len(self.labels)))
 
     def collate(self, tokens: Any, targets: Any, sample_weight: Any, seed: Any = None) -> tuple[Any, Any, Any]:
         return self.inputs(tokens), targets, sample_weight
+
+    def class_weights(self, weights: Mapping[Any, float]) -> np.ndarray:
+        if self.problem != "single_label":
+            return super().class_weights(weights)
+        return self.labels.weights(weights, "class_weight")
 
     def labels_of(self, values: np.ndarray, threshold: float = 0.5) -> list[Any]:
         """Returns what probabilities, or the values of a regression, say of each row.

@@ -65,7 +65,7 @@ class TextEmbedderPreprocessor(EncoderPreprocessor):
         if self.objective == "in_batch_negatives":
             return super().targets(y)
         if y is None:
-            raise ValueError("A dataset for this task must hold (x, y), pairs of texts and similarities; got x alone.")
+            raise ValueError(f"A dataset for {self._task} must hold (x, y), texts and similarities; got x alone.")
         return tf.cast(y, tf.float32)
 
     def token_counts(self, tokens: Any) -> Any:

@@ -1,6 +1,6 @@
 """Words with a label each, and labels and entities of probabilities."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -20,7 +20,7 @@ from zoo.preprocessing.rows import (
     string_tensor,
 )
 from zoo.preprocessing.token_rows import added_count
-from zoo.preprocessing.words import SPLITS, split_words
+from zoo.preprocessing.words import SPLITS, Entity, character_spans, joined_spans, mark_entities, split_words
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -123,7 +123,7 @@ class TokenClassifierPreprocessor(EncoderPreprocessor):
 
     def targets(self, y: Any) -> Any:
         if y is None:
-            raise ValueError("A dataset for this task must hold (x, y), words and labels; got x alone.")
+            raise ValueError(f"A dataset for {self._task} must hold (x, y), words and labels; got x alone.")
         return y.with_values(self.labels.graph_ids(y.values))
 
     def inputs(self, tokens: dict[str, Any]) -> dict[str, Any]:
@@ -161,6 +161,9 @@ class TokenClassifierPreprocessor(EncoderPreprocessor):
             weights *= tf.cast(sample_weight, tf.float32)[:, tf.newaxis]
         return inputs, labels, weights
 
+    def class_weights(self, weights: Mapping[Any, float]) -> np.ndarray:
+        return self.labels.weights(weights, "class_weight")
+
     def labels_of(self, rows: Sequence[np.ndarray]) -> list[list[Any]]:
         """Returns the label of each word.
 
@@ -168,3 +171,27 @@ class TokenClassifierPreprocessor(EncoderPreprocessor):
             rows: Probabilities of each text's words, `(words, labels)`.
         """
         return [[self.labels[index] for index in row.argmax(axis=-1)] for row in rows]
+
+    def entities(self, texts: Any, rows: Sequence[np.ndarray]) -> list[list[Entity]]:
+        """Returns the entities that BIO tags mark.
+
+        Args:
+            texts: What `check_rows` takes.
+            rows: Probabilities of each text's words, `(words, labels)`.
+        """
+        texts = as_sequence(texts, "texts", "lists of words")
+        if all(isinstance(text, (str, bytes)) for text in texts):
+            whole = as_texts(texts, "texts")
+            _, *places = split_words(string_tensor(whole), self.split)
+            spans = [
+                character_spans(text, starts, ends)
+                for text, starts, ends in zip(whole, *(place.to_list() for place in places), strict=True)
+            ]
+            whole = [text.decode("utf-8", "replace") for text in whole]
+        else:
+            words = [[as_text(word, "texts").decode("utf-8", "replace") for word in row] for row in texts]
+            whole, spans = [" ".join(row) for row in words], [joined_spans(row) for row in words]
+        return [
+            mark_entities(text, places, tags, values.max(axis=-1, initial=0.0))
+            for text, places, tags, values in zip(whole, spans, self.labels_of(rows), rows, strict=True)
+        ]

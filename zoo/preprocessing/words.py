@@ -42,7 +42,8 @@ def split_words(texts: Any, split: str = "punctuation") -> tuple[Any, Any, Any]:
             they stand singly between these. "space": at white space alone.
 
     Returns:
-        `(words, starts, ends)`: ragged `(batch, None)`; starts and ends count bytes, int64.
+        `(words, starts, ends)`: ragged `(batch, None)`; starts and ends count bytes, int64. A NUL in a word has become
+        U+0001.
 
     Example:
 
@@ -53,6 +54,8 @@ def split_words(texts: Any, split: str = "punctuation") -> tuple[Any, Any, Any]:
     import tensorflow_text as tf_text
 
     piece = _PATTERNS[split]
+    # the splitting operation ends a text at NUL, which is a control character like others here
+    texts = tf.strings.regex_replace(texts, r"\x00", "\x01")
     words, starts, ends = tf_text.regex_split_with_offsets(texts, rf"\s+|{piece}", piece)
     # what no pattern matches (bytes that are not UTF-8) stands between two matches
     is_word = tf.strings.regex_full_match(words.values, r"\s*")
@@ -61,23 +64,28 @@ def split_words(texts: Any, split: str = "punctuation") -> tuple[Any, Any, Any]:
     return words, starts, ends
 
 
-def entities(
-    words: Sequence[bytes], spans: Sequence[tuple[int, int]], text: str, tags: Sequence[str], scores: np.ndarray
+def mark_entities(
+    text: str, spans: Sequence[tuple[int, int]], tags: Sequence[str], scores: Sequence[float]
 ) -> list[Entity]:
     """Returns the entities that BIO tags mark in a text.
 
     Args:
-        words: The words of the text.
-        spans: First character of each word, and the one after its last.
         text: The text.
+        spans: First character of each word, and the one after its last.
         tags: Tag of each word.
-        scores: Probability of each tag, `(words,)`.
+        scores: Probability of each tag.
     """
     found = []
     for label, first, end in decode_bio(tags):
         start, stop = spans[first][0], spans[end - 1][1]
         found.append(Entity(label, text[start:stop], start, stop, (first, end), float(np.mean(scores[first:end]))))
     return found
+
+
+def joined_spans(words: Sequence[str]) -> list[tuple[int, int]]:
+    """Returns the places of words in the text that joins them by spaces."""
+    starts = np.cumsum([0, *(len(word) + 1 for word in words)])
+    return [(int(start), int(start) + len(word)) for start, word in zip(starts, words, strict=False)]
 
 
 def character_spans(text: bytes, starts: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int]]:

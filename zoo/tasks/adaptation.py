@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -9,11 +10,12 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 # Layers of Keras that know low-rank updates and that the blocks are made of.
 LORA_LAYERS = (keras.layers.Dense, keras.layers.EinsumDense)
 QUANTIZED_LAYERS = (*LORA_LAYERS, keras.layers.Embedding)
-MODES = ("int8", "int4", "float8")
+MODES = ("int8", "int4")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +65,88 @@ class QuantizationReport:
         )
 
 
+class LowRankUpdates:
+    """The low-rank updates of a task: saved beside the weights that hold them, loaded, merged.
+
+    Args:
+        task: The task.
+        rank, alpha, targets: What `enable_lora` was given.
+        layers: The adapted layers by their paths.
+        trainable: Each variable of the backbone with whether it trained before.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        alpha: float | None,
+        targets: Sequence[str],
+        layers: dict[str, Any],
+        trainable: Sequence[tuple[Any, bool]],
+    ):
+        self.rank, self.alpha, self.targets = rank, alpha, tuple(targets)
+        self.layers, self.trainable = layers, tuple(trainable)
+        self._loaded: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        for path, layer in layers.items():
+            layer.load_own_variables = functools.partial(self._load_layer, path, layer)
+
+    def config(self) -> dict[str, Any]:
+        """Returns the arguments of `enable_lora`."""
+        return {"rank": self.rank, "alpha": self.alpha, "targets": list(self.targets)}
+
+    def save(self, store: Any) -> None:
+        """Writes the factors of the updates; the saved kernels hold the updates already.
+
+        Args:
+            store: Where to, a dictionary of arrays.
+        """
+        for index, layer in enumerate(self.layers.values()):
+            store[f"lora_{index}_a"] = ops.convert_to_numpy(layer.lora_kernel_a)
+            store[f"lora_{index}_b"] = ops.convert_to_numpy(layer.lora_kernel_b)
+
+    def load(self, store: Any) -> None:
+        """Reads the factors; the layers take them when they read their kernels.
+
+        Args:
+            store: What `save` wrote to; one without factors gives each layer fresh ones.
+        """
+        names = set(store.keys())
+        self._loaded = {
+            path: (np.array(store[f"lora_{index}_a"]), np.array(store[f"lora_{index}_b"]))
+            for index, path in enumerate(self.layers)
+            if f"lora_{index}_a" in names
+        }
+
+    def _load_layer(self, path: str, layer: Any, store: Any) -> None:
+        # Keras reads a kernel that holds the update, and leaves both factors zero, which would never train
+        type(layer).load_own_variables(layer, store)
+        factors = self._loaded.pop(path, None)
+        if factors is None or layer.quantization_mode is not None:
+            first = layer.lora_kernel_a
+            first.assign(keras.initializers.HeUniform()(first.shape, dtype=first.dtype))
+            return
+        layer._kernel.assign(
+            ops.cast(layer._kernel, "float32") - layer.lora_alpha / layer.lora_rank * np.matmul(*factors)
+        )
+        layer.lora_kernel_a.assign(factors[0])
+        layer.lora_kernel_b.assign(factors[1])
+
+    def merge(self) -> None:
+        """Adds the updates to the kernels and takes them away; what trained before trains again."""
+        for layer in self.layers.values():
+            if layer.quantization_mode is not None:
+                raise ValueError(f"merge_lora() needs kernels that are not quantized to {layer.quantization_mode}.")
+        for layer in self.layers.values():
+            merged = ops.convert_to_numpy(layer.kernel)
+            layer.lora_enabled = False
+            layer._kernel.assign(merged)
+            del layer.lora_kernel_a, layer.lora_kernel_b, layer.load_own_variables
+        for variable, trains in self.trainable:
+            variable.trainable = trains
+
+
 def enable_lora(
     task: Any, rank: int, *, alpha: float | None = None, targets: Sequence[str] = ("query", "value")
-) -> LoraReport:
+) -> tuple[LoraReport, LowRankUpdates]:
     """Adds low-rank updates to layers of the backbone and freezes all else but the task's head.
 
     Args:
@@ -75,7 +156,7 @@ def enable_lora(
         targets: Names of the layers to adapt ("query", "key", "value", "output", "intermediate", ...), or paths.
 
     Returns:
-        What was adapted.
+        What was adapted, and the updates.
 
     Raises:
         ValueError: If a target matches no layer (naming the nearest), or updates are there already.
@@ -95,17 +176,19 @@ def enable_lora(
     present = [path for path, layer in candidates.items() if layer.lora_enabled]
     if present:
         raise ValueError(f"{present[0]} has low-rank updates already: enable_lora() can be called once.")
+    trainable = [(variable, variable.trainable) for variable in task.backbone.variables]
     for variable in task.backbone.variables:
         variable.trainable = False
     for layer in adapted.values():
         layer.enable_lora(rank, lora_alpha=alpha)
     renew_training(task)
-    return LoraReport(
+    report = LoraReport(
         tuple(adapted),
         rank,
         sum(_size(variable) for variable in task.trainable_variables),
         sum(_size(variable) for variable in task.weights),
     )
+    return report, LowRankUpdates(rank, alpha, targets, adapted, trainable)
 
 
 def quantized_layers(task: Any) -> tuple[str, ...]:
@@ -119,13 +202,14 @@ def quantize(task: Any, apply: Any, mode: str) -> QuantizationReport:
     Args:
         task: The task.
         apply: Function of the mode that does it.
-        mode: "int8", "int4" or "float8".
+        mode: "int8" or "int4".
 
     Raises:
         ValueError: If there is no such mode, weights are quantized already, or none were.
     """
     if mode not in MODES:
-        raise ValueError(f"mode must be one of {MODES}, got {mode!r}.")
+        hint = " Keras trains in float8, and stores no weight in fewer bits." if mode == "float8" else ""
+        raise ValueError(f"mode must be one of {MODES}, got {mode!r}.{hint}")
     if quantized_layers(task):
         raise ValueError(f"{quantized_layers(task)[0]} is quantized already: quantize() can be called once.")
     before = sum(_bytes(variable) for variable in task.weights)

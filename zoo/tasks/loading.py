@@ -172,12 +172,12 @@ def _from_open_preset(task_class: type, preset: Preset, load_weights: bool, give
 def _check_options(saved_class: type, saved: dict[str, Any], mode: Any, preset: Preset) -> None:
     """Checks that a saved model brings options that its task declares, of their types."""
     require_type(mode, str | None, f"{preset.path}: options.{QUANTIZATION}")
-    allowed, hints = _parameters(saved_class), typing.get_type_hints(saved_class.__init__)
+    allowed = _parameters(saved_class)
     for name, value in saved.items():
         if name not in allowed:
             known = f"among {sorted(allowed)}, got {name[:100]!r}"
             raise ValueError(f"{preset.path}: options of a {saved_class.__name__} must be {known}.")
-        require_type(value, hints.get(name, Any), f"{preset.path}: options.{name}")
+        require_type(value, allowed[name], f"{preset.path}: options.{name}")
     labels = saved.get("labels")
     count = labels if isinstance(labels, int) else len(labels or ())
     if count > preset.weights.elements:
@@ -220,8 +220,8 @@ def _restored(task: Any, mode: str | None, weights: H5Weights | None) -> Any:
 
 def _require_donor(kind: str, task_class: type, config: ModelConfig, directory: Path) -> None:
     """Checks that a task can take over the backbone of another."""
-    architecture = getattr(config, "architecture", None)
-    if kind != task_class.__name__ and architecture not in getattr(task_class, "architectures", ()):
+    architecture = getattr(config, "architecture", "encoder_decoder")
+    if kind != task_class.__name__ and architecture not in task_class.architectures:
         raise ValueError(f"{directory} holds a {kind}, not a {task_class.__name__}.")
 
 
@@ -233,15 +233,21 @@ def _shared(saved: dict[str, Any], task_class: type, kind: str) -> dict[str, Any
     return {name: saved[name] for name in names if name in saved and name in _parameters(task_class)}
 
 
-def _parameters(task_class: type) -> set[str]:
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    parameters = inspect.signature(task_class.__init__).parameters
-    return {name for name, parameter in parameters.items() if parameter.kind in kinds} - {
-        "self",
-        "backbone",
-        "tokenizer",
-    }
+def _parameters(task_class: type) -> dict[str, Any]:
+    """Arguments of a task and of the preprocessor that it makes: their names and types."""
+    found = {}
+    for made in (task_class, task_class.preprocessor_class):
+        for kind in made.__mro__:
+            # those that `**options` takes are named further up
+            if issubclass(kind, keras.Model) and kind.__module__.startswith("keras."):
+                break
+            parameters = inspect.signature(kind.__init__).parameters.values()
+            hints = typing.get_type_hints(kind.__init__)
+            names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+            found = {name: hints.get(name, Any) for name in names} | found
+    return found
 
 
 def _task_arguments(task_class: type, choices: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in choices.items() if name in _parameters(task_class)}
+    parameters = _parameters(task_class)
+    return {name: value for name, value in choices.items() if name in parameters}

@@ -1,6 +1,7 @@
 """Masked language model: guesses tokens that are hidden."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -8,37 +9,33 @@ import numpy as np
 from keras import ops
 
 from zoo.backbones.backbone import Backbone
-from zoo.preprocessing.masking import chosen_positions, mask_tokens
-from zoo.preprocessing.token_rows import pack
-from zoo.tasks.encoder_task import dense_to_multiple, take_positions
+from zoo.preprocessing import MaskedLMPreprocessor
+from zoo.preprocessing.rows import as_text, require_count
+from zoo.tasks.encoder_task import EncoderTask, take_positions
 from zoo.tasks.heads import MaskedLMHead, initializer_of
-from zoo.tasks.mask_filling import MaskFilling
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import TokenAccuracy
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class MaskedLM(MaskFilling):
+class MaskedLM(EncoderTask):
     """An encoder that guesses hidden tokens from all others.
 
     `fit` hides other tokens of a text in each epoch, `evaluate` and validation always the same ones.
 
     Args:
         backbone: An encoder.
-        tokenizer: Tokenizer with a mask token; None for use on token level.
-        mask_rate: Share of the tokens to guess, in (0, 1).
-        mask_share: Share of those that become the mask token.
-        random_share: Share of those that become a random token; the others stay as they are.
-        whole_words: Whether whole words are hidden. Texts are then split at white space, which counts as one space.
+        preprocessor: A `MaskedLMPreprocessor`; a tokenizer with a mask token; or None for use on token level.
         head: "transform" (dense, activation, norm, tied projection, bias: BERT and its followers), or "projection" (the
             backbone's projection alone).
         head_activation: Activation of the dense layer of "transform".
         head_bias: Whether its dense layer and norm have biases.
-        sequence_length, truncate: See `EncoderTask`.
+        **options: Arguments of `MaskedLMPreprocessor` where none is given: `mask_rate`, `mask_share`, `random_share`,
+            `whole_words`, `sequence_length` and `truncate`; and `name`, `dtype` and `trainable`.
 
     Call arguments:
         inputs: `{"token_ids", "padding_mask"}`, `(batch, length)`, optionally `"segment_ids"`; with
-            `"mask_positions"` `(batch, count)` only those tokens are guessed.
+            `"mask_positions"` `(batch, count)` only those tokens are guessed, -1 where there is none.
         training: Whether dropout is active.
 
     Returns:
@@ -57,38 +54,21 @@ class MaskedLM(MaskFilling):
         Devlin et al. 2019, "BERT", section 3.1.
     """
 
-    draws_random = True
+    preprocessor_class = MaskedLMPreprocessor
 
     def __init__(
         self,
         backbone: Backbone,
-        tokenizer: Any = None,
+        preprocessor: Any = None,
         *,
-        mask_rate: float = 0.15,
-        mask_share: float = 0.8,
-        random_share: float = 0.1,
-        whole_words: bool = False,
         head: str = "transform",
         head_activation: str = "gelu",
         head_bias: bool = True,
-        sequence_length: int | None = None,
-        truncate: bool = False,
-        **kwargs: Any,
+        **options: Any,
     ):
-        super().__init__(backbone, tokenizer, sequence_length=sequence_length, truncate=truncate, **kwargs)
-        if tokenizer is not None and tokenizer.mask_id is None:
-            raise ValueError("MaskedLM needs a tokenizer with a mask token; this one has mask_id=None.")
-        if not 0 < mask_rate < 1:
-            raise ValueError(f"mask_rate must be above 0 and below 1, got {mask_rate!r}.")
-        if not (0 <= mask_share <= 1 and 0 <= random_share <= 1 and mask_share + random_share <= 1):
-            raise ValueError(
-                f"mask_share and random_share must be from 0 to 1, and their sum too, got {mask_share!r} and "
-                f"{random_share!r}."
-            )
+        super().__init__(backbone, preprocessor, **options)
         if head not in ("transform", "projection"):
             raise ValueError(f"head must be 'transform' or 'projection', got {head!r}.")
-        self.mask_rate, self.mask_share, self.random_share = mask_rate, mask_share, random_share
-        self.whole_words = whole_words
         self.head_kind, self.head_activation, self.head_bias = head, head_activation, head_bias
         config = backbone.config
         self.head = None
@@ -107,19 +87,8 @@ class MaskedLM(MaskFilling):
         self.train_pooler(False)
         self.built = True
 
-    def options(self) -> dict[str, Any]:
-        options = super().options()
-        del options["pair_separators"]
-        return {
-            **options,
-            "mask_rate": self.mask_rate,
-            "mask_share": self.mask_share,
-            "random_share": self.random_share,
-            "whole_words": self.whole_words,
-            "head": self.head_kind,
-            "head_activation": self.head_activation,
-            "head_bias": self.head_bias,
-        }
+    def own_options(self) -> dict[str, Any]:
+        return {"head": self.head_kind, "head_activation": self.head_activation, "head_bias": self.head_bias}
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         inputs = dict(inputs)
@@ -142,75 +111,65 @@ class MaskedLM(MaskFilling):
         """Returns the share of tokens that are guessed."""
         return [TokenAccuracy()]
 
-    def preprocess(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[dict[str, Any], Any, Any]:
-        """Returns token-level inputs, labels and weights of texts, with tokens hidden anew in each call.
+    # Use.
+
+    @property
+    def mask_token(self) -> str:
+        """How the mask is spelled in a text."""
+        return self.preprocessor.mask_token
+
+    @staticmethod
+    def best_tokens(logits: Any, top_k: int) -> tuple[Any, Any]:
+        """Returns the ids of the likeliest tokens and their probabilities, `(batch, count, top_k)`.
 
         Args:
-            x: String tensor `(batch,)`.
-            y: None.
-            sample_weight: Weight of each text, `(batch,)`; None for 1.
+            logits: `(batch, count, vocabulary)`.
+            top_k: Number of tokens, the likeliest first.
+        """
+        probabilities, token_ids = ops.top_k(ops.softmax(ops.cast(logits, "float32"), axis=-1), top_k)
+        return token_ids, probabilities
+
+    def fill_mask(self, texts: str | Sequence[str], top_k: int = 5, *, batch_size: int = 32) -> list[Any]:
+        """Returns the likeliest tokens for each mask token in texts.
+
+        Args:
+            texts: One text or many, in which the mask token is spelled out, see `mask_token`.
+            top_k: Number of tokens.
+            batch_size: Texts per batch.
 
         Returns:
-            `(inputs, labels, weights)`, see the call arguments; `labels` and `weights` `(batch, count)` belong to
-            `inputs["mask_positions"]`.
+            For each text a list with one entry per mask: `top_k` pairs of a token and its probability, the likeliest
+            first. For a single text its list alone.
+
+        Raises:
+            ValueError: If a text has no mask or is too long, naming the row, or an argument is out of range.
+
+        Example:
+
+        >>> model.fill_mask("The capital of France is [MASK].", top_k=2)
+        [[('paris', 0.71), ('lyon', 0.12)]]
         """
-        return self._masked(x, sample_weight, seed=None)
+        if isinstance(texts, (str, bytes)):
+            return self.fill_mask([as_text(texts, "texts")], top_k, batch_size=batch_size)[0]
+        require_count(top_k, "top_k", 1, self.backbone.config.vocabulary_size)
+        rows = self.preprocessor.rows(texts, "texts")
+        self.preprocessor.require_masks(texts, rows.tokens)
 
-    def preprocess_with_seed(
-        self, x: Any, y: Any = None, sample_weight: Any = None, *, seed: Any
-    ) -> tuple[dict[str, Any], Any, Any]:
-        """As `preprocess`, but equal batches with equal seeds, a scalar integer, have the same tokens hidden."""
-        return self._masked(x, sample_weight, seed=seed)
+        def guesses(numbers: np.ndarray, inputs: dict[str, Any], logits: Any) -> list[Any]:
+            token_ids, probabilities = map(ops.convert_to_numpy, self.best_tokens(logits, top_k))
+            return [
+                [
+                    list(zip(map(self.preprocessor.token_of, token_ids[row, mask]), shares.tolist(), strict=True))
+                    for mask, shares in enumerate(probabilities[row][positions >= 0])
+                ]
+                for row, positions in enumerate(inputs["mask_positions"])
+            ]
 
-    def preprocess_evaluation(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
-        """As `preprocess`, but equal batches have the same tokens hidden."""
-        return self._masked(x, sample_weight, seed=1)
+        return self.map_batches(guesses, rows, batch_size)
 
-    def _masked(self, texts: Any, sample_weight: Any, seed: Any) -> tuple[dict[str, Any], Any, Any]:
-        import tensorflow as tf
-
-        word_ids = None
-        if self.whole_words:
-            ids, words = self.tokenizer.tokenize_words(tf.strings.split(texts))
-            word_ids = self._beside_tokens(words)
-        else:
-            ids = self.text_ids(texts)
-        inputs = self.encode_ids([ids])
-        true_ids = inputs["token_ids"]
-        candidates = self._candidates(ids)
-        if seed is not None:
-            seed = tf.stack([tf.cast(seed, tf.int64), tf.reduce_sum(tf.cast(true_ids, tf.int64))])
-        ordinary = np.setdiff1d(
-            np.arange(self.tokenizer.vocabulary_size),
-            [self.tokenizer.token_to_id(token) for token in self.tokenizer.special_tokens],
-        )
-        inputs["token_ids"], chosen = mask_tokens(
-            true_ids,
-            candidates,
-            mask_id=self.tokenizer.mask_id,
-            ordinary_ids=tf.constant(ordinary, tf.int32),
-            rate=self.mask_rate,
-            mask_share=self.mask_share,
-            random_share=self.random_share,
-            word_ids=word_ids,
-            seed=seed,
-        )
-        inputs["mask_positions"], labels, weights = chosen_positions(chosen, true_ids)
-        if sample_weight is not None:
-            weights *= tf.cast(sample_weight, tf.float32)[:, tf.newaxis]
-        return inputs, labels, weights
-
-    def _candidates(self, ids: Any) -> Any:
-        """True where a token of the text stands, not a special one, `(batch, length)`."""
-        import tensorflow as tf
-
-        return tf.cast(self._beside_tokens(ids.with_values(tf.ones_like(ids.values))), tf.bool)
-
-    def _beside_tokens(self, values: Any) -> Any:
-        """Numbers of the tokens of a text at the places of these in the row, and 0 elsewhere, `(batch, length)`."""
-        special = {name: None if token is None else 0 for name, token in self.special_tokens().items()}
-        packed, _ = pack([values], **special, max_length=self.longest if self.truncate else None)
-        return dense_to_multiple(packed, 0, 1, self.longest)[0]
+    def predict_texts(self, x: Any, batch_size: int) -> list[Any]:
+        """Returns what `fill_mask` finds."""
+        return self.fill_mask(x, batch_size=batch_size)
 
     def export(self, directory: str | os.PathLike, *, top_k: int = 5) -> None:
         """Writes a SavedModel that fills masks in strings, see `zoo.export.export_masked_lm`.

@@ -1,7 +1,6 @@
 """Text classification: a text or a pair of texts in; a label, several labels or numbers out."""
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -9,13 +8,10 @@ import numpy as np
 from keras import ops
 
 from zoo.backbones.backbone import Backbone
-from zoo.preprocessing.labels import Labels, as_numbers
-from zoo.preprocessing.rows import require_count
+from zoo.preprocessing import TextClassifierPreprocessor
+from zoo.preprocessing.labels import Labels
 from zoo.tasks.encoder_task import EncoderTask, pool, require_pooling
 from zoo.tasks.heads import ClassificationHead, initializer_of
-from zoo.tasks.raw_batches import row_count
-
-PROBLEMS = ("single_label", "multi_label", "regression")
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -24,11 +20,7 @@ class TextClassifier(EncoderTask):
 
     Args:
         backbone: An encoder, or a decoder (then the vector of the last token is classified).
-        tokenizer: The tokenizer; None for use on token level.
-        labels: The names of the labels, or their number: labels are then 0, 1, ... In a regression the number of values
-            per text.
-        problem: "single_label", "multi_label" (each label holds or not) or "regression".
-        pairs: Whether each row is a pair of texts.
+        preprocessor: A `TextClassifierPreprocessor`; a tokenizer; or None for use on token level.
         pooling: Which vector stands for the text: "first" token, "last" token, "mean", "max", or the backbone's
             "pooler". Default the pooler where there is one, else "first" ("last" for a decoder).
         hidden_activation: Activation of the head's inner layer; None for no inner layer, "auto" for "tanh" with the
@@ -37,7 +29,8 @@ class TextClassifier(EncoderTask):
         inner_norm: Whether a layer norm follows it.
         head_dropout: Rate of the dropout before the linear map.
         head_dropout_before: Rate of the dropout before the inner layer; None for `head_dropout`.
-        sequence_length, truncate, pair_separators: See `EncoderTask`.
+        **options: Arguments of `TextClassifierPreprocessor` where none is given, above all `labels`, also `problem`,
+            `pairs`, `sequence_length` and `truncate`; and `name`, `dtype` and `trainable`.
 
     Call arguments:
         inputs: `{"token_ids", "padding_mask"}`, `(batch, length)`, optionally `"segment_ids"`.
@@ -60,39 +53,23 @@ class TextClassifier(EncoderTask):
         Devlin et al. 2019, "BERT", section 4.1; Liu et al. 2019, "RoBERTa" (inner layer).
     """
 
+    preprocessor_class = TextClassifierPreprocessor
     architectures = ("encoder", "decoder")
 
     def __init__(
         self,
         backbone: Backbone,
-        tokenizer: Any = None,
+        preprocessor: Any = None,
         *,
-        labels: int | Sequence[str],
-        problem: str = "single_label",
-        pairs: bool = False,
         pooling: str | None = None,
         hidden_activation: str | None = "auto",
         inner_bias: bool = True,
         inner_norm: bool = False,
         head_dropout: float = 0.1,
         head_dropout_before: float | None = None,
-        sequence_length: int | None = None,
-        truncate: bool = False,
-        pair_separators: int = 1,
-        **kwargs: Any,
+        **options: Any,
     ):
-        super().__init__(
-            backbone,
-            tokenizer,
-            sequence_length=sequence_length,
-            truncate=truncate,
-            pair_separators=pair_separators,
-            **kwargs,
-        )
-        if problem not in PROBLEMS:
-            raise ValueError(f"problem must be one of {PROBLEMS}, got {problem!r}.")
-        self.labels = Labels(labels, lowest=2 if problem == "single_label" else 1)
-        self.problem, self.pairs = problem, bool(pairs)
+        super().__init__(backbone, preprocessor, **options)
         self.pooling = require_pooling(pooling, backbone)
         if hidden_activation == "auto":
             hidden_activation = "tanh" if self.pooling == "first" else None
@@ -113,13 +90,22 @@ class TextClassifier(EncoderTask):
         self.train_pooler(self.pooling == "pooler")
         self.built = True
 
-    def options(self) -> dict[str, Any]:
+    @property
+    def labels(self) -> Labels:
+        """The labels of the preprocessor."""
+        return self.preprocessor.labels
+
+    @property
+    def returns_logits(self) -> bool:
+        return self.preprocessor.problem != "regression"
+
+    @property
+    def logits_are_binary(self) -> bool:
+        return self.preprocessor.problem == "multi_label"
+
+    def own_options(self) -> dict[str, Any]:
         head = self.head
         return {
-            **super().options(),
-            "labels": self.labels.option,
-            "problem": self.problem,
-            "pairs": self.pairs,
             "pooling": self.pooling,
             "hidden_activation": head.hidden_activation,
             "inner_bias": head.inner_bias,
@@ -140,77 +126,35 @@ class TextClassifier(EncoderTask):
 
     def default_loss(self) -> keras.losses.Loss:
         """Returns the cross-entropy of logits, or the mean squared error of a regression."""
-        if self.problem == "regression":
+        if self.preprocessor.problem == "regression":
             return keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
-        if self.problem == "multi_label":
+        if self.preprocessor.problem == "multi_label":
             return keras.losses.BinaryCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
 
     def default_metrics(self) -> list[Any]:
         """Returns the accuracy, or the mean absolute error of a regression."""
-        if self.problem == "regression":
+        if self.preprocessor.problem == "regression":
             return [keras.metrics.MeanAbsoluteError(name="mean_absolute_error")]
-        if self.problem == "multi_label":
+        if self.preprocessor.problem == "multi_label":
             return [keras.metrics.BinaryAccuracy(threshold=0.0, name="accuracy")]
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-
-    def check_inputs(self, x: Any, name: str) -> Any:
-        if not self.pairs:
-            if isinstance(x, tuple) and x and not isinstance(x[0], (str, bytes)):
-                raise TypeError(f"{name} must be a list of texts; pairs of texts need a classifier with pairs=True.")
-            return super().check_inputs(x, name)
-        columns = self.check_pairs(x, name)
-        self.row_lengths(columns, name, self.truncate)
-        return columns
-
-    def check_targets(self, y: Any, x: Any, name: str, x_name: str) -> Any:
-        """Returns label ids `(rows,)`, zeros and ones or values `(rows, labels)`; arguments as in the base."""
-        count = row_count(x)
-        if y is None:
-            raise ValueError(f"{name} must hold one label per row of {x_name}: {count} in {x_name}, none in {name}.")
-        if self.problem == "single_label":
-            return self.labels.ids(y, count, name, x_name)
-        if self.problem == "multi_label":
-            return self.labels.indicators(y, count, name, x_name)
-        return as_numbers(y, count, len(self.labels), name, x_name)
-
-    def preprocess(self, x: Any, y: Any, sample_weight: Any = None) -> tuple[dict[str, Any], Any, Any]:
-        """Returns token-level inputs, labels and weights of texts.
-
-        Args:
-            x: String tensor `(batch,)`, or a pair of these.
-            y: Label ids or names `(batch,)`; for several labels zeros and ones, for a regression values, `(batch,
-                labels)`.
-            sample_weight: Weight of each row, `(batch,)`, or None.
-
-        Returns:
-            `(inputs, labels, weights)`, see the call arguments.
-        """
-        import tensorflow as tf
-
-        if self.problem == "single_label":
-            y = self.labels.graph_ids(y)
-        else:
-            y = tf.reshape(tf.cast(y, tf.float32), (-1, len(self.labels)))
-        return self.encode(x), y, sample_weight
 
     # Use.
 
     def probabilities(self, logits: Any) -> Any:
         """Returns probabilities of logits, or the values of a regression as they are, `(batch, labels)`."""
-        if self.problem == "regression":
+        if self.preprocessor.problem == "regression":
             return logits
-        return ops.sigmoid(logits) if self.problem == "multi_label" else ops.softmax(logits, axis=-1)
+        return ops.sigmoid(logits) if self.preprocessor.problem == "multi_label" else ops.softmax(logits, axis=-1)
 
     def predict_texts(self, x: Any, batch_size: int) -> np.ndarray:
         """Returns the probability of each label, or the values of a regression, `(rows, labels)`."""
-        columns = self.check_inputs(x, "x")
-        parts = columns if isinstance(columns, tuple) else (columns,)
-        results = np.zeros((len(parts[0]), len(self.labels)), "float32")
-        lengths = self.row_lengths(columns, "x", self.truncate)
-        for rows, _, logits in self.run_batches(columns, lengths, batch_size):
-            results[rows] = ops.convert_to_numpy(self.probabilities(logits))
-        return results
+        rows = self.preprocessor.rows(x, "x")
+        values = self.map_batches(
+            lambda numbers, inputs, logits: ops.convert_to_numpy(self.probabilities(logits)), rows, batch_size
+        )
+        return np.array(values, "float32").reshape(len(values), len(self.labels))
 
     def classify(self, texts: Any, *, threshold: float = 0.5, batch_size: int = 32) -> Any:
         """Returns the label of each text.
@@ -227,16 +171,13 @@ class TextClassifier(EncoderTask):
         Raises:
             ValueError: If a text is too long, naming the row.
         """
-        single = texts[0] if self.pairs and isinstance(texts, tuple) and texts else texts
+        pairs = self.preprocessor.pairs
+        single = texts[0] if pairs and isinstance(texts, tuple) and texts else texts
         if isinstance(single, (str, bytes)):
-            one = tuple([text] for text in texts) if self.pairs else [texts]
+            one = tuple([text] for text in texts) if pairs else [texts]
             return self.classify(one, threshold=threshold, batch_size=batch_size)[0]
-        values = self.predict_texts(texts, require_count(batch_size, "batch_size"))
-        if self.problem == "regression":
-            return values[:, 0].tolist() if len(self.labels) == 1 else values.tolist()
-        if self.problem == "multi_label":
-            return [[self.labels[index] for index in np.flatnonzero(row >= threshold)] for row in values]
-        return [self.labels[index] for index in values.argmax(axis=-1)]
+        values = self.predict_texts(texts, batch_size)
+        return self.preprocessor.labels_of(values, threshold)
 
     def export(self, directory: str | os.PathLike) -> None:
         """Writes a SavedModel that takes strings and returns labels, see `zoo.export.export_text_classifier`.

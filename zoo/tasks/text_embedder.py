@@ -9,14 +9,10 @@ import numpy as np
 from keras import ops
 
 from zoo.backbones.backbone import Backbone
-from zoo.preprocessing.labels import as_numbers
-from zoo.preprocessing.rows import require_count
+from zoo.preprocessing import TextEmbedderPreprocessor
+from zoo.preprocessing.text_embedder import PARTS
 from zoo.tasks.encoder_task import EncoderTask, pool, require_pooling
-from zoo.tasks.raw_batches import row_count
 from zoo.training.embedding_losses import CosineRegression, InBatchNegatives
-
-OBJECTIVES = ("in_batch_negatives", "cosine_regression")
-PARTS = ("first", "second", "third")
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -28,11 +24,11 @@ class TextEmbedder(EncoderTask):
 
     Args:
         backbone: An encoder, or a decoder.
-        tokenizer: The tokenizer; None for use on token level.
+        preprocessor: A `TextEmbedderPreprocessor`; a tokenizer; or None for use on token level.
         pooling: "mean" or "max" over the tokens, "first" token, "last" token, or the backbone's "pooler".
         normalize: Whether vectors have length 1.
-        objective: What `fit` trains for, see above.
-        sequence_length, truncate: See `EncoderTask`.
+        **options: Arguments of `TextEmbedderPreprocessor` where none is given: `objective`, what `fit` trains for, see
+            above; `sequence_length` and `truncate`; and `name`, `dtype` and `trainable`.
 
     Call arguments:
         inputs: `{"token_ids", "padding_mask"}`, `(batch, length)`, optionally `"segment_ids"`; or these for each text
@@ -56,33 +52,27 @@ class TextEmbedder(EncoderTask):
         Reimers and Gurevych 2019, "Sentence-BERT", section 3.
     """
 
+    preprocessor_class = TextEmbedderPreprocessor
     architectures = ("encoder", "decoder")
+    returns_logits = False
 
     def __init__(
         self,
         backbone: Backbone,
-        tokenizer: Any = None,
+        preprocessor: Any = None,
         *,
         pooling: str = "mean",
         normalize: bool = True,
-        objective: str = "in_batch_negatives",
-        sequence_length: int | None = None,
-        truncate: bool = False,
-        **kwargs: Any,
+        **options: Any,
     ):
-        super().__init__(backbone, tokenizer, sequence_length=sequence_length, truncate=truncate, **kwargs)
+        super().__init__(backbone, preprocessor, **options)
         self.pooling = require_pooling(pooling, backbone)
         self.normalize = bool(normalize)
-        if objective not in OBJECTIVES:
-            raise ValueError(f"objective must be one of {OBJECTIVES}, got {objective!r}.")
-        self.objective = objective
         self.train_pooler(self.pooling == "pooler")
         self.built = True
 
-    def options(self) -> dict[str, Any]:
-        options = super().options()
-        del options["pair_separators"]
-        return {**options, "pooling": self.pooling, "normalize": self.normalize, "objective": self.objective}
+    def own_options(self) -> dict[str, Any]:
+        return {"pooling": self.pooling, "normalize": self.normalize}
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         groups = [
@@ -106,49 +96,7 @@ class TextEmbedder(EncoderTask):
 
     def default_loss(self) -> keras.losses.Loss:
         """Returns the loss of the objective."""
-        return InBatchNegatives() if self.objective == "in_batch_negatives" else CosineRegression()
-
-    def check_inputs(self, x: Any, name: str) -> Any:
-        """Returns groups of texts as string tensors; each text is a row of tokens of its own."""
-        counts = (2, 3) if self.objective == "in_batch_negatives" else (2,)
-        columns = self.check_pairs(x, name, counts)
-        for index, column in enumerate(columns):
-            self.row_lengths(column, f"{name}[{index}]", self.truncate)
-        return columns
-
-    def check_targets(self, y: Any, x: Any, name: str, x_name: str) -> Any:
-        """Returns similarities `(rows,)` for "cosine_regression"; arguments as in the base."""
-        if self.objective == "in_batch_negatives":
-            return super().check_targets(y, x, name, x_name)
-        count = row_count(x)
-        if y is None:
-            raise ValueError(f"{name} must hold one similarity per row: {count} in {x_name}, none in {name}.")
-        values = as_numbers(y, count, 1, name, x_name)[:, 0]
-        wrong = np.flatnonzero(np.abs(values) > 1)
-        if len(wrong):
-            raise ValueError(f"{name}[{wrong[0]}] must be a cosine from -1 to 1, got {values[wrong[0]]}.")
-        return values
-
-    def preprocess(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[dict[str, Any], Any, Any]:
-        """Returns token-level inputs, labels and weights of groups of texts.
-
-        Args:
-            x: Two or three string tensors `(batch,)`.
-            y: Similarities `(batch,)`, or None.
-            sample_weight: Weight of each group, `(batch,)`, or None.
-
-        Returns:
-            `(inputs, labels, weights)`, see the call arguments; `labels` are zeros where there is no `y`.
-        """
-        import tensorflow as tf
-
-        inputs = {
-            f"{part}_{name}": value
-            for part, texts in zip(PARTS, x, strict=False)
-            for name, value in self.encode(texts).items()
-        }
-        labels = tf.zeros(tf.shape(x[0])) if y is None else tf.cast(y, tf.float32)
-        return inputs, labels, sample_weight
+        return InBatchNegatives() if self.preprocessor.objective == "in_batch_negatives" else CosineRegression()
 
     # Use.
 
@@ -167,14 +115,9 @@ class TextEmbedder(EncoderTask):
         """
         if isinstance(texts, (str, bytes)):
             return self.embed([texts], batch_size=batch_size)[0]
-        require_count(batch_size, "batch_size")
-        # not the groups of training: single texts
-        column = super().check_inputs(texts, "texts")
-        results = np.zeros((len(column), self.backbone.config.hidden_dim), "float32")
-        lengths = self.row_lengths(column, "texts", self.truncate)
-        for rows, _, vectors in self.run_batches(column, lengths, batch_size):
-            results[rows] = ops.convert_to_numpy(vectors)
-        return results
+        rows = self.preprocessor.rows(texts, "texts")
+        vectors = self.map_batches(lambda numbers, inputs, outputs: ops.convert_to_numpy(outputs), rows, batch_size)
+        return np.array(vectors, "float32").reshape(len(vectors), self.backbone.config.hidden_dim)
 
     def predict_texts(self, x: Any, batch_size: int) -> np.ndarray:
         """Returns what `embed` does."""

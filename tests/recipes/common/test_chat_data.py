@@ -84,9 +84,11 @@ def test_replies_alone_are_learned(tokenizer):
     assert learned == ["5", "<|im_end|>", "\u010a", "2", "<|im_end|>", "\u010a"]
     batches = ExampleBatches(rows, [ids], [mask], batch_size=1)
     inputs, labels, weights = next(iter(batches.dataset))
-    np.testing.assert_array_equal(inputs["token_ids"][0], ids[:-1])
-    np.testing.assert_array_equal(labels[0], ids[1:])
-    np.testing.assert_array_equal(weights[0], np.array(mask[1:], "float32"))
+    count = len(ids) - 1
+    np.testing.assert_array_equal(inputs["token_ids"][0, :count], ids[:-1])
+    np.testing.assert_array_equal(labels[0, :count], ids[1:])
+    np.testing.assert_array_equal(weights[0, :count], np.array(mask[1:], "float32"))
+    assert inputs["padding_mask"].numpy().sum() == count and not weights[0, count:].numpy().any()
 
 
 def test_long_conversations_are_dropped_and_counted(tokenizer):

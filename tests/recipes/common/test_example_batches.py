@@ -4,26 +4,20 @@ import tensorflow as tf
 
 from recipes.common.errors import DataError
 from recipes.common.example_batches import ExampleBatches
+from zoo.preprocessing import Examples
 
 
 class Lengths:
-    """Stands for a task: a text's tokens are its characters."""
+    """Stands for a preprocessor: a text's tokens are its characters."""
 
-    truncates = draws_random = False
-
-    def check_inputs(self, x, name):
+    def examples(self, x, y=None):
         if "" in x:
-            raise ValueError(f"{name}[{x.index('')}] is empty")
-        return tf.constant(x)
+            raise ValueError(f"x[{x.index('')}] is empty")
+        x = tf.constant(x)
+        return Examples(x, None if y is None else tf.constant(y), None, tf.strings.length(x).numpy())
 
-    def check_targets(self, y, x, name, x_name):
-        return None if y is None else tf.constant(y)
-
-    def row_lengths(self, x, name, truncate):
-        return tf.strings.length(x).numpy()
-
-    def preprocess(self, x, y=None):
-        return x, tf.zeros([tf.shape(x)[0]]) if y is None else y, None
+    def collate(self, tokens, targets, sample_weight, seed):
+        return tokens, tf.zeros([tf.shape(tokens)[0]]) if targets is None else targets, None
 
 
 TEXTS = [letter * length for length, letter in zip([1, 9, 2, 8, 1, 9, 2, 8, 5, 5, 3], "abcdefghijk", strict=True)]

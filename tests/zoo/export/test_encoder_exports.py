@@ -149,9 +149,12 @@ def test_tagger(tasks, inputs, answers):
         close(np.reshape(served["probabilities"][row][:count], (-1, 3)), expected[row])
         assert decoded(served["tags"][row]) == tags[row] + [""] * (len(served["tags"][row]) - count)
         assert not np.any(served["probabilities"][row][count:])
-        assert [word for word in decoded(served["words"][row]) if word] == inputs["odd"][row].decode(
-            "utf-8", "replace"
-        ).split()
+        text = inputs["odd"][row]
+        words = [word for word in decoded(served["words"][row]) if word]
+        places = zip(served["starts"][row], served["ends"][row], strict=True)
+        found = [text[start:end].decode("utf-8", "replace") for start, end in list(places)[: len(words)]]
+        assert [word.replace("\x01", "\x00") for word in words] == found
+        assert "".join(found) == "".join(text.decode("utf-8", "replace").split())
     assert np.ptp(np.concatenate(expected), axis=0).max() > 1e-2
     words = [["alpha", "kap ex"], ["beta"], []]
     given = answers["tagger"]["tag_words"]

@@ -116,7 +116,7 @@ def test_encoder_decoders_start_with_the_token_of_the_configuration(case, role, 
     roles = {name: tiny_tokenizer.id_to_token(index) for name, index in names.items()}
     (folder / "tokenizer_config.json").write_text(json.dumps(roles))
     model = Seq2SeqLM.from_preset(folder)
-    assert (model.decoder_start_id, model.tokenizer.end_id) == (start_id, tiny_tokenizer.end_id)
+    assert (model.preprocessor.decoder_start_id, model.tokenizer.end_id) == (start_id, tiny_tokenizer.end_id)
     assert len(model.generate(["alpha beta"], max_length=4, jit_compile=False)) == 1
 
 

@@ -13,7 +13,7 @@ import tokenizers
 tf = pytest.importorskip("tensorflow")
 
 import zoo  # noqa: E402
-from zoo.tasks import CausalLM, MaskedLM, Seq2SeqLM, TextClassifier  # noqa: E402
+from zoo.tasks import CausalLM, Seq2SeqLM, TextClassifier  # noqa: E402
 from zoo.tokenizers import (  # noqa: E402
     ByteLevelBPETokenizer,
     SentencePieceTokenizer,
@@ -62,9 +62,10 @@ def make(task_class, preset, tokenizer, **options):
     return task_class(zoo.Backbone.from_config(config), tokenizer, **options)
 
 
+ROBERTA_HEAD = {"pooling": "first", "hidden_activation": "tanh", "inner_bias": True, "pair_separators": 2}
 CASES = {
     "bert": (TextClassifier, "bert_base_uncased", "wordpiece", {"labels": 2, "pairs": True}),
-    "roberta": (MaskedLM, "roberta_base", "roberta", {}),
+    "roberta": (TextClassifier, "roberta_base", "bart", {**ROBERTA_HEAD, "labels": 2, "pairs": True}),
     "gpt2": (CausalLM, "gpt2_small", "byte_level", {}),
     "llama": (CausalLM, "llama_shakespeare", "bytes_bpe", {}),
     "t5": (Seq2SeqLM, "t5_small", "unigram", {"decoder_start_token": "<pad>"}),
@@ -77,9 +78,6 @@ def case(request):
     task_class, preset, kind, options = CASES[request.param]
     if kind == "bart":
         tokenizer = load_huggingface(BART)
-    elif kind == "roberta":
-        tokenizer = load_huggingface(BART)
-        options = {**options, "pair_separators": 2}
     else:
         tokenizer = request.getfixturevalue(kind)
     return request.param, make(task_class, preset, tokenizer, **options)
@@ -93,8 +91,8 @@ def test_saved_tokenizers(case, tmp_path):
     loaded = type(task).from_preset(folder)
     original = task.tokenizer
     assert loaded.tokenizer.tokenize(LINES).to_list() == original.tokenize(LINES).to_list()
-    assert loaded.special_tokens() == task.special_tokens()
-    special = task.special_tokens()
+    assert loaded.preprocessor.special_tokens() == task.preprocessor.special_tokens()
+    special = task.preprocessor.special_tokens()
     around = [[] if special[role] is None else [special[role]] for role in ("start_id", "end_id")]
     rows = original.tokenize(LINES).to_list()
     expected = [{"texts": [LINES], "ids": [[*around[0], *row, *around[1]] for row in rows]}]
@@ -109,7 +107,7 @@ def test_saved_tokenizers(case, tmp_path):
         inputs = check["texts"][0] if len(check["texts"]) == 1 else list(zip(*check["texts"], strict=True))
         assert [encoding.ids for encoding in library.encode_batch(inputs)] == check["ids"]
     if isinstance(task, Seq2SeqLM):
-        assert loaded.decoder_start_id == task.decoder_start_id
+        assert loaded.preprocessor.decoder_start_id == task.preprocessor.decoder_start_id
         assert loaded.score(["two men"], ["a dog"]) == pytest.approx(task.score(["two men"], ["a dog"]), rel=1e-4)
 
 
@@ -121,11 +119,16 @@ def test_bart_begins_texts_as_published(tmp_path):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(BART / name, tmp_path / "bart" / name)
     model = Seq2SeqLM.from_preset(tmp_path / "bart")
-    assert model.text_ids(tf.constant(golden["texts"])).to_list() == golden["ids"]
-    inputs, labels, weights = model.preprocess(tf.constant(golden["texts"]), tf.constant(golden["targets"]))
-    real = np.array(weights) > 0
-    assert np.array(labels).tolist() == golden["labels"]
-    np.testing.assert_array_equal(
-        np.array(inputs["decoder_token_ids"])[real], np.array(golden["decoder_input_ids"])[real]
+    assert model.preprocessor.text_ids(tf.constant(golden["texts"])).to_list() == golden["ids"]
+    inputs, labels, weights = model.preprocessor.training_batch(
+        tf.constant(golden["texts"]), tf.constant(golden["targets"])
     )
-    assert real.sum(1).tolist() == [sum(label != model.pad_id for label in row) for row in golden["labels"]]
+    width = len(golden["labels"][0])
+    real = np.array(weights)[:, :width] > 0
+    assert np.array(labels)[:, :width].tolist() == golden["labels"] and not np.array(weights)[:, width:].any()
+    np.testing.assert_array_equal(
+        np.array(inputs["decoder_token_ids"])[:, :width][real], np.array(golden["decoder_input_ids"])[real]
+    )
+    assert real.sum(1).tolist() == [
+        sum(label != model.preprocessor.pad_id for label in row) for row in golden["labels"]
+    ]

@@ -76,11 +76,17 @@ def test_preprocess(model):
     tokenizer = model.tokenizer
     alpha, beta = (tokenizer.token_to_id(f"\u2581{word}") for word in ("alpha", "beta"))
     start, end, pad = tokenizer.start_id, tokenizer.end_id, tokenizer.pad_id
-    inputs, labels, weights = model.preprocess(tf.constant(["alpha", "beta alpha", ""]), None, tf.constant([1.0, 2, 3]))
-    assert inputs["token_ids"].numpy().tolist() == [[start, alpha, pad], [start, beta, alpha], [start, pad, pad]]
-    assert inputs["padding_mask"].numpy().tolist() == [[True, True, False], [True] * 3, [True, False, False]]
-    assert labels.numpy().tolist() == [[alpha, end, pad], [beta, alpha, end], [end, pad, pad]]
-    assert weights.numpy().tolist() == [[1, 1, 0], [2, 2, 2], [3, 0, 0]]
+    inputs, labels, weights = model.preprocessor.training_batch(
+        tf.constant(["alpha", "beta alpha", ""]), None, tf.constant([1.0, 2, 3])
+    )
+    ids, mask = inputs["token_ids"].numpy(), inputs["padding_mask"].numpy()
+    assert ids[:, :3].tolist() == [[start, alpha, pad], [start, beta, alpha], [start, pad, pad]]
+    assert mask[:, :3].tolist() == [[True, True, False], [True] * 3, [True, False, False]]
+    assert labels.numpy()[:, :3].tolist() == [[alpha, end, pad], [beta, alpha, end], [end, pad, pad]]
+    assert weights.numpy()[:, :3].tolist() == [[1, 1, 0], [2, 2, 2], [3, 0, 0]]
+    assert (
+        ids.shape == (3, 8) and (ids[:, 3:] == pad).all() and not mask[:, 3:].any() and not weights[:, 3:].numpy().any()
+    )
 
 
 def test_learns_texts(fresh, texts):
@@ -95,7 +101,7 @@ def test_learns_texts(fresh, texts):
 def test_packed_is_separate(model, texts):
     """Packed texts get the logits that each gets alone."""
     some = texts[:6]
-    ((inputs, labels, weights),) = model.packed_dataset(some, length=32, shuffle=False)
+    ((inputs, labels, weights),) = model.preprocessor.packed_dataset(some, length=32, shuffle=False)
     packed = np.array(model(inputs))
     places = iter(
         zip(packed.reshape(-1, packed.shape[-1]), labels.numpy().ravel(), weights.numpy().ravel(), strict=True)
@@ -112,7 +118,7 @@ def test_packed_is_separate(model, texts):
 
 def test_packed_texts_that_are_cut(model, texts):
     """All pairs of neighbours are there once, in rows of one length; cut texts count from 0 again."""
-    dataset = model.packed_dataset(texts, batch_size=4, length=7, shuffle=False)
+    dataset = model.preprocessor.packed_dataset(texts, batch_size=4, length=7, shuffle=False)
     expected, seen = [], []
     for text in texts:
         ids = [*ids_of(model, text), model.tokenizer.end_id]
@@ -134,20 +140,22 @@ def test_packed_texts_that_are_cut(model, texts):
             # a text begins with the start token, and so does each sequence but the first of a row
             assert all(ids[start] == model.tokenizer.start_id for start in starts[1:])
     assert seen == expected
-    shuffled = [b[1].numpy().tolist() for b in model.packed_dataset(texts, batch_size=4, length=7)]
+    shuffled = [b[1].numpy().tolist() for b in model.preprocessor.packed_dataset(texts, batch_size=4, length=7)]
     assert shuffled != [labels.numpy().tolist() for _, labels, _ in batches]
 
 
 def test_fit_packed(fresh, texts):
     fresh.compile(keras.optimizers.Adam(0.02))
     loss = fresh.evaluate(texts[:20], verbose=0)
-    np.testing.assert_allclose(fresh.evaluate(fresh.packed_dataset(texts[:20], length=32), verbose=0), loss, rtol=0.1)
+    np.testing.assert_allclose(
+        fresh.evaluate(fresh.preprocessor.packed_dataset(texts[:20], length=32), verbose=0), loss, rtol=0.1
+    )
     history = fresh.fit(texts[:20], epochs=3, packed=True, batch_size=2, verbose=0).history["loss"]
     assert history[-1] < history[0]
     assert fresh.fit(tf.data.Dataset.from_tensor_slices(texts[:4]), packed=8, verbose=0).history["loss"][0] > 0
     for wrong, message in (
         ({"packed": 33}, "packed must be an integer from 1 to 32, got 33"),
-        ({"packed": True, "validation_split": 0.5}, "validation_split cannot be given with packed"),
+        ({"packed": True, "validation_split": 0.5}, "validation_split=0.5 must be 0 with a dataset, with packed"),
         ({"packed": True, "y": texts[:2]}, "y must be None with packed texts"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -336,16 +344,16 @@ def test_saving(fresh, generated, tmp_path):
 
 def test_start_tokens(tiny_tokenizer):
     model = make_model(tiny_tokenizer, add_start_token=False)
-    assert model.get_config()["add_start_token"] is False
+    assert model.options()["add_start_token"] is False
     ids = tiny_tokenizer.tokenize("alpha beta").numpy().tolist()
-    assert model.prompt_ids(tf.constant(["alpha beta", ""])).to_list() == [ids, [tiny_tokenizer.start_id]]
-    assert model.text_ids(tf.constant(["alpha beta"])).to_list() == [[*ids, tiny_tokenizer.end_id]]
+    assert model.preprocessor.prompt_ids(tf.constant(["alpha beta", ""])).to_list() == [ids, [tiny_tokenizer.start_id]]
+    assert model.preprocessor.text_ids(tf.constant(["alpha beta"])).to_list() == [[*ids, tiny_tokenizer.end_id]]
     with pytest.raises(ValueError, match="add_start_token must be True, False or None, got 3"):
         make_model(tiny_tokenizer, add_start_token=3)
 
 
 def test_refusals(tiny_tokenizer):
-    with pytest.raises(ValueError, match="needs a decoder-only backbone, got architecture='encoder'"):
+    with pytest.raises(ValueError, match="needs a backbone with architecture decoder, got 'encoder'"):
         make_model(tiny_tokenizer, architecture="encoder")
     model = CausalLM(make_model(tiny_tokenizer).backbone)
     for use in (

@@ -12,7 +12,7 @@ from zoo import Seq2SeqLM  # noqa: E402
 from zoo.tasks import MaskedLM, TextClassifier, TextEmbedder, TokenClassifier  # noqa: E402
 
 # Every option of each task, none of them at its default.
-TEXT = {"sequence_length": 20, "truncate": True}
+TEXT = {"sequence_length": 20, "truncate": True, "segments": False}
 OPTIONS = {
     TextClassifier: {
         **TEXT,
@@ -30,6 +30,7 @@ OPTIONS = {
     TokenClassifier: {
         **TEXT,
         "labels": ["O", "B-X"],
+        "split": "space",
         "hidden_activation": "relu",
         "inner_bias": False,
         "inner_norm": True,
@@ -50,7 +51,9 @@ OPTIONS = {
 
 
 def outputs(task, texts):
-    inputs = {name: value.numpy() for name, value in task.encode(task.string_tensor([b"alpha beta", b"omega"])).items()}
+    rows = [b"alpha beta", b"omega"]
+    rows = (rows, rows[::-1]) if task.options().get("pairs") else rows
+    inputs = {name: value.numpy() for name, value in task.preprocessor(rows).items()}
     return np.array(task(inputs)) if not isinstance(task, TokenClassifier) else task.predict(texts)[0]
 
 
@@ -76,7 +79,7 @@ def test_backbone_of_another_task(make_task, texts, tmp_path):
     model.save_to_preset(tmp_path / "model")
     with pytest.warns(UserWarning, match="has no weights for the head of this task: it starts untrained"):
         classifier = TextClassifier.from_preset(tmp_path / "model", labels=["no", "yes"], truncate=False)
-    assert (classifier.longest, classifier.truncate, classifier.pooling) == (20, False, "pooler")
+    assert (classifier.longest, classifier.preprocessor.truncate, classifier.pooling) == (20, False, "pooler")
     # the pooler, idle in the masked language model, trains here
     assert any("pooler" in weight.path for weight in classifier.trainable_variables)
     assert not any("pooler" in weight.path for weight in model.trainable_variables)

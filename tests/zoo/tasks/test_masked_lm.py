@@ -16,7 +16,8 @@ def model(make_task):
 
 def test_preprocess_hides_tokens_of_the_text_only(model, mask_tokenizer, texts):
     inputs, labels, weights = (
-        keras.tree.map_structure(lambda part: part.numpy(), part) for part in model.preprocess(tf.constant(texts))
+        keras.tree.map_structure(lambda part: part.numpy(), part)
+        for part in model.preprocessor.training_batch(tf.constant(texts))
     )
     token_ids, positions = inputs["token_ids"], inputs["mask_positions"]
     for row, text in enumerate(texts):
@@ -31,8 +32,10 @@ def test_preprocess_hides_tokens_of_the_text_only(model, mask_tokenizer, texts):
         np.testing.assert_array_equal(seen, true)
     assert (token_ids == mask_tokenizer.mask_id).sum() > 100
     # another choice every time in training, the same in evaluation
-    assert (model.preprocess(tf.constant(texts))[0]["token_ids"].numpy() != token_ids).any()
-    first, second = (model.preprocess_evaluation(tf.constant(texts))[0]["token_ids"].numpy() for _ in range(2))
+    assert (model.preprocessor.training_batch(tf.constant(texts))[0]["token_ids"].numpy() != token_ids).any()
+    first, second = (
+        model.preprocessor.training_batch(tf.constant(texts), seed=1)[0]["token_ids"].numpy() for _ in range(2)
+    )
     np.testing.assert_array_equal(first, second)
 
 
@@ -42,7 +45,7 @@ def test_whole_words(make_task, mask_tokenizer):
     pieces = [mask_tokenizer.tokenize(word).numpy().tolist() for word in words]
     assert sum(len(piece) > 1 for piece in pieces) == 2
     bounds = 1 + np.cumsum([0, *map(len, pieces)])
-    inputs, _, _ = model.preprocess(tf.constant([" ".join(words)] * 30))
+    inputs, _, _ = model.preprocessor.training_batch(tf.constant([" ".join(words)] * 30))
     choices = set()
     for row in inputs["token_ids"].numpy():
         hidden = [row[start:end] == mask_tokenizer.mask_id for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
@@ -52,7 +55,7 @@ def test_whole_words(make_task, mask_tokenizer):
 
 
 def test_loss_is_that_of_the_hidden_tokens(model, texts):
-    inputs, labels, weights = model.preprocess_evaluation(tf.constant(texts[:8]))
+    inputs, labels, weights = model.preprocessor.training_batch(tf.constant(texts[:8]), seed=1)
     logits = np.array(model(inputs), "float64")
     assert logits.shape == (*labels.shape, model.backbone.config.vocabulary_size)
     everywhere = np.array(model({name: value for name, value in inputs.items() if name != "mask_positions"}))

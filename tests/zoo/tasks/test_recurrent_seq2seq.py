@@ -30,7 +30,7 @@ def learned(tiny_tokenizer, copied):
 def test_learns_to_copy(learned, copied):
     assert learned.generate(copied, jit_compile=False) == copied
     # each step looks at the word that it writes
-    inputs, _, _ = learned.preprocess(copied[:4], copied[:4])
+    inputs, _, _ = learned.preprocessor.training_batch(copied[:4], copied[:4])
     weights = np.asarray(learned.backbone.attention_weights(inputs)["cross"][0])[:, 0]
     lengths = np.asarray(inputs["encoder_padding_mask"]).sum(axis=1)
     for row, length in enumerate(lengths):

@@ -32,7 +32,7 @@ def model(tiny_config, tiny_tokenizer, texts):
     for seed in range(40):
         keras.utils.set_random_seed(seed)
         model = Seq2SeqLM(Backbone.from_config(config), tiny_tokenizer)
-        source = model.text_ids(texts[:8]).to_list()
+        source = model.preprocessor.text_ids(texts[:8]).to_list()
         result = model.generate_tokens(source=source, max_new_tokens=MAX_LENGTH, jit_compile=False)
         lengths = result["lengths"] - result["end_lengths"]
         rows = [row[:length].tolist() for row, length in zip(result["token_ids"], lengths, strict=True)]
@@ -50,7 +50,7 @@ def whole_pass(model):
 
 def next_logits(model, source, generated):
     """The logits behind the generated tokens, by a pass over everything."""
-    decoder = [model.decoder_start_id, *generated]
+    decoder = [model.preprocessor.decoder_start_id, *generated]
     padding = [[0, MAX_LENGTH - len(decoder)]]
     inputs = {
         "encoder_token_ids": tf.constant([source]),
@@ -63,7 +63,7 @@ def next_logits(model, source, generated):
 
 def greedy(model, text, rule, stops=()):
     """Greedy search; `rule(logits, generated)` changes logits in place. The tokens without those of the end."""
-    source = model.text_ids(tf.constant([text])).to_list()[0]
+    source = model.preprocessor.text_ids(tf.constant([text])).to_list()[0]
     generated = []
     for _ in range(MAX_LENGTH):
         logits = next_logits(model, source, generated)
@@ -144,7 +144,7 @@ def test_processors_by_name_and_compiled(model, texts):
 def test_processors_with_beams(model, texts):
     """No text of the result has a pair of tokens twice."""
     options = {"max_length": MAX_LENGTH, "jit_compile": False, "sampler": Beam(2)}
-    source = model.text_ids(texts[:4]).to_list()
+    source = model.preprocessor.text_ids(texts[:4]).to_list()
     for processors, repeats in (([], True), ([NoRepeatNGram(2)], False)):
         result = model.generate_tokens(source=source, processors=processors, max_new_tokens=MAX_LENGTH, sampler=Beam(2))
         rows = [
@@ -196,13 +196,14 @@ def test_export(model, texts, tmp_path):
 
 
 def test_tokens_without_a_tokenizer(model, texts):
-    source = model.text_ids(texts[:3]).to_list()
+    source = model.preprocessor.text_ids(texts[:3]).to_list()
     bare = Seq2SeqLM(model.backbone)
     options = {"sampler": "greedy", "max_new_tokens": 6}
     with pytest.raises(ValueError, match="no token that decoding starts with: the tokenizer has no start token"):
         bare.generate_tokens(source=source, **options)
     end = model.tokenizer.end_id
-    ours = bare.generate_tokens([[model.decoder_start_id]] * 3, source=source, end_ids=end, **options)
+    start_id = model.preprocessor.decoder_start_id
+    ours = bare.generate_tokens([[start_id]] * 3, source=source, end_ids=end, **options)
     np.testing.assert_array_equal(ours["token_ids"], model.generate_tokens(source=source, **options)["token_ids"])
 
 
@@ -242,15 +243,31 @@ def test_texts_begin_with_the_start_token_where_decoding_starts_with_another(tin
     model = Seq2SeqLM(Backbone.from_config(tiny_config), tiny_tokenizer, decoder_start_token=end_token)
     start, end, pad = tiny_tokenizer.start_id, tiny_tokenizer.end_id, tiny_tokenizer.pad_id
     alpha, beta = (tiny_tokenizer.token_to_id(f"\u2581{word}") for word in ("alpha", "beta"))
-    inputs, labels, weights = model.preprocess(["alpha", ""], ["beta", "beta alpha"])
-    assert np.array(inputs["encoder_token_ids"]).tolist() == [[start, alpha, end], [start, end, pad]]
-    assert np.array(inputs["decoder_token_ids"]).tolist() == [[end, start, beta, pad], [end, start, beta, alpha]]
-    assert np.array(labels).tolist() == [[start, beta, end, pad], [start, beta, alpha, end]]
-    assert np.array(weights).tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
+    inputs, labels, weights = model.preprocessor.training_batch(["alpha", ""], ["beta", "beta alpha"])
+    more = [pad] * 4
+    assert np.array(inputs["encoder_token_ids"]).tolist() == [
+        [start, alpha, end, pad, *more],
+        [start, end, pad, pad, *more],
+    ]
+    assert np.array(inputs["decoder_token_ids"]).tolist() == [
+        [end, start, beta, pad, *more],
+        [end, start, beta, alpha, *more],
+    ]
+    assert np.array(labels).tolist() == [[start, beta, end, pad, *more], [start, beta, alpha, end, *more]]
+    assert np.array(weights).tolist() == [[1] * 3 + [0] * 5, [1] * 4 + [0] * 4]
     model.generate("theta " * 30, jit_compile=False)
     with pytest.raises(ValueError, match=r"texts\[0\] has 33 tokens with its start and end token"):
         model.generate("theta " * 31)
     model.save_to_preset(tmp_path / "preset")
     loaded = Seq2SeqLM.from_preset(tmp_path / "preset")
-    assert loaded.decoder_start_id == end and loaded.adds_start_token
+    assert loaded.preprocessor.decoder_start_id == end and loaded.preprocessor.adds_start_token
     assert loaded.score("alpha", "beta") == pytest.approx(model.score("alpha", "beta"), rel=1e-5)
+
+
+def test_texts_are_cut_as_the_preprocessor_does_it(model):
+    cutting = Seq2SeqLM(model.backbone, model.preprocessor.replace(truncate=True))
+    text, options = "theta " * 40, {"jit_compile": False, "max_new_tokens": 4}
+    assert cutting.generate(text, **options) == model.generate(text, truncate=True, **options)
+    assert "".join(cutting.stream(text, **options)) == model.generate(text, truncate=True, **options)
+    with pytest.raises(ValueError, match=r"texts\[0\] has 41 tokens"):
+        cutting.generate(text, truncate=False, **options)

@@ -129,7 +129,7 @@ def test_score_is_the_sum_of_log_probabilities(untrained, texts):
 def test_score_of_what_was_generated(trained, texts):
     """Cached decoding and the teacher-forced pass give the same probabilities."""
     tokenizer, some = trained.tokenizer, texts[40:52]
-    source = trained.text_ids(some).to_list()
+    source = trained.preprocessor.text_ids(some).to_list()
     outputs = trained.generate_tokens(source=source, sampler=Greedy(), max_new_tokens=20)
     generated = [text.decode() for text in tokenizer.detokenize(outputs["token_ids"]).numpy()]
     # spelled differently, a text has other tokens and another score
@@ -196,20 +196,23 @@ def test_preprocess(untrained):
     tokenizer = untrained.tokenizer
     alpha, beta, gamma = (tokenizer.token_to_id(f"\u2581{word}") for word in ("alpha", "beta", "gamma"))
     start, end, pad = tokenizer.start_id, tokenizer.end_id, tokenizer.pad_id
-    inputs, labels, weights = untrained.preprocess(["alpha", "beta gamma"], ["gamma beta", ""])
-    arrays = {name: np.array(value).tolist() for name, value in inputs.items()}
+    inputs, labels, weights = untrained.preprocessor.training_batch(["alpha", "beta gamma"], ["gamma beta", ""])
+    arrays = {name: np.array(value)[:, :3].tolist() for name, value in inputs.items()}
     assert arrays == {
         "encoder_token_ids": [[alpha, end, pad], [beta, gamma, end]],
         "encoder_padding_mask": [[True, True, False], [True, True, True]],
         "decoder_token_ids": [[start, gamma, beta], [start, pad, pad]],
         "decoder_padding_mask": [[True, True, True], [True, False, False]],
     }
-    assert np.array(labels).tolist() == [[gamma, beta, end], [end, pad, pad]]
-    assert np.array(weights).tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert np.array(labels)[:, :3].tolist() == [[gamma, beta, end], [end, pad, pad]]
+    assert np.array(weights)[:, :3].tolist() == [[1, 1, 1], [1, 0, 0]]
+    # padded to one of few lengths
+    assert all(value.shape == (2, 8) for value in (*inputs.values(), labels, weights))
+    assert not np.array(weights)[:, 3:].any() and not np.array(inputs["decoder_padding_mask"])[:, 3:].any()
 
 
 def test_fit_on_token_level_and_validation_texts(untrained, texts):
-    inputs, labels, weights = untrained.preprocess(texts[:8], texts[:8])
+    inputs, labels, weights = untrained.preprocessor.training_batch(texts[:8], texts[:8])
     inputs = {name: np.array(value) for name, value in inputs.items()}
     validation = (texts[8:12], texts[8:12])
     untrained.compile(keras.optimizers.SGD(0.1), "auto")
@@ -227,7 +230,7 @@ def test_fit_on_token_level_and_validation_texts(untrained, texts):
 
 def test_default_loss_is_smoothed_and_counts_tokens(untrained, texts):
     untrained.compile()
-    inputs, labels, mask = untrained.preprocess(texts[:3], ["alpha", "beta gamma iota", "omega"])
+    inputs, labels, mask = untrained.preprocessor.training_batch(texts[:3], ["alpha", "beta gamma iota", "omega"])
     log_probabilities = log_softmax(np.array(untrained(inputs), "float64"))
     chosen = np.take_along_axis(log_probabilities, np.array(labels)[..., None], -1)[..., 0]
     # label smoothing of 0.1 over the vocabulary, mean over the eight real tokens (Vaswani et al. 2017, section 5.4)
@@ -253,7 +256,7 @@ def test_keras_file(trained, copied, tmp_path):
 
 def test_other_backbones_are_refused(tiny_config, tiny_tokenizer):
     config = TransformerConfig.from_dict({**tiny_config.to_dict(), "architecture": "decoder"})
-    with pytest.raises(ValueError, match="needs an encoder-decoder backbone, got architecture='decoder'"):
+    with pytest.raises(ValueError, match="needs a backbone with architecture encoder_decoder, got 'decoder'"):
         Seq2SeqLM(Backbone.from_config(config), tiny_tokenizer)
     config = TransformerConfig.from_dict({**tiny_config.to_dict(), "vocabulary_size": 10})
     with pytest.raises(ValueError, match="tokenizer has 26 tokens, the backbone only vocabulary_size=10"):

@@ -82,7 +82,7 @@ def test_validation_data(model, losses, kind):
         "pair": (pair, np.ones(2)),
         "triple": ((*pair, [1.0, 0.0]), np.array([1.0, 0.0])),
         "dataset": (tf.data.Dataset.from_tensor_slices(pair).batch(2), np.ones(2)),
-        "token level": (tf.data.Dataset.from_tensors(model.preprocess(*pair)), np.ones(2)),
+        "token level": (tf.data.Dataset.from_tensors(model.preprocessor.training_batch(*pair)), np.ones(2)),
     }[kind]
     history = model.fit(WORDS, WORDS, validation_data=validation, verbose=0).history
     np.testing.assert_allclose(history["val_loss"][0], mean_loss(losses, range(2), expected), rtol=1e-4)

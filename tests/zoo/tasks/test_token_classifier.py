@@ -6,6 +6,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
+from zoo.preprocessing.datasets import rows_of  # noqa: E402
 from zoo.tasks import TokenClassifier  # noqa: E402
 
 TAGS = ["O", "B-X", "I-X"]
@@ -22,10 +23,10 @@ def test_preprocess(tagger, mask_tokenizer):
     tokenizer = mask_tokenizer
     pieces = [[tokenizer.tokenize(word).numpy().tolist() for word in row] for row in WORDS]
     assert len(pieces[0][1]) > 1 and pieces[3][0] == []
-    words = tagger.check_inputs(WORDS, "x")
-    labels = tagger.check_targets([["O", 1, "I-X"], [], [2], [0, 1, 2, 0]], words, "y", "x")
-    inputs, y, weights = tagger.preprocess(words, labels, tf.constant([1.0, 1.0, 2.0, 0.5]))
-    width = max(len(sum(row, [])) for row in pieces) + 2
+    words = tagger.preprocessor.check_rows(WORDS, "x")
+    labels = tagger.preprocessor.check_targets([["O", 1, "I-X"], [], [2], [0, 1, 2, 0]], words, "y", "x")
+    inputs, y, weights = tagger.preprocessor.training_batch(words, labels, tf.constant([1.0, 1.0, 2.0, 0.5]))
+    width = inputs["token_ids"].shape[1]
     for row, tokens in enumerate(pieces):
         flat = [tokenizer.start_id, *sum(tokens, []), tokenizer.end_id]
         assert inputs["token_ids"][row].numpy().tolist() == flat + [tokenizer.pad_id] * (width - len(flat))
@@ -33,11 +34,11 @@ def test_preprocess(tagger, mask_tokenizer):
         for word in tokens:
             expected.append(position if word else -1)
             position += len(word)
-        assert inputs["word_positions"][row].numpy().tolist() == expected + [-1] * (4 - len(expected))
+        assert inputs["word_positions"][row].numpy().tolist() == expected + [-1] * (8 - len(expected))
         expected = np.array(expected) >= 0
         weight = [1.0, 1.0, 2.0, 0.5][row]
-        assert weights[row].numpy().tolist() == (expected * weight).tolist() + [0] * (4 - len(expected))
-    assert y.numpy().tolist() == [[0, 1, 2, 0], [0] * 4, [2, 0, 0, 0], [0, 1, 2, 0]]
+        assert weights[row].numpy().tolist() == (expected * weight).tolist() + [0] * (8 - len(expected))
+    assert y.numpy()[:, :4].tolist() == [[0, 1, 2, 0], [0] * 4, [2, 0, 0, 0], [0, 1, 2, 0]]
 
 
 def test_predict_is_softmax_at_the_first_token(tagger, mask_tokenizer):
@@ -55,7 +56,7 @@ def test_predict_is_softmax_at_the_first_token(tagger, mask_tokenizer):
     assert tags == [[TAGS[index] for index in part.argmax(-1)] for part in probabilities]
     assert tagger.tag("alpha  kapex\tbeta") == tags[0] and tagger.tag(["alpha kapex beta", ""]) == [tags[0], []]
     dataset = tf.data.Dataset.from_tensor_slices(tf.ragged.constant(WORDS))
-    assert tagger.tag(tagger._rows_of(dataset)) == tags
+    assert tagger.tag(rows_of(tagger.preprocessor, dataset)) == tags
 
 
 def test_learns_names(make_task, texts):
@@ -73,8 +74,12 @@ def test_learns_names(make_task, texts):
         words * 12, tags * 12, epochs=2, batch_size=64, validation_data=(words, tags), verbose=0
     ).history
     assert history["val_accuracy"][1] > 0.97
-    assert model.entities("omega alpha gamma alpha") == [("X", 1, 2), ("X", 3, 4)]
-    assert model.entities([["omega"], ["alpha"]]) == [[], [("X", 0, 1)]]
+    found = model.entities("omega alpha gamma alpha")
+    assert [entity[:-1] for entity in found] == [("X", "alpha", 6, 11, (1, 2)), ("X", "alpha", 18, 23, (3, 4))]
+    (probabilities,) = model.predict(["omega alpha gamma alpha"])
+    np.testing.assert_allclose([entity.score for entity in found], probabilities.max(-1)[[1, 3]], rtol=1e-5)
+    (nothing, (entity,)) = model.entities([["omega"], ["alpha"]])
+    assert nothing == [] and entity[:-1] == ("X", "alpha", 0, 5, (0, 1))
     pairs = tf.data.Dataset.from_tensor_slices((tf.ragged.constant(words), tf.ragged.constant(tags)))
     expected = model.evaluate(words, tags, verbose=0)
     np.testing.assert_allclose(model.evaluate(pairs, verbose=0), expected, rtol=1e-4)

@@ -1,0 +1,180 @@
+"""What users of Keras pass to `compile`, `fit` and calls: made right, or refused with what is allowed."""
+
+import keras
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from zoo import Backbone, CausalLM, TransformerConfig  # noqa: E402
+from zoo.tasks import MaskedLM, TextClassifier, TextEmbedder, TokenClassifier  # noqa: E402
+
+X, Y = ["alpha beta", "omega", "kappa iota alpha"], ["good", "bad", "good"]
+NUMBERS = np.array([1, 0, 1])
+
+
+@pytest.fixture(scope="module")
+def classifier(make_task):
+    return make_task(TextClassifier, labels=["bad", "good"], head_dropout=0.0)
+
+
+@pytest.fixture(scope="module")
+def language_model(encoder_config, mask_tokenizer):
+    config = {**encoder_config.to_dict(), "architecture": "decoder", "pooler": False}
+    config["embedding"] = {**config["embedding"], "num_segments": 0}
+    model = CausalLM(Backbone.from_config(TransformerConfig.from_dict(config)), mask_tokenizer)
+    model.run_eagerly = True
+    return model
+
+
+def cross_entropies(model):
+    return -np.log(np.asarray(model.predict(X), "float64")[np.arange(3), NUMBERS])
+
+
+@pytest.mark.parametrize(
+    "loss",
+    ["sparse_categorical_crossentropy", "SparseCategoricalCrossentropy", keras.losses.sparse_categorical_crossentropy],
+)
+def test_losses_by_name_are_of_the_probabilities(classifier, loss):
+    classifier.compile("sgd", loss, metrics=["sparse_categorical_crossentropy", "accuracy"], run_eagerly=True)
+    expected = cross_entropies(classifier).mean()
+    values = classifier.evaluate(X, Y, return_dict=True, verbose=0)
+    np.testing.assert_allclose(values["loss"], expected, rtol=1e-5)
+    np.testing.assert_allclose(values["sparse_categorical_crossentropy"], expected, rtol=1e-5)
+    np.testing.assert_allclose(values["accuracy"], np.mean(classifier.predict(X).argmax(-1) == NUMBERS))
+
+
+def test_losses_of_several_labels_by_name(make_task):
+    model = make_task(TextClassifier, labels=3, problem="multi_label", head_dropout=0.0)
+    y = np.array([[0, 1, 0], [1, 1, 0], [0, 0, 0]])
+    model.compile("sgd", "binary_crossentropy", metrics=["binary_accuracy", "accuracy"], run_eagerly=True)
+    probabilities = np.asarray(model.predict(X), "float64")
+    expected = -np.mean(np.where(y, np.log(probabilities), np.log1p(-probabilities)))
+    for given in (y, y.tolist(), [[1], [0, 1], []]):
+        values = model.evaluate(X, given, return_dict=True, verbose=0)
+        np.testing.assert_allclose(values["loss"], expected, rtol=1e-5)
+        for name in ("binary_accuracy", "accuracy"):
+            np.testing.assert_allclose(values[name], np.mean((probabilities > 0.5) == y))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": keras.losses.SparseCategoricalCrossentropy()}, r"loss must take logits, .*\(from_logits=True\)"),
+        ({"metrics": ["auc"]}, r"metrics\[0\] must be a metric of logits, .*AUC\(from_logits=True\), got 'auc'"),
+        (
+            {"weighted_metrics": ["accuracy", keras.metrics.SparseCategoricalCrossentropy()]},
+            r"weighted_metrics\[1\] must take logits",
+        ),
+    ],
+)
+def test_what_expects_probabilities_is_refused(make_task, options, message):
+    with pytest.raises(ValueError, match=message):
+        make_task(TextClassifier, labels=2).compile(**options)
+
+
+def test_class_weights_by_name_and_number(classifier):
+    classifier.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    losses, weights = cross_entropies(classifier), np.array([3.0, 0.5, 3.0])
+    token_level = classifier.preprocessor.training_batch(tf.constant(X), tf.constant(NUMBERS, tf.int32))
+    inputs = {name: np.asarray(value) for name, value in token_level[0].items()}
+    for class_weight in ({"good": 3.0, "bad": 0.5}, {1: 3.0, 0: 0.5}):
+        for data in ((X, Y), (tf.data.Dataset.from_tensor_slices((X, Y)),), (inputs, NUMBERS)):
+            loss = classifier.fit(*data, class_weight=class_weight, verbose=0).history["loss"][0]
+            np.testing.assert_allclose(loss, (losses * weights).sum() / weights.sum(), rtol=1e-4)
+    for class_weight, message in (
+        ({"odd": 1.0}, "each key of class_weight must be one of"),
+        ({"good": -1.0}, r"class_weight\['good'\] must be a finite number of at least 0, got -1.0"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            classifier.fit(X, Y, class_weight=class_weight, verbose=0)
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return (X[:2], Y[:2]) if index == 0 else (X[2:], Y[2:])
+
+
+def test_generators_and_datasets_of_keras(classifier):
+    classifier.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    expected = cross_entropies(classifier)
+    for data in (Batches(), iter([(X[:2], Y[:2]), (X[2:], Y[2:])])):
+        loss = classifier.fit(data, verbose=0).history["loss"][0]
+        np.testing.assert_allclose(loss, expected.mean(), rtol=1e-4)
+    np.testing.assert_allclose(classifier.evaluate(Batches(), verbose=0)[0], expected.mean(), rtol=1e-4)
+    np.testing.assert_allclose(classifier.predict(Batches()), classifier.predict(X), rtol=1e-5)
+
+
+def test_single_batches(classifier):
+    classifier.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    expected = cross_entropies(classifier).mean()
+    for function in (classifier.train_on_batch, classifier.test_on_batch):
+        np.testing.assert_allclose(function(X, Y, return_dict=True)["loss"], expected, rtol=1e-4)
+        classifier.reset_metrics()
+    np.testing.assert_allclose(classifier.predict_on_batch(X), classifier.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda model, ids: model.fit(ids, verbose=0), r"x must be texts .*, got ndarray of shape \(2, 3\)"),
+        (lambda model, ids: model(ids), r"inputs must be texts .*a dictionary of token_ids, padding_mask, got ndarray"),
+        (lambda model, ids: model(X), r"inputs must be texts .* got list .*preprocessor\(texts\) makes the dictionary"),
+        (
+            lambda model, ids: model({"ids": ids}),
+            r"inputs must have the inputs .*; token_ids is missing, got \['ids'\]",
+        ),
+        (
+            lambda model, ids: model.fit({"token_ids": ids, "padding_mask": ids > 0}, verbose=0),
+            "y must be given with token-level inputs, got None",
+        ),
+        (lambda model, ids: model.train_on_batch(ids), "x must be texts"),
+        (lambda model, ids: model.fit(X, Y, class_weight={0: 1.0}, verbose=0), "class_weight must be None|y must be"),
+    ],
+)
+def test_what_is_no_input_is_said(language_model, use, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        use(language_model, np.ones((2, 3), "int32"))
+
+
+def test_data_frames(classifier):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": X, "label": Y})
+    with pytest.raises(
+        TypeError, match="x must be a list or column of texts, got a DataFrame: pass one of the columns"
+    ):
+        classifier.fit(frame, verbose=0)
+    np.testing.assert_allclose(classifier.predict(frame["text"]), classifier.predict(X))
+    classifier.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    assert classifier.fit(frame["text"], frame["label"], verbose=0).history["loss"][0] > 0
+
+
+def test_packed_texts_in_validation_and_with_weights(language_model):
+    model, text = language_model, "alpha beta omega kappa " * 10
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    texts = [text, "omega iota alpha", "beta"]
+    # texts longer than the model are cut in validation, too
+    history = model.fit(texts, packed=True, validation_data=texts, shuffle=False, verbose=0).history
+    np.testing.assert_allclose(history["val_loss"], history["loss"], rtol=1e-4)
+    np.testing.assert_allclose(model.evaluate(texts, packed=True, verbose=0), history["loss"], rtol=1e-4)
+    with pytest.raises(ValueError, match=r"validation_data\[0\]\[0\] has .* tokens .*max_length=24"):
+        model.fit(texts[1:], validation_data=texts, verbose=0)
+    alone = model.evaluate(texts[1:2], packed=True, verbose=0)
+    loss = model.fit(texts[1:], packed=True, sample_weight=[2.0, 0.0], verbose=0).history["loss"][0]
+    np.testing.assert_allclose(loss, alone, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "kind", [TextClassifier, TokenClassifier, MaskedLM, TextEmbedder], ids=lambda kind: kind.__name__
+)
+def test_keras_files_hold_no_megabytes_of_configuration(make_task, kind, tmp_path):
+    options = {"labels": 3} if "Classifier" in kind.__name__ else {}
+    make_task(kind, **options).save(tmp_path / "model.keras")
+    import zipfile
+
+    with zipfile.ZipFile(tmp_path / "model.keras") as file:
+        assert len(file.read("config.json")) < 20_000
+    assert isinstance(keras.models.load_model(tmp_path / "model.keras"), kind)
