@@ -11,13 +11,11 @@ import filelock
 
 from recipes.common import config as config_module
 from recipes.common.errors import ConfigError, RunFolderError
-from zoo.storage import recover, remove, remove_incomplete, write_text_atomically
+from zoo.storage import remove, remove_incomplete, write_text_atomically
 from zoo.training import saved_position
 
 _CONFIG_FILE = "config.yaml"
 _LOCK_FILE = "run.lock"
-# folders that are written under another name beside their own first
-_WRITTEN_WHOLE = ("model", "export", "tokenizer")
 _MADE_BEFORE_TRAINING = ("tokenizer", "checkpoints", "metrics.csv", "tensorboard", "samples", "plots")
 
 
@@ -97,10 +95,6 @@ class RunFolder:
         """Removes what killed processes left half written, and puts back what they had set aside."""
         for folder in (self.path, self.path / "samples"):
             remove_incomplete(folder)
-        for name in _WRITTEN_WHOLE:
-            recover(self.path / name)
-            for left in self.path.glob(f".{name}.*"):
-                remove(left)
 
     def _trained(self) -> tuple[int, int] | None:
         """Epochs and batches of the next that have been trained; None if there are none."""

@@ -170,12 +170,13 @@ def test_fewer_epochs_than_have_been_begun_are_refused(tmp_path):
 
 def test_what_killed_processes_left_half_written_goes(tmp_path):
     RunFolder(tmp_path, Config()).close()
-    for name in (".results.json.7.incomplete", "samples/.test.tsv.7.incomplete", ".model.abc/config.json"):
+    for name in (".results.json.7.incomplete", "samples/.test.tsv.7.incomplete", ".model.abc.incomplete/config.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{")
     # killed between the two renames of a replacement
-    (tmp_path / ".export.old").mkdir()
-    (tmp_path / ".export.old" / "saved_model.pb").touch()
+    set_aside = tmp_path / ".export.abc.incomplete" / "old"
+    set_aside.mkdir(parents=True)
+    (set_aside / "saved_model.pb").touch()
     RunFolder(tmp_path, Config()).close()
     assert not [path for path in tmp_path.rglob(".*")]
     assert (tmp_path / "export" / "saved_model.pb").exists()
