@@ -1,11 +1,16 @@
 """What all backbones share: made from a configuration, reloaded from one."""
 
-from typing import Any
+import os
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
 
 from zoo.config import RecurrentConfig, TransformerConfig, config_from_dict
+from zoo.export import Endpoint, Field, require_format, write_saved_model
+
+# the class of the backbones of each kind of configuration
+_BACKBONES: dict[type, type] = {}
 
 
 class Backbone(keras.Model):
@@ -15,7 +20,7 @@ class Backbone(keras.Model):
     configuration.
 
     A backbone that decodes defines `start_decoding`, `advance` and `logits`, and where its state has room for so many
-    tokens only `resize_state`.
+    tokens only `resize_state`. A subclass names its `config_class`.
 
     Args:
         config: The configuration.
@@ -26,6 +31,13 @@ class Backbone(keras.Model):
     >>> backbone({"token_ids": ids, "padding_mask": ids != 0}).shape
     (2, 10, 512)
     """
+
+    config_class: ClassVar[type]
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        if "config_class" in vars(cls):
+            _BACKBONES[cls.config_class] = cls
 
     def __init__(self, config: TransformerConfig | RecurrentConfig, **kwargs: Any):
         super().__init__(**kwargs)
@@ -38,18 +50,14 @@ class Backbone(keras.Model):
         Raises:
             TypeError: If `config` is neither.
         """
-        from zoo.backbones.recurrent import RecurrentSeq2Seq
-        from zoo.backbones.transformer import Transformer
-
-        backbones = {TransformerConfig: Transformer, RecurrentConfig: RecurrentSeq2Seq}
         options = {}
         if isinstance(config, dict):
             options = dict(config)
             config = config_from_dict(options.pop("config"))
-        if type(config) not in backbones:
-            allowed = " or ".join(sorted(kind.__name__ for kind in backbones))
+        if type(config) not in _BACKBONES:
+            allowed = " or ".join(sorted(kind.__name__ for kind in _BACKBONES))
             raise TypeError(f"config must be a {allowed} or a dictionary, got {type(config).__name__}.")
-        return backbones[type(config)](config, **options)
+        return _BACKBONES[type(config)](config, **options)
 
     def start_decoding(self, inputs: dict[str, Any], capacity: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns what a decoding loop carries and what it only reads.
@@ -116,6 +124,74 @@ class Backbone(keras.Model):
             capacity: Number of positions of the state.
         """
         return False
+
+    def input_fields(self) -> tuple[Field, ...]:
+        """Returns the token-level tensors that a call needs, by name, each `(batch, length)`."""
+        sides = ("encoder_", "decoder_") if self.config.architecture == "encoder_decoder" else ("",)
+        ids = {"dtype": "int32", "description": "ids of tokens"}
+        mask = {"dtype": "bool", "description": "true where a token is real"}
+        return tuple(
+            Field(side + name, ("batch", f"{side}length"), **of)
+            for side in sides
+            for name, of in (("token_ids", ids), ("padding_mask", mask))
+        )
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The names of the token-level tensors that a call needs."""
+        return tuple(field.name for field in self.input_fields())
+
+    def output_fields(self) -> tuple[Field, ...]:
+        """Returns the tensors that a call returns: hidden states; of an encoder-decoder those of both sides."""
+        if self.config.architecture != "encoder_decoder":
+            shape = ("batch", "length", self.config.hidden_dim)
+            return (Field("hidden_states", shape, "float32", "of the last layer"),)
+        return tuple(
+            Field(f"{side}_sequence_output", ("batch", f"{side}_length", width), "float32", f"of the {side}")
+            for side, width in zip(("encoder", "decoder"), self.output_widths, strict=True)
+        )
+
+    @property
+    def output_widths(self) -> tuple[int, int]:
+        """Widths of the hidden states of encoder and decoder."""
+        return self.config.hidden_dim, self.config.hidden_dim
+
+    @property
+    def output_shape(self) -> tuple:
+        """The shape of what a call returns, for `summary()`; of an encoder-decoder those of both sides."""
+        shapes = tuple(field.sizes for field in self.output_fields())
+        return shapes[0] if len(shapes) == 1 else shapes
+
+    def endpoints(self) -> dict[str, Endpoint]:
+        """Returns the endpoint `forward` of an export: token-level inputs to what a call returns, in float32."""
+        inputs, outputs = self.input_fields(), self.output_fields()
+
+        def forward(*tensors: Any) -> Any:
+            named = {field.name: tensor for field, tensor in zip(inputs, tensors, strict=True)}
+            results = self(named, training=False)
+            return keras.tree.map_structure(lambda result: ops.cast(result, "float32"), results)
+
+        return {"forward": Endpoint(forward, inputs, outputs, "Hidden states of token-level inputs.")}
+
+    def export(self, directory: str | os.PathLike, format: str = "tf_saved_model") -> None:
+        """Writes `endpoints()` as a SavedModel. A task is exported with its tokenizer: it takes strings.
+
+        Args:
+            directory: Where to; replaced if it holds a SavedModel.
+            format: "tf_saved_model".
+
+        Raises:
+            ValueError: If the backend is not TensorFlow, or the format is another.
+            FileExistsError: If the directory exists and holds no SavedModel.
+
+        Example:
+
+        >>> backbone.export("exported")
+        >>> tf.saved_model.load("exported").forward(token_ids, padding_mask).shape
+        TensorShape([2, 10, 512])
+        """
+        require_format(format)
+        write_saved_model(directory, self.endpoints(), variables=self.variables)
 
     def get_config(self) -> dict[str, Any]:
         return {

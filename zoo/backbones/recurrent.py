@@ -12,8 +12,6 @@ from zoo.backbones.backbone import Backbone
 from zoo.config import RecurrentConfig
 from zoo.generation.categorical import draw
 
-INPUTS = ("decoder_padding_mask", "decoder_token_ids", "encoder_padding_mask", "encoder_token_ids")
-
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class RecurrentSeq2Seq(Backbone):
@@ -50,6 +48,8 @@ class RecurrentSeq2Seq(Backbone):
     Reference:
         Cho et al. 2014; Sutskever et al. 2014; Bahdanau et al. 2015; Luong et al. 2015; Bengio et al. 2015.
     """
+
+    config_class = RecurrentConfig
 
     def __init__(self, config: RecurrentConfig, **kwargs: Any):
         super().__init__(config, **kwargs)
@@ -124,6 +124,10 @@ class RecurrentSeq2Seq(Backbone):
             self.sampling.build()
         self.built = True
 
+    @property
+    def output_widths(self) -> tuple[int, int]:
+        return self.config.memory_dim, self.config.readout_width
+
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> dict[str, Any]:
         self._check_inputs(inputs)
         mask = inputs["encoder_padding_mask"]
@@ -141,8 +145,8 @@ class RecurrentSeq2Seq(Backbone):
         return {"encoder_sequence_output": memory, "decoder_sequence_output": hidden}
 
     def _check_inputs(self, inputs: dict[str, Any]) -> None:
-        if set(inputs) != set(INPUTS):
-            raise ValueError(f"inputs must have the keys {list(INPUTS)}, got {sorted(inputs)}.")
+        if set(inputs) != set(self.input_names):
+            raise ValueError(f"inputs must have the keys {sorted(self.input_names)}, got {sorted(inputs)}.")
 
     def _feeding(self, token_ids: Any) -> dict[str, Any]:
         """What the decoder is told about its inputs in training."""

@@ -10,6 +10,7 @@ from layers.embeddings import SegmentEmbedding, TokenEmbedding
 from zoo.backbones.backbone import Backbone
 from zoo.backbones.stack import TransformerStack
 from zoo.config import TransformerConfig
+from zoo.export import Field
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -46,6 +47,8 @@ class Transformer(Backbone):
     Reference:
         Vaswani et al. 2017, "Attention Is All You Need", section 3.
     """
+
+    config_class = TransformerConfig
 
     def __init__(self, config: TransformerConfig, **kwargs: Any):
         super().__init__(config, **kwargs)
@@ -123,6 +126,12 @@ class Transformer(Backbone):
         if self.pooler is not None:
             self.pooler.build((None, config.hidden_dim))
         self.built = True
+
+    def input_fields(self) -> tuple[Field, ...]:
+        fields = super().input_fields()
+        if self.segment_embedding is None or self.config.embedding.num_segments < 2:
+            return fields
+        return (*fields, Field("segment_ids", ("batch", "length"), "int32", "number of the text that a token is of"))
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         self._check_inputs(inputs)

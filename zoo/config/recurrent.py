@@ -67,6 +67,7 @@ class RecurrentConfig(ModelConfig):
     """
 
     kind: ClassVar[str] = "recurrent"
+    architecture: ClassVar[str] = "encoder_decoder"
 
     vocabulary_size: int
     embedding_dim: int = 256

@@ -1,19 +1,6 @@
-"""Models as SavedModels: strings in, strings out."""
+"""Models in the formats of servers: what a model names as its endpoints, written to a folder."""
 
-from zoo.export.causal_lm import export_causal_lm
-from zoo.export.encoder_tasks import (
-    export_masked_lm,
-    export_text_classifier,
-    export_text_embedder,
-    export_token_classifier,
-)
-from zoo.export.seq2seq import export_seq2seq
+from zoo.export.endpoint import Endpoint, Field
+from zoo.export.saved_model import require_format, write_saved_model
 
-__all__ = [
-    "export_causal_lm",
-    "export_masked_lm",
-    "export_seq2seq",
-    "export_text_classifier",
-    "export_text_embedder",
-    "export_token_classifier",
-]
+__all__ = ["Endpoint", "Field", "require_format", "write_saved_model"]

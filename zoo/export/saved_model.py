@@ -1,24 +1,19 @@
-"""Writing a task as a SavedModel: endpoints that take and return strings and numbers."""
+"""Endpoints as a SavedModel, for TensorFlow Serving and for processes that know only TensorFlow."""
 
+import inspect
+import json
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+import keras
+
+from zoo.export.endpoint import Endpoint, describe
 from zoo.storage import replace_folder
 
-
-class Endpoint(NamedTuple):
-    """A function of a SavedModel.
-
-    Args:
-        function: From tensors to a tensor, or to a dictionary of tensors.
-        inputs: Name, shape and type of each argument, `(("texts", (None,), "string"), ...)`.
-        output: Name of the output in the signature, where the function returns one tensor.
-    """
-
-    function: Callable
-    inputs: tuple[tuple[str, tuple, str], ...]
-    output: str | None = None
+# What the folder of a SavedModel holds besides the model itself; servers leave these alone.
+DESCRIPTION_FILE = "signature.json"
+ASSETS_FOLDER = "assets.extra"
 
 
 def require_tensorflow() -> Any:
@@ -27,8 +22,6 @@ def require_tensorflow() -> Any:
     Raises:
         ValueError: If Keras runs on another backend.
     """
-    import keras
-
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
             f"A SavedModel can be written with the TensorFlow backend only, this is {keras.backend.backend()!r}: save "
@@ -39,40 +32,85 @@ def require_tensorflow() -> Any:
     return tf
 
 
-def save_endpoints(task: Any, directory: str | os.PathLike, endpoints: Mapping[str, Endpoint]) -> None:
-    """Writes a SavedModel whose functions are the endpoints; the signatures have their names.
-
-    The first endpoint is also "serving_default".
+def require_format(format: Any) -> None:
+    """Raises a ValueError if a format is not one that can be written.
 
     Args:
-        task: The task, for its weights and its tokenizer.
+        format: What the user passed as `format` of `export`.
+    """
+    if format != "tf_saved_model":
+        raise ValueError(f"format must be 'tf_saved_model', got {format!r}.")
+
+
+def write_saved_model(
+    directory: str | os.PathLike,
+    endpoints: Mapping[str, Endpoint],
+    *,
+    variables: Iterable[keras.Variable],
+    resources: Any = (),
+    save_assets: Callable[[str], None] | None = None,
+) -> None:
+    """Writes a SavedModel whose functions are the endpoints, whole or not at all.
+
+    The loaded model has a function and a signature per endpoint, of its name; the signature of the first is also
+    "serving_default". A signature returns a dictionary with the names of the outputs. The folder also holds
+    `signature.json`, which describes all inputs and outputs, and the assets in `assets.extra`.
+
+    Args:
         directory: Where to; replaced if it holds a SavedModel.
         endpoints: By name.
+        variables: The variables that the endpoints read.
+        resources: Tables and other objects of TensorFlow that the endpoints read.
+        save_assets: Writes further files, such as those of the tokenizer, to a folder.
 
     Raises:
+        ValueError: If the backend is not TensorFlow, or an endpoint returns other tensors than it names.
         FileExistsError: If the directory exists and holds no SavedModel.
+
+    Example:
+
+    >>> write_saved_model("exported", model.endpoints(), variables=model.variables)
     """
     tf = require_tensorflow()
     module = tf.Module()
-    module.weights = [variable.value for variable in task.variables]
-    module.resources = task.tokenizer.trackables
+    module.model_variables = [variable.value for variable in variables]
+    module.resources = resources
     signatures = {}
-    # an endpoint with two names is traced once
-    made: dict[Endpoint, tuple[Any, Any]] = {}
     for name, endpoint in endpoints.items():
-        if endpoint not in made:
-            specs = [tf.TensorSpec(shape, dtype, argument) for argument, shape, dtype in endpoint.inputs]
-            function = tf.function(endpoint.function, input_signature=specs, autograph=False)
-            signature = function if endpoint.output is None else _named(function, specs, endpoint.output)
-            made[endpoint] = function, signature
-        function, signatures[name] = made[endpoint]
+        function, signatures[name] = _functions(name, endpoint)
         setattr(module, name, function)
     signatures["serving_default"] = signatures[next(iter(endpoints))]
     with replace_folder(directory, lambda old: (old / "saved_model.pb").exists(), "SavedModel") as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures)
+        content = json.dumps(describe(endpoints), indent=2, ensure_ascii=False)
+        (folder / DESCRIPTION_FILE).write_text(content + "\n", encoding="utf-8")
+        if save_assets is not None:
+            (folder / ASSETS_FOLDER).mkdir()
+            save_assets(str(folder / ASSETS_FOLDER))
 
 
-def _named(function: Any, specs: list[Any], name: str) -> Any:
+def _functions(name: str, endpoint: Endpoint) -> tuple[Any, Any]:
+    """The endpoint as a function, traced, and as a signature."""
     import tensorflow as tf
 
-    return tf.function(lambda *inputs: {name: function(*inputs)}, input_signature=specs, autograph=False)
+    specs = [tf.TensorSpec(field.sizes, field.dtype, field.name) for field in endpoint.inputs]
+
+    def call(*inputs: Any) -> Any:
+        return endpoint.function(*inputs)
+
+    # arguments by name, too
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    call.__signature__ = inspect.Signature([inspect.Parameter(field.name, kind) for field in endpoint.inputs])
+    function = tf.function(call, input_signature=specs, autograph=False)
+    outputs = function.get_concrete_function().structured_outputs
+    names = [field.name for field in endpoint.outputs]
+    signature = function
+    if not isinstance(outputs, dict):
+        outputs = {names[0]: outputs}
+        signature = tf.function(lambda *inputs: {names[0]: function(*inputs)}, input_signature=specs, autograph=False)
+    found = {key: (output.dtype.name, output.shape) for key, output in outputs.items()}
+    for field in endpoint.outputs:
+        dtype, shape = found.get(field.name, (None, None))
+        if sorted(found) != sorted(names) or dtype != field.dtype or not shape.is_compatible_with(field.sizes):
+            raise ValueError(f"The endpoint {name!r} must return {endpoint.outputs}, it returns {found}.")
+    return function, signature

@@ -1,23 +1,22 @@
 """Language model: texts in, longer texts out."""
 
-import functools
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-from zoo.backbones.backbone import Backbone
-from zoo.generation import ContinuedTexts, TextGenerator, TextScorer
+from zoo.export import Endpoint, Field
+from zoo.generation import ContinuedTexts
 from zoo.preprocessing import CausalLMPreprocessor
-from zoo.preprocessing.rows import as_sequence, as_texts, require_count, require_same_length, string_tensor
-from zoo.tasks.task import Task
+from zoo.preprocessing.rows import as_texts, require_count, require_same_length, string_tensor
+from zoo.preprocessing.token_rows import checked_lengths
+from zoo.tasks.generative_task import GenerativeTask
 from zoo.training.losses import TokenCrossEntropy
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class CausalLM(Task):
+class CausalLM(GenerativeTask):
     """A decoder that predicts each token of a text from those before it.
 
     A training text is a start token, its tokens and an end token, as far as the tokenizer has these. A prompt is a
@@ -54,37 +53,14 @@ class CausalLM(Task):
 
     preprocessor_class = CausalLMPreprocessor
     architectures = ("decoder",)
-
-    def __init__(self, backbone: Backbone, preprocessor: Any = None, **options: Any):
-        super().__init__(backbone, preprocessor, **options)
-        self.generator = TextGenerator(backbone, ContinuedTexts(self))
-        self.scorer = TextScorer(self)
-        self.built = True
+    prompts_class = ContinuedTexts
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         return self.backbone.logits(self.backbone(inputs, training=training))
 
-    # Training.
-
     def default_loss(self) -> TokenCrossEntropy:
         """Returns `TokenCrossEntropy()`."""
         return TokenCrossEntropy()
-
-    def predict_texts(self, x: Any, batch_size: int) -> list[str]:
-        """Returns what `generate` makes of the texts."""
-        return self.generate(as_sequence(x, "x"), batch_size=batch_size)
-
-    @functools.wraps(TextGenerator.generate)
-    def generate(self, *arguments: Any, **options: Any) -> Any:
-        return self.generator.generate(*arguments, **options)
-
-    @functools.wraps(TextGenerator.stream)
-    def stream(self, *arguments: Any, **options: Any) -> Iterator[Any]:
-        return self.generator.stream(*arguments, **options)
-
-    @functools.wraps(TextGenerator.generate_tokens)
-    def generate_tokens(self, *arguments: Any, **options: Any) -> dict[str, Any]:
-        return self.generator.generate_tokens(*arguments, **options)
 
     def score(
         self,
@@ -134,13 +110,12 @@ class CausalLM(Task):
 
         return self.scorer.rows(lengths, batch_of, batch_size)
 
-    def export(self, directory: str | os.PathLike, **options: Any) -> None:
-        """Writes a SavedModel that takes strings and returns strings, see `zoo.export.causal_lm.export_causal_lm`.
+    def score_endpoint(self) -> Endpoint:
+        def score(prompts: Any, texts: Any) -> Any:
+            inputs, labels, mask = self.preprocessor.score_batch(prompts, texts)
+            return self.scorer.tokens(checked_lengths(inputs, self.longest), labels, mask)
 
-        Args:
-            directory: Where to.
-            **options: Arguments of `export_causal_lm`: how texts are generated, as for `generate`.
-        """
-        from zoo.export.causal_lm import export_causal_lm
-
-        export_causal_lm(self, directory, **options)
+        prompts = Field("prompts", ("batch",), "string", "what stands before each text, may be empty")
+        texts = Field("texts", ("batch",), "string", "what is scored")
+        output = Field("log_likelihoods", ("batch",), "float32", "sums over the tokens of each text, natural logarithm")
+        return Endpoint(score, (prompts, texts), (output,), "How likely each text is, given its prompt.")

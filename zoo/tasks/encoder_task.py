@@ -4,6 +4,8 @@ from typing import Any
 
 from keras import ops
 
+from zoo.export import Endpoint, Field
+from zoo.preprocessing.labels import Labels
 from zoo.tasks.task import Task
 
 POOLINGS = ("first", "mean", "max", "last", "pooler")
@@ -74,3 +76,15 @@ def take_positions(values: Any, positions: Any) -> Any:
     """
     positions = ops.maximum(ops.cast(positions, "int32"), 0)
     return ops.take_along_axis(values, ops.expand_dims(positions, -1), axis=1)
+
+
+def label_names(labels: Labels) -> Endpoint:
+    """Returns the endpoint that gives the names of labels, strings `(labels,)`.
+
+    Args:
+        labels: The labels.
+    """
+    import tensorflow as tf
+
+    output = Field("label_names", (len(labels),), "string", "the labels in the order of the probabilities")
+    return Endpoint(lambda: tf.constant(labels.strings), (), (output,), "The names of the labels.")

@@ -220,8 +220,7 @@ def _restored(task: Any, mode: str | None, weights: H5Weights | None) -> Any:
 
 def _require_donor(kind: str, task_class: type, config: ModelConfig, directory: Path) -> None:
     """Checks that a task can take over the backbone of another."""
-    architecture = getattr(config, "architecture", "encoder_decoder")
-    if kind != task_class.__name__ and architecture not in task_class.architectures:
+    if kind != task_class.__name__ and config.architecture not in task_class.architectures:
         raise ValueError(f"{directory} holds a {kind}, not a {task_class.__name__}.")
 
 

@@ -1,6 +1,5 @@
 """Masked language model: guesses tokens that are hidden."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from zoo.backbones.backbone import Backbone
+from zoo.export import Endpoint, Field
 from zoo.preprocessing import MaskedLMPreprocessor
 from zoo.preprocessing.rows import as_text, require_count
 from zoo.tasks.encoder_task import EncoderTask, take_positions
@@ -171,13 +171,40 @@ class MaskedLM(EncoderTask):
         """Returns what `fill_mask` finds."""
         return self.fill_mask(x, batch_size=batch_size)
 
-    def export(self, directory: str | os.PathLike, *, top_k: int = 5) -> None:
-        """Writes a SavedModel that fills masks in strings, see `zoo.export.export_masked_lm`.
+    def endpoints(self, *, top_k: int = 5) -> dict[str, Endpoint]:
+        """Returns the endpoint `serve(texts)` of an export, for any batch size.
+
+        It takes a string tensor `(batch,)` of texts in which the mask token is spelled out, and returns "tokens",
+        strings, and "probabilities", float32, both `(batch, masks, top_k)`, the likeliest first. A text with fewer
+        masks than others has "" and 0 behind them. A text longer than the model is an `InvalidArgumentError`, unless
+        the task truncates.
 
         Args:
-            directory: Where to.
             top_k: Number of tokens for each mask.
-        """
-        from zoo.export import export_masked_lm
 
-        export_masked_lm(self, directory, top_k=top_k)
+        Raises:
+            ValueError: If `top_k` is out of range.
+        """
+        import tensorflow as tf
+
+        vocabulary_size = self.backbone.config.vocabulary_size
+        require_count(top_k, "top_k", 1, vocabulary_size)
+        vocabulary = self.tokenizer.get_vocabulary()
+        vocabulary = [*vocabulary, *[""] * (vocabulary_size - len(vocabulary))]
+
+        def serve(texts: Any) -> dict[str, Any]:
+            inputs = self.preprocessor.inference_batch(texts)
+            token_ids, probabilities = self.best_tokens(self(inputs, training=False), top_k)
+            is_mask = inputs["mask_positions"][:, :, tf.newaxis] >= 0
+            return {
+                "tokens": tf.where(is_mask, tf.gather(tf.constant(vocabulary), token_ids), ""),
+                "probabilities": tf.where(is_mask, probabilities, 0.0),
+            }
+
+        shape = ("batch", "masks", top_k)
+        outputs = (
+            Field("tokens", shape, "string", "the likeliest tokens of each mask"),
+            Field("probabilities", shape, "float32", "their probabilities"),
+        )
+        texts = Field("texts", ("batch",), "string", f"texts in which {self.mask_token} is spelled out")
+        return {"serve": Endpoint(serve, (texts,), outputs, "Fills masks.")}

@@ -1,23 +1,21 @@
 """Sequence to sequence: one text in, another text out."""
 
-import functools
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-from zoo.backbones.backbone import Backbone
-from zoo.generation import MappedTexts, TextGenerator, TextScorer
+from zoo.export import Endpoint, Field
+from zoo.generation import MappedTexts
 from zoo.preprocessing import Seq2SeqLMPreprocessor
 from zoo.preprocessing.rows import as_sequence, as_text, require_count
-from zoo.tasks.task import Task
+from zoo.tasks.generative_task import GenerativeTask
 from zoo.training.losses import TokenCrossEntropy
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class Seq2SeqLM(Task):
+class Seq2SeqLM(GenerativeTask):
     """An encoder-decoder that maps a text to a text, for example a sentence to its translation.
 
     Args:
@@ -52,13 +50,7 @@ class Seq2SeqLM(Task):
 
     preprocessor_class = Seq2SeqLMPreprocessor
     architectures = ("encoder_decoder",)
-    input_names = ("encoder_token_ids", "encoder_padding_mask", "decoder_token_ids", "decoder_padding_mask")
-
-    def __init__(self, backbone: Backbone, preprocessor: Any = None, **options: Any):
-        super().__init__(backbone, preprocessor, **options)
-        self.generator = TextGenerator(backbone, MappedTexts(self))
-        self.scorer = TextScorer(self)
-        self.built = True
+    prompts_class = MappedTexts
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         outputs = self.backbone(inputs, training=training)
@@ -71,10 +63,6 @@ class Seq2SeqLM(Task):
     def default_loss(self) -> TokenCrossEntropy:
         """Returns `TokenCrossEntropy(label_smoothing=0.1)`."""
         return TokenCrossEntropy(label_smoothing=0.1)
-
-    def predict_texts(self, x: Any, batch_size: int) -> list[str]:
-        """Returns what `generate` makes of the texts."""
-        return self.generate(as_sequence(x, "x"), batch_size=batch_size)
 
     def score(
         self, sources: str | Sequence[str], targets: str | Sequence[str], *, batch_size: int = 32
@@ -107,25 +95,11 @@ class Seq2SeqLM(Task):
             examples.lengths, lambda rows: preprocessor.collate(*examples.take(rows)[:3]), batch_size
         )
 
-    @functools.wraps(TextGenerator.generate)
-    def generate(self, *arguments: Any, **options: Any) -> Any:
-        return self.generator.generate(*arguments, **options)
+    def score_endpoint(self) -> Endpoint:
+        def score(sources: Any, targets: Any) -> Any:
+            return self.scorer.tokens(*self.preprocessor.training_batch(sources, targets))
 
-    @functools.wraps(TextGenerator.stream)
-    def stream(self, *arguments: Any, **options: Any) -> Iterator[Any]:
-        return self.generator.stream(*arguments, **options)
-
-    @functools.wraps(TextGenerator.generate_tokens)
-    def generate_tokens(self, *arguments: Any, **options: Any) -> dict[str, Any]:
-        return self.generator.generate_tokens(*arguments, **options)
-
-    def export(self, directory: str | os.PathLike, **options: Any) -> None:
-        """Writes a SavedModel that takes strings and returns strings, see `zoo.export.seq2seq.export_seq2seq`.
-
-        Args:
-            directory: Where to.
-            **options: Arguments of `export_seq2seq`: how texts are generated, as for `generate`.
-        """
-        from zoo.export.seq2seq import export_seq2seq
-
-        export_seq2seq(self, directory, **options)
+        sources = Field("sources", ("batch",), "string", "source texts")
+        targets = Field("targets", ("batch",), "string", "a target text for each source")
+        output = Field("log_likelihoods", ("batch",), "float32", "sums over target and end token, natural logarithm")
+        return Endpoint(score, (sources, targets), (output,), "How likely each target is, given its source.")

@@ -9,6 +9,8 @@ import keras
 import numpy as np
 
 from zoo.backbones.backbone import Backbone
+from zoo.export import Endpoint, require_format, write_saved_model
+from zoo.huggingface import save_task as save_huggingface_task
 from zoo.preprocessing import EVALUATION_SEED, Examples, Preprocessor, map_by_length
 from zoo.preprocessing.datasets import batches_of, converted, opened, rows_of, split
 from zoo.preprocessing.rows import is_dataset, is_raw, require_count, shorten
@@ -46,14 +48,12 @@ class Task(keras.Model):
     preprocessor_class: ClassVar[type[Preprocessor]] = Preprocessor
     # which backbones the task takes
     architectures: ClassVar[tuple[str, ...]] = ("encoder",)
-    # token-level inputs that a call needs
-    input_names: ClassVar[tuple[str, ...]] = ("token_ids", "padding_mask")
 
     def __init__(self, backbone: Backbone, preprocessor: Any = None, **options: Any):
         super().__init__(**{name: options.pop(name) for name in KERAS_OPTIONS if name in options})
         # Keras wraps this method of each layer in one that returns nothing
         self.quantize = types.MethodType(Task.quantize, self)
-        architecture = getattr(backbone.config, "architecture", "encoder_decoder")
+        architecture = backbone.config.architecture
         if architecture not in self.architectures:
             raise ValueError(
                 f"{type(self).__name__} needs a backbone with architecture {' or '.join(self.architectures)}, got "
@@ -110,7 +110,12 @@ class Task(keras.Model):
     # whether each logit is a decision of its own
     logits_are_binary = False
 
-    # What the preprocessor knows.
+    # What backbone and preprocessor know.
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the token-level inputs that a call needs."""
+        return self.backbone.input_names
 
     @property
     def tokenizer(self) -> Any:
@@ -397,6 +402,45 @@ class Task(keras.Model):
 
     # Saving.
 
+    def endpoints(self, **options: Any) -> dict[str, Endpoint]:
+        """Returns the endpoints of an export by name; the first is the one that is called by default.
+
+        Args:
+            **options: What a subclass says.
+        """
+        raise NotImplementedError(f"{type(self).__name__} names no endpoints: define endpoints() to export it.")
+
+    def export(self, directory: str | os.PathLike, format: str = "tf_saved_model", **options: Any) -> None:
+        """Writes a SavedModel whose functions are `endpoints(**options)`: strings in, strings and numbers out.
+
+        A process that imports only `tensorflow` and `tensorflow_text` loads it with `tf.saved_model.load(directory)`.
+        Each endpoint is a signature of the same name too, the first one also "serving_default". `signature.json`
+        describes their inputs and outputs, and `assets.extra` holds the files of the tokenizer.
+
+        Args:
+            directory: Where to; replaced if it holds a SavedModel.
+            format: "tf_saved_model".
+            **options: Arguments of `endpoints`.
+
+        Raises:
+            ValueError: If the backend is not TensorFlow, the task has no tokenizer, or an argument is out of range.
+            FileExistsError: If the directory exists and holds no SavedModel.
+
+        Example:
+
+        >>> model.export("exported")
+        >>> tf.saved_model.load("exported").serve(tf.constant(["a text"]))
+        """
+        require_format(format)
+        tokenizer = self.preprocessor.require_tokenizer("export()")
+        write_saved_model(
+            directory,
+            self.endpoints(**options),
+            variables=self.variables,
+            resources=tokenizer.trackables,
+            save_assets=self.save_assets,
+        )
+
     @classmethod
     def from_preset(
         cls,
@@ -454,8 +498,6 @@ class Task(keras.Model):
         Returns:
             The model type.
         """
-        from zoo.huggingface import save_task as save_huggingface_task
-
         return save_huggingface_task(self, directory, model_type=model_type)
 
     def get_config(self) -> dict[str, Any]:

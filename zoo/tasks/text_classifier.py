@@ -1,6 +1,5 @@
 """Text classification: a text or a pair of texts in; a label, several labels or numbers out."""
 
-import os
 from typing import Any
 
 import keras
@@ -8,9 +7,10 @@ import numpy as np
 from keras import ops
 
 from zoo.backbones.backbone import Backbone
+from zoo.export import Endpoint, Field
 from zoo.preprocessing import TextClassifierPreprocessor
 from zoo.preprocessing.labels import Labels
-from zoo.tasks.encoder_task import EncoderTask, pool, require_pooling
+from zoo.tasks.encoder_task import EncoderTask, label_names, pool, require_pooling
 from zoo.tasks.heads import ClassificationHead, initializer_of
 
 
@@ -179,12 +179,40 @@ class TextClassifier(EncoderTask):
         values = self.predict_texts(texts, batch_size)
         return self.preprocessor.labels_of(values, threshold)
 
-    def export(self, directory: str | os.PathLike) -> None:
-        """Writes a SavedModel that takes strings and returns labels, see `zoo.export.export_text_classifier`.
+    def endpoints(self) -> dict[str, Endpoint]:
+        """Returns the endpoints of an export, for any batch size.
 
-        Args:
-            directory: Where to.
+        * `serve(texts)`, or `serve(first_texts, second_texts)` for pairs: string tensors `(batch,)` to "probabilities"
+          `(batch, labels)`, float32, and "label" `(batch,)`, strings. For several labels there is "has_label" `(batch,
+          labels)`, bool (probability at least 0.5), in place of "label"; a regression has "values" `(batch, labels)`
+          alone.
+        * `label_names()`: the labels, strings `(labels,)`.
+
+        A text longer than the model is an `InvalidArgumentError`, unless the task truncates.
         """
-        from zoo.export import export_text_classifier
+        import tensorflow as tf
 
-        export_text_classifier(self, directory)
+        names, count = self.labels.strings, len(self.labels)
+        pairs, problem = self.preprocessor.pairs, self.preprocessor.problem
+
+        def serve(*texts: Any) -> dict[str, Any]:
+            values = self.probabilities(
+                self(self.preprocessor.inference_batch(texts if pairs else texts[0]), training=False)
+            )
+            if problem == "regression":
+                return {"values": values}
+            if problem == "multi_label":
+                return {"probabilities": values, "has_label": values >= 0.5}
+            return {"probabilities": values, "label": tf.gather(tf.constant(names), tf.argmax(values, axis=-1))}
+
+        probabilities = Field("probabilities", ("batch", count), "float32", "of each label")
+        outputs = {
+            "regression": (Field("values", ("batch", count), "float32", "predicted numbers"),),
+            "multi_label": (probabilities, Field("has_label", ("batch", count), "bool", "whether each label holds")),
+            "single_label": (probabilities, Field("label", ("batch",), "string", "the likeliest label")),
+        }[problem]
+        inputs = tuple(
+            Field(name, ("batch",), "string", "texts")
+            for name in (("first_texts", "second_texts") if pairs else ("texts",))
+        )
+        return {"serve": Endpoint(serve, inputs, outputs, "Classifies texts."), "label_names": label_names(self.labels)}

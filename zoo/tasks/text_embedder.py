@@ -1,6 +1,5 @@
 """Text embeddings: one vector per text, near for texts of like meaning."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from zoo.backbones.backbone import Backbone
+from zoo.export import Endpoint, Field
 from zoo.preprocessing import TextEmbedderPreprocessor
 from zoo.preprocessing.text_embedder import PARTS
 from zoo.tasks.encoder_task import EncoderTask, pool, require_pooling
@@ -123,12 +123,15 @@ class TextEmbedder(EncoderTask):
         """Returns what `embed` does."""
         return self.embed(x, batch_size=batch_size)
 
-    def export(self, directory: str | os.PathLike) -> None:
-        """Writes a SavedModel that takes strings and returns vectors, see `zoo.export.export_text_embedder`.
+    def endpoints(self) -> dict[str, Endpoint]:
+        """Returns the endpoint `serve(texts)` of an export: string tensor `(batch,)` to "embeddings".
 
-        Args:
-            directory: Where to.
+        These are float32 `(batch, hidden_dim)`. A text longer than the model is an `InvalidArgumentError`, unless the
+        task truncates.
         """
-        from zoo.export import export_text_embedder
 
-        export_text_embedder(self, directory)
+        def serve(texts: Any) -> Any:
+            return self(self.preprocessor.inference_batch(texts), training=False)
+
+        vectors = Field("embeddings", ("batch", self.backbone.config.hidden_dim), "float32", "a vector per text")
+        return {"serve": Endpoint(serve, (Field("texts", ("batch",), "string", "texts"),), (vectors,), "Embeds texts.")}

@@ -1,6 +1,5 @@
 """Token classification: a label for each word, for example to find names."""
 
-import os
 from typing import Any
 
 import keras
@@ -8,9 +7,10 @@ import numpy as np
 from keras import ops
 
 from zoo.backbones.backbone import Backbone
-from zoo.preprocessing import TokenClassifierPreprocessor
+from zoo.export import Endpoint, Field
+from zoo.preprocessing import TokenClassifierPreprocessor, split_words
 from zoo.preprocessing.labels import Labels
-from zoo.tasks.encoder_task import EncoderTask, take_positions
+from zoo.tasks.encoder_task import EncoderTask, label_names, take_positions
 from zoo.tasks.heads import ClassificationHead, initializer_of
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import TokenAccuracy
@@ -191,12 +191,58 @@ class TokenClassifier(EncoderTask):
             return self.entities([texts], batch_size=batch_size)[0]
         return self.preprocessor.entities(texts, self.predict_texts(texts, batch_size))
 
-    def export(self, directory: str | os.PathLike) -> None:
-        """Writes a SavedModel that takes strings and returns tags, see `zoo.export.export_token_classifier`.
+    def endpoints(self) -> dict[str, Endpoint]:
+        """Returns the endpoints of an export, for any batch size.
 
-        Args:
-            directory: Where to.
+        * `serve(texts)`: string tensor `(batch,)`, split into words as the task does it, to "words" and "tags", strings
+          `(batch, words)`, "probabilities" `(batch, words, labels)`, float32, and "starts" and "ends", the place of
+          each word in the bytes of its text, int64 `(batch, words)`. Behind the last word of a text stand "", "", 0
+          and 0.
+        * `tag_words(words, counts)`: words `(batch, words)` and their number in each row, int32 `(batch,)`, to the same
+          without places.
+        * `label_names()`: the labels in the order of the probabilities, strings `(labels,)`.
+
+        A text longer than the model is an `InvalidArgumentError`, unless the task truncates.
         """
-        from zoo.export import export_token_classifier
+        import tensorflow as tf
 
-        export_token_classifier(self, directory)
+        names = self.labels.strings
+
+        def tag(words: Any) -> dict[str, Any]:
+            inputs = self.preprocessor.inference_batch(words)
+            values = self.probabilities(self(inputs, training=False), inputs["word_positions"])
+            tags = tf.gather(tf.constant(names), tf.argmax(values, axis=-1))
+            width = tf.shape(values)[1]
+            is_word = tf.sequence_mask(words.row_lengths(), width)
+            return {
+                "words": words.to_tensor("", shape=tf.stack([-1, width])),
+                "tags": tf.where(is_word, tags, ""),
+                "probabilities": values * tf.cast(is_word, values.dtype)[:, :, tf.newaxis],
+            }
+
+        def serve(texts: Any) -> dict[str, Any]:
+            words, starts, ends = split_words(texts, self.preprocessor.split)
+            outputs = tag(words)
+            shape = tf.shape(outputs["words"])
+            return {**outputs, "starts": starts.to_tensor(0, shape=shape), "ends": ends.to_tensor(0, shape=shape)}
+
+        def tag_words(words: Any, counts: Any) -> dict[str, Any]:
+            return tag(tf.RaggedTensor.from_tensor(words, lengths=tf.cast(counts, tf.int64)))
+
+        shape = ("batch", "words")
+        texts, words = (
+            Field("texts", ("batch",), "string", "texts"),
+            Field("words", shape, "string", "words of each text"),
+        )
+        counts = Field("counts", ("batch",), "int32", "number of words of each text")
+        tagged = (
+            words,
+            Field("tags", shape, "string", "the likeliest label of each word"),
+            Field("probabilities", (*shape, len(self.labels)), "float32", "of each label"),
+        )
+        places = tuple(Field(name, shape, "int64", f"where words {name[:-1]}, in bytes") for name in ("starts", "ends"))
+        return {
+            "serve": Endpoint(serve, (texts,), (*tagged, *places), "Splits texts into words and labels these."),
+            "tag_words": Endpoint(tag_words, (words, counts), tagged, "Labels words."),
+            "label_names": label_names(self.labels),
+        }

@@ -1,0 +1,88 @@
+"""Endpoints that models name, and what the writer makes of them."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from zoo import Backbone, RecurrentConfig, TextClassifier  # noqa: E402
+from zoo.export import Endpoint, Field, write_saved_model  # noqa: E402
+
+NUMBERS, TOTAL = Field("numbers", ("batch", 3), "float32", "some numbers"), Field("total", ("batch",), "float32")
+
+
+def twice(numbers):
+    return tf.reduce_sum(2.0 * numbers, axis=1)
+
+
+def test_functions_and_signatures_have_the_names_of_the_fields(tmp_path):
+    factor = keras.Variable([2.0])
+    endpoints = {
+        "one": Endpoint(lambda numbers: tf.reduce_sum(factor * numbers, axis=1), (NUMBERS,), (TOTAL,), "Adds."),
+        "both": Endpoint(lambda x: {"total": twice(x), "numbers": x}, (NUMBERS,), (TOTAL, NUMBERS)),
+    }
+    write_saved_model(
+        tmp_path / "export",
+        endpoints,
+        variables=[factor],
+        save_assets=lambda folder: open(f"{folder}/words.txt", "w").close(),
+    )
+    model, given = tf.saved_model.load(tmp_path / "export"), tf.constant([[1.0, 2.0, 3.0]])
+    assert model.one(given).numpy() == [12.0] == model.one(numbers=given).numpy()
+    assert model.both(given)["total"].numpy() == [12.0]
+    assert model.signatures["serving_default"](numbers=given)["total"].numpy() == [12.0]
+    assert sorted(model.signatures["both"](numbers=given)) == ["numbers", "total"]
+    described = json.loads((tmp_path / "export/signature.json").read_text())
+    assert described["default"] == "one" and described["endpoints"]["one"] == {
+        "description": "Adds.",
+        "inputs": [{"name": "numbers", "shape": ["batch", 3], "dtype": "float32", "description": "some numbers"}],
+        "outputs": [{"name": "total", "shape": ["batch"], "dtype": "float32", "description": ""}],
+    }
+    assert [path.name for path in (tmp_path / "export/assets.extra").iterdir()] == ["words.txt"]
+
+
+@pytest.mark.parametrize(
+    "output",
+    [Field("total", ("batch",), "float64"), Field("total", ("batch", 2), "float32"), TOTAL],
+    ids=["type", "shape", "names"],
+)
+def test_an_endpoint_that_returns_something_else(tmp_path, output):
+    outputs = (output, NUMBERS) if output is TOTAL else (output,)
+    with pytest.raises(ValueError, match="The endpoint 'one' must return .*, it returns .*float32"):
+        write_saved_model(tmp_path / "export", {"one": Endpoint(twice, (NUMBERS,), outputs)}, variables=[])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["encoder", "recurrent"])
+def test_backbones(encoder_config, tmp_path, kind):
+    keras.utils.set_random_seed(0)
+    recurrent = RecurrentConfig(vocabulary_size=27, embedding_dim=4, hidden_dim=6, encoder_dim=5)
+    backbone = Backbone.from_config(encoder_config if kind == "encoder" else recurrent)
+    backbone.export(tmp_path / "export")
+    generator = np.random.default_rng(0)
+    inputs = {
+        field.name: tf.constant(generator.integers(0, 2, (2, 5)), field.dtype) for field in backbone.input_fields()
+    }
+    expected, loaded = backbone(inputs), tf.saved_model.load(tmp_path / "export")
+    keras.tree.map_structure(
+        lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6),
+        loaded.forward(**inputs),
+        expected,
+    )
+    fields = backbone.output_fields()
+    for field, value in zip(
+        fields, [expected[field.name] for field in fields] if fields[1:] else [expected], strict=True
+    ):
+        assert field.sizes[-1] == value.shape[-1]
+
+
+def test_other_formats_are_refused(make_task, tmp_path):
+    task = make_task(TextClassifier, labels=2)
+    for model in (task, task.backbone):
+        with pytest.raises(ValueError, match="format must be 'tf_saved_model', got 'onnx'"):
+            model.export(tmp_path / "export", format="onnx")
+    with pytest.raises(TypeError, match="labels"):
+        task.export(tmp_path / "export", labels=3)

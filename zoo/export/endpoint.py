@@ -1,0 +1,67 @@
+"""Endpoints: the functions that an exported model offers, described independently of the format they are written in."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """A tensor that an endpoint takes or returns.
+
+    Args:
+        name: Its name in the signature.
+        shape: Its sizes: integers, or names of the sizes that vary, such as "batch".
+        dtype: "string", "bool", "int32", "int64" or "float32".
+        description: What it holds, for the description of the export.
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+    description: str = ""
+
+    @property
+    def sizes(self) -> tuple[int | None, ...]:
+        """The shape with None for sizes that vary."""
+        return tuple(None if isinstance(size, str) else size for size in self.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class Endpoint:
+    """A function of an exported model: its inputs and outputs are named and documented.
+
+    Args:
+        function: From the tensors of `inputs`, in their order, to a dictionary of the tensors of `outputs`; where there
+            is one output, to this tensor.
+        inputs: The tensors that it takes.
+        outputs: The tensors that it returns.
+        description: What it does, for the description of the export.
+
+    Example:
+
+    >>> Endpoint(tf.strings.length, (Field("texts", ("batch",), "string"),), (Field("lengths", ("batch",), "int32"),))
+    """
+
+    function: Callable
+    inputs: tuple[Field, ...]
+    outputs: tuple[Field, ...]
+    description: str = ""
+
+    def describe(self) -> dict[str, Any]:
+        """Returns description, inputs and outputs as values for JSON."""
+        fields = {"inputs": self.inputs, "outputs": self.outputs}
+        tensors = {side: [dataclasses.asdict(field) for field in some] for side, some in fields.items()}
+        return {"description": self.description, **tensors}
+
+
+def describe(endpoints: Mapping[str, Endpoint]) -> dict[str, Any]:
+    """Returns what `signature.json` of an export says.
+
+    Args:
+        endpoints: By name; the first is the default one.
+    """
+    return {
+        "default": next(iter(endpoints)),
+        "endpoints": {name: endpoint.describe() for name, endpoint in endpoints.items()},
+    }

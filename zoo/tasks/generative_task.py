@@ -1,0 +1,111 @@
+"""What tasks that write texts share: the decoding engine, likelihoods of texts, endpoints."""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+from keras import ops
+
+from zoo.backbones.backbone import Backbone
+from zoo.export import Endpoint, Field
+from zoo.generation import TextGenerator, TextScorer
+from zoo.generation.random import seed_tensor
+from zoo.generation.text_graph import graph_function
+from zoo.preprocessing.rows import as_sequence
+from zoo.tasks.task import Task
+
+TEXTS = Field("texts", ("batch",), "string", "prompts, or sources of an encoder-decoder")
+SEED = Field("seed", (), "int64", "seed of the sampler, from 0 to 2**32 - 1")
+MAX_NEW_TOKENS = Field("max_new_tokens", (), "int32", "most tokens of a result, up to those of the export; 0: these")
+
+
+class GenerativeTask(Task):
+    """A task that writes texts with a decoding engine.
+
+    A subclass names its `prompts_class` and defines `score_endpoint`.
+    """
+
+    # what texts are to the model: `zoo.generation.ContinuedTexts` or `MappedTexts`
+    prompts_class: ClassVar[type]
+
+    def __init__(self, backbone: Backbone, preprocessor: Any = None, **options: Any):
+        super().__init__(backbone, preprocessor, **options)
+        self.generator = TextGenerator(backbone, self.prompts_class(self))
+        self.scorer = TextScorer(self)
+        self.built = True
+
+    @functools.wraps(TextGenerator.generate)
+    def generate(self, *arguments: Any, **options: Any) -> Any:
+        return self.generator.generate(*arguments, **options)
+
+    @functools.wraps(TextGenerator.stream)
+    def stream(self, *arguments: Any, **options: Any) -> Iterator[Any]:
+        return self.generator.stream(*arguments, **options)
+
+    @functools.wraps(TextGenerator.generate_tokens)
+    def generate_tokens(self, *arguments: Any, **options: Any) -> dict[str, Any]:
+        return self.generator.generate_tokens(*arguments, **options)
+
+    def predict_texts(self, x: Any, batch_size: int) -> list[Any]:
+        """Returns what `generate` makes of the texts."""
+        return self.generate(as_sequence(x, "x"), batch_size=batch_size)
+
+    def score_endpoint(self) -> Endpoint:
+        """Returns the endpoint `score`: two string tensors `(batch,)` to log-likelihoods `(batch,)`."""
+        raise NotImplementedError
+
+    def endpoints(self, *, seed: int = 0, **options: Any) -> dict[str, Endpoint]:
+        """Returns the endpoints of an export, for any batch size.
+
+        * `serve(texts)`: string tensor `(batch,)` to "texts" `(batch,)`, the same as `generate` of the task gives with
+          the same arguments;
+        * `generate(texts, seed, max_new_tokens)`: the same with a seed from 0 to 2**32 - 1, int64, and a number of
+          tokens, int32, up to that of the export; 0 is that of the export;
+        * `score`: prompts and texts, or sources and targets, string tensors `(batch,)`, to "log_likelihoods"
+          `(batch,)`, float32;
+        * `forward`: token-level inputs to "logits" `(batch, length, vocabulary)`, float32.
+
+        A text longer than the model is an `InvalidArgumentError` that names the rows, unless `truncate` is true.
+
+        The caches have room for `max_new_tokens` from the beginning: give it for a model that takes long texts.
+
+        Args:
+            seed: Seed of `serve`.
+            **options: `sampler`, `processors`, `stop`, `max_length`, `max_new_tokens`, `strip_prompt`, `truncate` and
+                `jit_compile` as for `generate`.
+
+        Raises:
+            ValueError: If an argument is out of range.
+        """
+        generate, texts = graph_function(self.generator, **options), Field("texts", ("batch",), "string", "results")
+        seed = int(seed_tensor(seed))
+        return {
+            "serve": Endpoint(_with_defaults(generate, seed), (TEXTS,), (texts,), "Writes a text for each text."),
+            "generate": Endpoint(
+                generate, (TEXTS, SEED, MAX_NEW_TOKENS), (texts,), "As serve, with another seed and length."
+            ),
+            "score": self.score_endpoint(),
+            "forward": self._forward_endpoint(),
+        }
+
+    def _forward_endpoint(self) -> Endpoint:
+        fields = self.backbone.input_fields()
+        length = fields[-1].shape[1]
+        logits = Field(
+            "logits", ("batch", length, self.backbone.config.vocabulary_size), "float32", "of the next token"
+        )
+
+        def forward(*inputs: Any) -> Any:
+            named = {field.name: tensor for field, tensor in zip(fields, inputs, strict=True)}
+            return ops.cast(self(named, training=False), "float32")
+
+        return Endpoint(forward, fields, (logits,), "Logits of token-level inputs.")
+
+
+def _with_defaults(generate: Callable, seed: int) -> Callable:
+    def serve(texts: Any) -> Any:
+        import tensorflow as tf
+
+        return generate(texts, tf.constant(seed, tf.int64), tf.constant(0, tf.int32))
+
+    return serve
