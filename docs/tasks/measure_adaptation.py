@@ -38,7 +38,7 @@ def measure(name: str, task: zoo.Task, texts: list[str], labels: list[int]) -> N
     probabilities = task.predict(texts, batch_size=128)[np.arange(len(texts)), labels]
     accuracy = (probabilities > 0.5).mean()
     # quantized weights do not train; weights with updates are saved as one
-    trainable = 0 if task.saved_options().get("quantization") else sum(w.numpy().size for w in task.trainable_variables)
+    trainable = 0 if task.adaptation.mode else sum(w.numpy().size for w in task.trainable_variables)
     print(
         f"| {name} | {trainable:,} | {size(task) / 1e6:.2f} MB | {-np.log(probabilities).mean():.4f} | "
         f"{100 * accuracy:.1f} % |",

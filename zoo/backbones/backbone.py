@@ -136,6 +136,10 @@ class Backbone(keras.Model):
             for name, of in (("token_ids", ids), ("padding_mask", mask))
         )
 
+    def optional_fields(self) -> tuple[Field, ...]:
+        """Returns the tensors that a call may be given in addition and an export always takes."""
+        return ()
+
     @property
     def input_names(self) -> tuple[str, ...]:
         """The names of the token-level tensors that a call needs."""
@@ -164,7 +168,7 @@ class Backbone(keras.Model):
 
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoint `forward` of an export: token-level inputs to what a call returns, in float32."""
-        inputs, outputs = self.input_fields(), self.output_fields()
+        inputs, outputs = (*self.input_fields(), *self.optional_fields()), self.output_fields()
 
         def forward(*tensors: Any) -> Any:
             named = {field.name: tensor for field, tensor in zip(inputs, tensors, strict=True)}

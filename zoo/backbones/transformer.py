@@ -127,11 +127,10 @@ class Transformer(Backbone):
             self.pooler.build((None, config.hidden_dim))
         self.built = True
 
-    def input_fields(self) -> tuple[Field, ...]:
-        fields = super().input_fields()
+    def optional_fields(self) -> tuple[Field, ...]:
         if self.segment_embedding is None or self.config.embedding.num_segments < 2:
-            return fields
-        return (*fields, Field("segment_ids", ("batch", "length"), "int32", "number of the text that a token is of"))
+            return ()
+        return (Field("segment_ids", ("batch", "length"), "int32", "number of the text that a token is of"),)
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         self._check_inputs(inputs)

@@ -14,7 +14,7 @@ from zoo.generation.programs import Programs
 from zoo.generation.random import seed_tensor, uniforms
 from zoo.generation.session import Session
 from zoo.generation.speculative import SpeculativeDecoding
-from zoo.preprocessing.batching import padded_length
+from zoo.preprocessing.token_rows import padded_length
 
 # New tokens that caches have room for at first; they are doubled when a text is longer.
 FIRST_ROOM = 256

@@ -7,10 +7,10 @@ from keras import ops
 
 from zoo.generation.options import GenerationOptions
 from zoo.generation.texts import continuations
-from zoo.preprocessing.batching import padded_length
 from zoo.preprocessing.causal_lm import CausalLMPreprocessor
 from zoo.preprocessing.rows import shorten
 from zoo.preprocessing.seq2seq_lm import Seq2SeqLMPreprocessor
+from zoo.preprocessing.token_rows import padded_length
 
 # The paper lets an output be at most this many tokens longer than its input (Vaswani et al. 2017, section 6.1).
 EXTRA_LENGTH = 50

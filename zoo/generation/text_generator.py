@@ -11,8 +11,8 @@ from zoo.generation.options import GenerationCache, GenerationOptions
 from zoo.generation.session import Session
 from zoo.generation.text_request import make_request
 from zoo.generation.texts import PieceWriter, cut_at_stops, split_stops
-from zoo.preprocessing.batching import map_by_length
 from zoo.preprocessing.rows import as_text, as_texts, require_count
+from zoo.preprocessing.token_rows import map_by_length
 
 # Tokens between two looks at the texts for stop strings.
 STOP_INTERVAL = 16

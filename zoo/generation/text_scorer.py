@@ -9,7 +9,7 @@ from keras import ops
 
 from zoo.generation.programs import Programs
 from zoo.generation.score import score
-from zoo.preprocessing.batching import map_by_length
+from zoo.preprocessing.token_rows import map_by_length
 
 
 class TextScorer:

@@ -1,17 +1,16 @@
 """From strings to token-level batches and back: the same eagerly, in `tf.data` and in a SavedModel."""
 
-from zoo.preprocessing.batching import map_by_length, padded_length
-from zoo.preprocessing.bio import decode_bio, encode_bio
 from zoo.preprocessing.causal_lm import CausalLMPreprocessor
 from zoo.preprocessing.encoder import EncoderPreprocessor
-from zoo.preprocessing.masked_lm import MaskedLMPreprocessor
-from zoo.preprocessing.masking import chosen_positions, mask_tokens
-from zoo.preprocessing.preprocessor import EVALUATION_SEED, Examples, Preprocessor
+from zoo.preprocessing.masked_lm import MaskedLMPreprocessor, chosen_positions, mask_tokens
+from zoo.preprocessing.preprocessor import EVALUATION_SEED, Preprocessor
+from zoo.preprocessing.rows import Examples
 from zoo.preprocessing.seq2seq_lm import Seq2SeqLMPreprocessor
 from zoo.preprocessing.text_classifier import TextClassifierPreprocessor
 from zoo.preprocessing.text_embedder import TextEmbedderPreprocessor
 from zoo.preprocessing.token_classifier import TokenClassifierPreprocessor
-from zoo.preprocessing.words import Entity, split_words
+from zoo.preprocessing.token_rows import map_by_length, padded_length
+from zoo.preprocessing.words import Entity, decode_bio, encode_bio, split_words
 
 __all__ = [
     "EVALUATION_SEED",

@@ -5,8 +5,8 @@ from typing import Any
 import keras
 
 from zoo.preprocessing.packing import packed_batches
-from zoo.preprocessing.preprocessor import TOKENIZED_AT_ONCE, Preprocessor
-from zoo.preprocessing.rows import as_texts, as_weights, is_dataset, require_count, string_tensor
+from zoo.preprocessing.preprocessor import Preprocessor
+from zoo.preprocessing.rows import TOKENIZED_AT_ONCE, as_texts, as_weights, is_dataset, require_count, string_tensor
 from zoo.preprocessing.token_rows import dense
 from zoo.tokenizers import add_start_end, to_dense
 

@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from zoo.preprocessing.preprocessor import Examples, Preprocessor
-from zoo.preprocessing.rows import is_dataset, is_raw, require_count, shorten, take
+from zoo.preprocessing.preprocessor import Preprocessor
+from zoo.preprocessing.rows import Examples, is_dataset, is_raw, require_count, shorten, take
 
 
 def batches_of(
@@ -86,25 +86,6 @@ def rows_of(preprocessor: Preprocessor, data: Any) -> Any:
     if parts is None:
         return []
     return parts[0] if len(parts) == 1 else tuple(parts)
-
-
-def split(examples: Examples, share: float) -> tuple[Examples, Examples]:
-    """Cuts off the last rows, as Keras does for arrays.
-
-    Args:
-        examples: The rows.
-        share: Share of the rows to cut off.
-    """
-    if not 0 < share < 1:
-        raise ValueError(f"validation_split must be at least 0 and below 1, got {share!r}.")
-    count = len(examples.lengths)
-    kept = int(np.floor(count * (1 - share)))
-    if not 0 < kept < count:
-        raise ValueError(
-            f"validation_split={share!r} of {count} rows leaves {kept} for training and {count - kept} for validation: "
-            "both need at least one."
-        )
-    return examples.take(np.arange(kept)), examples.take(np.arange(kept, count))
 
 
 class RawBatches(keras.utils.PyDataset):

@@ -1,39 +1,26 @@
 """What all preprocessors share: rows of strings, checked once, tokenized once, made batches."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import keras
 import numpy as np
 
-from zoo.preprocessing.rows import as_texts, as_weights, require_count, row_count, shorten, string_tensor, take
+from zoo.preprocessing.rows import (
+    Examples,
+    as_texts,
+    as_weights,
+    require_count,
+    row_count,
+    shorten,
+    show_row,
+    string_tensor,
+    tokenized,
+)
 from zoo.preprocessing.token_rows import checked_lengths
 
-# Texts are tokenized this many at a time where a user passed them all.
-TOKENIZED_AT_ONCE = 4096
 # Seed of what evaluation draws at random: the same in every call.
 EVALUATION_SEED = 1
-
-
-class Examples(NamedTuple):
-    """Rows that were checked and tokenized.
-
-    Args:
-        tokens: What `Preprocessor.tokens` made of the inputs: ragged tensors with one row per example.
-        targets: What `Preprocessor.targets` made of the targets; None for none.
-        weights: Weight of each row, float32 `(rows,)`; None for none.
-        lengths: Number of tokens of each row, int64 `(rows,)`, at most the longest that the model takes.
-    """
-
-    tokens: Any
-    targets: Any
-    weights: Any
-    lengths: np.ndarray
-
-    def take(self, rows: Any) -> "Examples":
-        """Returns some of the rows, by their numbers."""
-        parts = take((self.tokens, self.targets, self.weights), rows)
-        return Examples(*parts, self.lengths[np.asarray(rows)])
 
 
 class Preprocessor:
@@ -314,7 +301,7 @@ class Preprocessor:
             row = int(too_long[0])
             raise ValueError(
                 f"{name}[{row}] has {lengths[row]} tokens with its {self.added_tokens}, the model takes at most "
-                f"max_length={longest} ({len(too_long)} of {len(lengths)} rows are too long): {_shown(x, row)}. "
+                f"max_length={longest} ({len(too_long)} of {len(lengths)} rows are too long): {show_row(x, row)}. "
                 f"{self.truncation_hint}"
             )
 
@@ -324,14 +311,8 @@ class Preprocessor:
         return type(self).__name__.removesuffix("Preprocessor")
 
     def _tokenized(self, x: Any, name: str, tokenize: Callable, count_tokens: Callable) -> Examples:
-        import tensorflow as tf
-
         self.require_tokenizer("Text input")
-        count = row_count(x)
-        starts = range(0, max(count, 1), TOKENIZED_AT_ONCE)
-        parts = [tokenize(take(x, tf.range(start, min(start + TOKENIZED_AT_ONCE, count)))) for start in starts]
-        tokens = parts[0] if len(parts) == 1 else tf.nest.map_structure(lambda *part: tf.concat(part, 0), *parts)
-        lengths = np.asarray(count_tokens(tokens), "int64")
+        tokens, lengths = tokenized(x, tokenize, count_tokens)
         self._check_lengths(x, tokens, lengths, name)
         if self.sequence_length is not None:
             lengths = np.minimum(lengths, self.sequence_length)
@@ -353,15 +334,3 @@ class Preprocessor:
         if isinstance(tokenizer, dict):
             tokenizer = keras.saving.deserialize_keras_object(tokenizer)
         return cls(tokenizer, **config)
-
-
-def _shown(x: Any, row: int) -> str:
-    import tensorflow as tf
-
-    return _readable(tf.nest.flatten(take(x, [row]))[0][0].numpy())
-
-
-def _readable(row: Any) -> str:
-    if isinstance(row, bytes):
-        return repr(row.decode("utf-8", "replace")[:80])
-    return "[" + ", ".join(_readable(word) for word in row[:20]) + "]"

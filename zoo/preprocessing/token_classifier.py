@@ -6,8 +6,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from zoo.preprocessing.batching import padded_length
-from zoo.preprocessing.bio import OUTSIDE
 from zoo.preprocessing.encoder import EncoderPreprocessor
 from zoo.preprocessing.labels import Labels
 from zoo.preprocessing.rows import (
@@ -19,8 +17,8 @@ from zoo.preprocessing.rows import (
     shorten,
     string_tensor,
 )
-from zoo.preprocessing.token_rows import added_count
-from zoo.preprocessing.words import SPLITS, Entity, character_spans, joined_spans, mark_entities, split_words
+from zoo.preprocessing.token_rows import added_count, padded_length
+from zoo.preprocessing.words import OUTSIDE, SPLITS, Entity, character_spans, joined_spans, mark_entities, split_words
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")

@@ -1,45 +1,18 @@
-"""Adapting a trained task cheaply: low-rank updates (LoRA) and 8-bit weights, with a report of what was done."""
+"""Adapting a trained task cheaply: low-rank updates (LoRA) and weights of 8 or 4 bits, with reports of it."""
 
 import dataclasses
-import difflib
-import functools
-import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
-# Layers of Keras that know low-rank updates and that the blocks are made of.
-LORA_LAYERS = (keras.layers.Dense, keras.layers.EinsumDense)
+from zoo.preprocessing.rows import require_count
+from zoo.tasks.low_rank import LORA_LAYERS, LoraReport, LowRankUpdates, add_updates, layers_of, size_of
+
 QUANTIZED_LAYERS = (*LORA_LAYERS, keras.layers.Embedding)
 MODES = ("int8", "int4")
-
-
-@dataclasses.dataclass(frozen=True)
-class LoraReport:
-    """What `enable_lora` adapted.
-
-    Args:
-        layers: Paths of the layers.
-        rank: Rank of the updates.
-        trainable_parameters: Number of weights that train now.
-        total_parameters: Number of all weights.
-    """
-
-    layers: tuple[str, ...]
-    rank: int
-    trainable_parameters: int
-    total_parameters: int
-
-    def __str__(self) -> str:
-        share = 100 * self.trainable_parameters / self.total_parameters
-        return (
-            f"LoRA of rank {self.rank} on {len(self.layers)} layers: {self.trainable_parameters:,} of "
-            f"{self.total_parameters:,} weights train ({share:.2f} %)."
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,183 +38,144 @@ class QuantizationReport:
         )
 
 
-class LowRankUpdates:
-    """The low-rank updates of a task: saved beside the weights that hold them, loaded, merged.
+class Adaptation:
+    """What was done to the weights of a task after it was made: quantized, given low-rank updates.
 
     Args:
         task: The task.
-        rank, alpha, targets: What `enable_lora` was given.
-        layers: The adapted layers by their paths.
-        trainable: Each variable of the backbone with whether it trained before.
+
+    Attributes:
+        mode: The mode of quantized weights, or None.
+        updates: The low-rank updates, or None.
     """
 
-    def __init__(
-        self,
-        rank: int,
-        alpha: float | None,
-        targets: Sequence[str],
-        layers: dict[str, Any],
-        trainable: Sequence[tuple[Any, bool]],
-    ):
-        self.rank, self.alpha, self.targets = rank, alpha, tuple(targets)
-        self.layers, self.trainable = layers, tuple(trainable)
-        self._loaded: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        for path, layer in layers.items():
-            layer.load_own_variables = functools.partial(self._load_layer, path, layer)
+    def __init__(self, task: keras.Model):
+        self._task = task
+        self.mode: str | None = None
+        self.updates: LowRankUpdates | None = None
 
     def config(self) -> dict[str, Any]:
-        """Returns the arguments of `enable_lora`."""
-        return {"rank": self.rank, "alpha": self.alpha, "targets": list(self.targets)}
+        """Returns what `restore` takes, plain values."""
+        return {"quantization": self.mode, "lora": None if self.updates is None else self.updates.config()}
 
-    def save(self, store: Any) -> None:
-        """Writes the factors of the updates; the saved kernels hold the updates already.
-
-        Args:
-            store: Where to, a dictionary of arrays.
-        """
-        for index, layer in enumerate(self.layers.values()):
-            store[f"lora_{index}_a"] = ops.convert_to_numpy(layer.lora_kernel_a)
-            store[f"lora_{index}_b"] = ops.convert_to_numpy(layer.lora_kernel_b)
-
-    def load(self, store: Any) -> None:
-        """Reads the factors; the layers take them when they read their kernels.
+    def restore(self, quantization: str | None, lora: dict[str, Any] | None) -> None:
+        """Prepares the layers of a fresh task for weights that were saved quantized or adapted.
 
         Args:
-            store: What `save` wrote to; one without factors gives each layer fresh ones.
+            quantization, lora: What `config` returned.
         """
-        names = set(store.keys())
-        self._loaded = {
-            path: (np.array(store[f"lora_{index}_a"]), np.array(store[f"lora_{index}_b"]))
-            for index, path in enumerate(self.layers)
-            if f"lora_{index}_a" in names
-        }
+        if quantization is not None:
+            self.quantize(quantization)
+        if lora is not None:
+            self.enable_lora(**lora)
 
-    def _load_layer(self, path: str, layer: Any, store: Any) -> None:
-        # Keras reads a kernel that holds the update, and leaves both factors zero, which would never train
-        type(layer).load_own_variables(layer, store)
-        factors = self._loaded.pop(path, None)
-        if factors is None or layer.quantization_mode is not None:
-            first = layer.lora_kernel_a
-            first.assign(keras.initializers.HeUniform()(first.shape, dtype=first.dtype))
-            return
-        layer._kernel.assign(
-            ops.cast(layer._kernel, "float32") - layer.lora_alpha / layer.lora_rank * np.matmul(*factors)
-        )
-        layer.lora_kernel_a.assign(factors[0])
-        layer.lora_kernel_b.assign(factors[1])
+    def require_trainable(self, what: str) -> None:
+        """Raises a ValueError where the weights cannot train; see `TextModel.require_trainable`."""
+        if self.mode is not None and self.updates is None:
+            raise ValueError(
+                f"{what} needs weights that can train; these are stored in {self.mode}. Train before quantize(), or "
+                "call enable_lora() behind it."
+            )
 
-    def merge(self) -> None:
-        """Adds the updates to the kernels and takes them away; what trained before trains again."""
-        for layer in self.layers.values():
-            if layer.quantization_mode is not None:
-                raise ValueError(f"merge_lora() needs kernels that are not quantized to {layer.quantization_mode}.")
-        for layer in self.layers.values():
-            merged = ops.convert_to_numpy(layer.kernel)
-            layer.lora_enabled = False
-            layer._kernel.assign(merged)
-            del layer.lora_kernel_a, layer.lora_kernel_b, layer.load_own_variables
-        for variable, trains in self.trainable:
-            variable.trainable = trains
+    def enable_lora(
+        self, rank: int, *, alpha: float | None = None, targets: Sequence[str] = ("query", "value")
+    ) -> LoraReport:
+        """Adds low-rank updates to layers of the backbone; only these and the task's head train from then on.
 
+        A `.keras` file loads with the updates, to train on. A preset holds them added to the weights and loads as a
+        model without, as `merge_lora` makes one in memory.
 
-def enable_lora(
-    task: Any, rank: int, *, alpha: float | None = None, targets: Sequence[str] = ("query", "value")
-) -> tuple[LoraReport, LowRankUpdates]:
-    """Adds low-rank updates to layers of the backbone and freezes all else but the task's head.
+        Args:
+            rank: Rank of the updates.
+            alpha: The updates are multiplied by `alpha / rank`. Default `rank`.
+            targets: Names of the layers to adapt: "query", "key", "value", "output" (attention), "up", "down" and so on
+                (feed-forward), or paths of single layers.
 
-    Args:
-        task: The task.
-        rank: Rank of the updates.
-        alpha: The updates are multiplied by `alpha / rank`. Default `rank`.
-        targets: Names of the layers to adapt ("query", "key", "value", "output", "intermediate", ...), or paths.
+        Returns:
+            What was adapted: paths, trainable and total number of weights. It prints as one line.
 
-    Returns:
-        What was adapted, and the updates.
+        Raises:
+            ValueError: If a target matches no layer, a number is out of range, or updates are there already.
 
-    Raises:
-        ValueError: If a target matches no layer (naming the nearest), or updates are there already.
-    """
-    if isinstance(targets, str) or not targets:
-        raise ValueError(f"targets must be a list of names of layers, got {targets!r}.")
-    candidates = dict(_layers(task.backbone, LORA_LAYERS))
-    adapted = {}
-    for target in targets:
-        matches = {path: layer for path, layer in candidates.items() if path == target or layer.name == target}
-        if not matches:
-            names = sorted({layer.name for layer in candidates.values()})
-            near = difflib.get_close_matches(str(target), names, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"targets: no layer is called {target!r}.{hint} There are: {', '.join(names)}.")
-        adapted |= matches
-    present = [path for path, layer in candidates.items() if layer.lora_enabled]
-    if present:
-        raise ValueError(f"{present[0]} has low-rank updates already: enable_lora() can be called once.")
-    trainable = [(variable, variable.trainable) for variable in task.backbone.variables]
-    for variable in task.backbone.variables:
-        variable.trainable = False
-    for layer in adapted.values():
-        layer.enable_lora(rank, lora_alpha=alpha)
-    renew_training(task)
-    report = LoraReport(
-        tuple(adapted),
-        rank,
-        sum(_size(variable) for variable in task.trainable_variables),
-        sum(_size(variable) for variable in task.weights),
-    )
-    return report, LowRankUpdates(rank, alpha, targets, adapted, trainable)
+        Example:
 
+        >>> print(model.enable_lora(8))
+        LoRA of rank 8 on 24 layers: 300,290 of 109,785,604 weights train (0.27 %).
 
-def quantized_layers(task: Any) -> tuple[str, ...]:
-    """Returns the paths of the layers of a task whose weights are quantized."""
-    return tuple(path for path, layer in _layers(task, QUANTIZED_LAYERS) if layer.quantization_mode is not None)
+        Reference:
+            Hu et al. 2022, "LoRA", section 4.
+        """
+        require_count(rank, "rank")
+        if alpha is not None and not alpha > 0:
+            raise ValueError(f"alpha must be above 0, got {alpha!r}.")
+        report, self.updates = add_updates(self._task, rank, alpha=alpha, targets=targets)
+        self._renew_training()
+        return report
 
+    def merge_lora(self) -> None:
+        """Adds the low-rank updates to the weights and takes them away: a model as before `enable_lora`, adapted.
 
-def quantize(task: Any, apply: Any, mode: str) -> QuantizationReport:
-    """Quantizes the weights of a task and says what changed.
+        All weights that trained before `enable_lora` train again.
 
-    Args:
-        task: The task.
-        apply: Function of the mode that does it.
-        mode: "int8" or "int4".
+        Raises:
+            ValueError: If there are no updates, or the weights are quantized.
+        """
+        if self.updates is None:
+            raise ValueError("merge_lora() needs low-rank updates: call enable_lora() first.")
+        self.updates.merge()
+        self.updates = None
+        self._renew_training()
 
-    Raises:
-        ValueError: If there is no such mode, weights are quantized already, or none were.
-    """
-    if mode not in MODES:
-        hint = " Keras trains in float8, and stores no weight in fewer bits." if mode == "float8" else ""
-        raise ValueError(f"mode must be one of {MODES}, got {mode!r}.{hint}")
-    if quantized_layers(task):
-        raise ValueError(f"{quantized_layers(task)[0]} is quantized already: quantize() can be called once.")
-    before = sum(_bytes(variable) for variable in task.weights)
-    with warnings.catch_warnings():
-        # layers without weights to quantize; what was and what was not is in the report
-        warnings.filterwarnings("ignore", message=".*does not have a `quantize.*")
-        apply(mode)
-    layers = quantized_layers(task)
-    if not layers:
-        raise ValueError(f"mode={mode!r} quantized no layer of {type(task).__name__}.")
-    return QuantizationReport(mode, layers, before, sum(_bytes(variable) for variable in task.weights))
+    def quantize(self, mode: str = "int8", **kwargs: Any) -> QuantizationReport:
+        """Stores weights in fewer bits, for prediction; saved models stay so.
 
+        Args:
+            mode: "int8" (weights and, while it runs, activations) or "int4".
+            **kwargs: Passed on to `keras.Model.quantize`.
 
-def renew_training(task: Any) -> None:
-    """Starts the optimizer of a compiled task anew, for the variables that train now."""
-    task.train_function = task.test_function = task.predict_function = None
-    if task.compiled:
-        task.compile_from_config(task.get_compile_config())
+        Returns:
+            What was quantized: paths, size before and after. It prints as one line.
 
+        Raises:
+            ValueError: If there is no such mode, no layer can be quantized, it was done already, or there are low-rank
+                updates.
 
-def _layers(model: Any, kinds: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
-    """Paths and layers of some kinds, each layer once."""
-    for layer in model._flatten_layers():
-        if isinstance(layer, kinds) and layer.weights:
-            yield layer.weights[0].path.rpartition("/")[0], layer
+        Example:
 
+        >>> print(model.quantize("int8"))
+        int8 weights in 77 layers: 437,935,112 bytes became 110,713,352 (4.0 times less).
+        """
+        if self.updates is not None:
+            raise ValueError("quantize() needs a model without low-rank updates: call merge_lora() first.")
+        if mode not in MODES:
+            hint = " Keras trains in float8, and stores no weight in fewer bits." if mode == "float8" else ""
+            raise ValueError(f"mode must be one of {MODES}, got {mode!r}.{hint}")
+        if self._quantized_layers():
+            raise ValueError(f"{self._quantized_layers()[0]} is quantized already: quantize() can be called once.")
+        before = sum(_bytes(variable) for variable in self._task.weights)
+        with warnings.catch_warnings():
+            # layers without weights to quantize; what was and what was not is in the report
+            warnings.filterwarnings("ignore", message=".*does not have a `quantize.*")
+            keras.Model.quantize(self._task, mode, **kwargs)
+        layers = self._quantized_layers()
+        if not layers:
+            raise ValueError(f"mode={mode!r} quantized no layer of {type(self._task).__name__}.")
+        self.mode = mode
+        return QuantizationReport(mode, layers, before, sum(_bytes(variable) for variable in self._task.weights))
 
-def _size(variable: Any) -> int:
-    return math.prod(variable.shape)
+    def _quantized_layers(self) -> tuple[str, ...]:
+        layers = layers_of(self._task, QUANTIZED_LAYERS)
+        return tuple(path for path, layer in layers if layer.quantization_mode is not None)
+
+    def _renew_training(self) -> None:
+        """Starts the optimizer of a compiled task anew, for the variables that train now."""
+        task = self._task
+        task.train_function = task.test_function = task.predict_function = None
+        if task.compiled:
+            task.compile_from_config(task.get_compile_config())
 
 
 def _bytes(variable: Any) -> int:
     name = keras.backend.standardize_dtype(variable.dtype)
     width = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}.get(name)
-    return _size(variable) * (width or np.dtype(name).itemsize)
+    return size_of(variable) * (width or np.dtype(name).itemsize)

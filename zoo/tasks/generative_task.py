@@ -89,7 +89,7 @@ class GenerativeTask(Task):
         }
 
     def _forward_endpoint(self) -> Endpoint:
-        fields = self.backbone.input_fields()
+        fields = (*self.backbone.input_fields(), *self.backbone.optional_fields())
         length = fields[-1].shape[1]
         logits = Field(
             "logits", ("batch", length, self.backbone.config.vocabulary_size), "float32", "of the next token"

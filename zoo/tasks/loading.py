@@ -7,7 +7,7 @@ import typing
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
@@ -26,42 +26,29 @@ from zoo.storage import (
     read_one_version,
     recover,
     require_type,
-    write_preset,
 )
-from zoo.tasks.registry import registered_tasks
+from zoo.tasks.saving import PREPROCESSOR, QUANTIZATION, registered_kind
 from zoo.tokenizers import Tokenizer, load_huggingface
 
-# Key of a saved model's options with the mode of its quantized weights.
-QUANTIZATION = "quantization"
+# the tasks that a saved model may name
+_TASKS: dict[str, type] = {}
+# options of another task that hold for any: those of the texts
+_SHARED = ("sequence_length", "truncate", "pair_separators")
 
 
-def save_task(task: Any, directory: str | os.PathLike) -> None:
-    """Writes a task as a preset directory, see `Task.save_to_preset`.
+def register_tasks(*tasks: type) -> None:
+    """Adds tasks to those that a saved model may name, by the names of their classes.
 
     Args:
-        task: The task.
-        directory: Where to; replaced if it holds a saved model, an error if it holds something else.
+        *tasks: Classes of tasks.
+
+    Raises:
+        ValueError: If the name of one is taken by another.
     """
-    description = PresetDescription(
-        task=type(task).__name__,
-        backbone=task.backbone.config.to_dict(),
-        options=task.saved_options(),
-        parameter_count=task.backbone_parameters,
-    )
-    tokenizer = task.tokenizer
-    write_preset(
-        directory, description, lambda path: _save_weights(task, path), None if tokenizer is None else tokenizer.save
-    )
-
-
-def _save_weights(task: Any, path: Path) -> None:
-    # Keras would write the optimizer's moments, too: twice the weights again
-    optimizer = vars(task).pop("optimizer", None)
-    try:
-        task.save_weights(path)
-    finally:
-        if optimizer is not None:
-            task.optimizer = optimizer
+    for task in tasks:
+        if _TASKS.get(task.__name__, task) is not task:
+            raise ValueError(f"A task named {task.__name__!r} is registered already.")
+        _TASKS[task.__name__] = task
 
 
 @contextlib.contextmanager
@@ -105,7 +92,8 @@ def load_task(
 
 
 def _from_name(task_class: type, name: str, load_weights: bool, tokenizer: Any, choices: dict[str, Any]) -> Any:
-    given = _task_arguments(task_class, choices)
+    parameters = _parameters(task_class, task_class.preprocessor_class)
+    given = {name: value for name, value in choices.items() if name in parameters}
     config = preset_config(name, **{key: value for key, value in choices.items() if key not in given})
     if load_weights:
         raise ValueError(
@@ -126,65 +114,103 @@ def _from_huggingface(
 def _from_saved_model(
     task_class: type, directory: str | os.PathLike, load_weights: bool, tokenizer: Any, choices: dict[str, Any]
 ) -> Any:
-    given = _task_arguments(task_class, choices)
-    if set(choices) - set(given) or tokenizer is not None:
-        others = sorted(set(choices) - set(given)) + ["tokenizer"] * (tokenizer is not None)
-        raise ValueError(f"A saved model ({directory}) brings its own configuration and tokenizer; got {others} too.")
     with open_preset(directory) as preset:
-        return _from_open_preset(task_class, preset, load_weights, given)
+        saved = _read_saved(task_class, preset)
+        if saved.task is task_class:
+            known = saved.parameters
+        else:
+            known = _parameters(task_class, task_class.preprocessor_class)
+        others = sorted(set(choices) - set(known)) + ["tokenizer"] * (tokenizer is not None)
+        if others:
+            raise ValueError(
+                f"A saved model ({directory}) brings its own configuration and tokenizer; got {others} too."
+            )
+        return _from_open_preset(task_class, preset, saved, load_weights, choices)
 
 
-def _from_open_preset(task_class: type, preset: Preset, load_weights: bool, given: dict[str, Any]) -> Any:
-    description, directory = preset.description, preset.path.parent
-    kind = description.task
-    saved_class = task_class if kind == task_class.__name__ else registered_tasks().get(kind)
+class _Saved(NamedTuple):
+    """What the configuration of a saved model says, checked: its task, preprocessor, their arguments and options."""
+
+    task: type
+    preprocessor: type
+    parameters: dict[str, Any]
+    options: dict[str, Any]
+    mode: str | None
+
+    def make(self, backbone: Backbone, tokenizer: Any, options: dict[str, Any]) -> Any:
+        """The task with initial weights."""
+        if self.preprocessor is self.task.preprocessor_class:
+            return self.task(backbone, tokenizer, **options)
+        names = _keyword_arguments(self.preprocessor)
+        preprocessor = self.preprocessor(tokenizer, **{name: options[name] for name in options if name in names})
+        return self.task(backbone, preprocessor, **{name: options[name] for name in options if name not in names})
+
+
+def _read_saved(task_class: type, preset: Preset) -> _Saved:
+    """Checks that a saved model brings options that its task declares, of their types."""
+    kind = preset.description.task
+    saved_class = task_class if kind == task_class.__name__ else _TASKS.get(kind)
     if saved_class is None:
         raise ValueError(
-            f"{preset.path}: task must be {task_class.__name__!r} or one of {sorted(registered_tasks())}, got {kind!r}."
+            f"{preset.path}: task must be {task_class.__name__!r} or one of {sorted(_TASKS)}, got {kind!r}."
         )
-    saved = dict(description.options)
-    mode = saved.pop(QUANTIZATION, None)
-    _check_options(saved_class, saved, mode, preset)
-    with naming(preset.path):
-        config = config_from_dict(description.backbone)
-    # a packed number of "int4" is two weights
-    require_weights(config, preset.weights.elements * (2 if mode else 1), f"{preset.path}: backbone")
-    _require_donor(kind, task_class, config, directory)
-    backbone = _backbone(config, description, preset.path)
-    tokenizer = None if preset.tokenizer is None else Tokenizer.from_stored(preset.tokenizer)
-    weights = preset.weights if load_weights else None
-    if kind == task_class.__name__ and given.get("labels", saved.get("labels")) == saved.get("labels"):
-        with _naming_options(preset):
-            task = task_class(backbone, tokenizer, **{**saved, **given})
-        return _restored(task, mode, weights)
-    if mode is not None:
-        raise ValueError(
-            f"{directory} holds {mode} weights, which cannot be trained further as a {task_class.__name__}."
-        )
-    with _naming_options(preset):
-        donor = saved_class(backbone, tokenizer, **saved)
-    _restored(donor, None, weights)
-    if load_weights:
-        warnings.warn(f"{directory} has no weights for the head of this task: it starts untrained.", stacklevel=4)
-    return task_class(backbone, tokenizer, **{**_shared(saved, task_class, kind), **given})
-
-
-def _check_options(saved_class: type, saved: dict[str, Any], mode: Any, preset: Preset) -> None:
-    """Checks that a saved model brings options that its task declares, of their types."""
+    options = dict(preset.description.options)
+    mode, name = options.pop(QUANTIZATION, None), options.pop(PREPROCESSOR, None)
     require_type(mode, str | None, f"{preset.path}: options.{QUANTIZATION}")
-    allowed = _parameters(saved_class)
-    for name, value in saved.items():
+    preprocessor = saved_class.preprocessor_class
+    if name is not None:
+        preprocessor = registered_kind(name, f"{preset.path}: options.{PREPROCESSOR}")
+        if not issubclass(preprocessor, saved_class.preprocessor_class):
+            raise ValueError(
+                f"{preset.path}: options.{PREPROCESSOR} must name a {saved_class.preprocessor_class.__name__} for a "
+                f"{saved_class.__name__}, got {name!r}."
+            )
+    allowed = _parameters(saved_class, preprocessor)
+    for name, value in options.items():
         if name not in allowed:
             known = f"among {sorted(allowed)}, got {name[:100]!r}"
             raise ValueError(f"{preset.path}: options of a {saved_class.__name__} must be {known}.")
         require_type(value, allowed[name], f"{preset.path}: options.{name}")
-    labels = saved.get("labels")
+    labels = options.get("labels")
     count = labels if isinstance(labels, int) else len(labels or ())
     if count > preset.weights.elements:
         raise ValueError(
             f"{preset.path}: options.labels must be at most as many as {preset.weights.path} holds numbers, "
             f"{preset.weights.elements}, got {count}."
         )
+    return _Saved(saved_class, preprocessor, allowed, options, mode)
+
+
+def _from_open_preset(
+    task_class: type, preset: Preset, saved: _Saved, load_weights: bool, given: dict[str, Any]
+) -> Any:
+    description, directory = preset.description, preset.path.parent
+    with naming(preset.path):
+        config = config_from_dict(description.backbone)
+    # a packed number of "int4" is two weights
+    require_weights(config, preset.weights.elements * (2 if saved.mode else 1), f"{preset.path}: backbone")
+    if saved.task is not task_class and config.architecture not in task_class.architectures:
+        raise ValueError(f"{directory} holds a {description.task}, not a {task_class.__name__}.")
+    backbone = _backbone(config, description, preset.path)
+    tokenizer = None if preset.tokenizer is None else Tokenizer.from_stored(preset.tokenizer)
+    weights = preset.weights if load_weights else None
+    if saved.task is task_class and given.get("labels", saved.options.get("labels")) == saved.options.get("labels"):
+        with _naming_options(preset):
+            task = saved.make(backbone, tokenizer, {**saved.options, **given})
+        return _restored(task, saved.mode, weights)
+    if saved.mode is not None:
+        raise ValueError(
+            f"{directory} holds {saved.mode} weights, which cannot be trained further as a {task_class.__name__}."
+        )
+    with _naming_options(preset):
+        donor = saved.make(backbone, tokenizer, saved.options)
+    _restored(donor, None, weights)
+    if load_weights:
+        warnings.warn(f"{directory} has no weights for the head of this task: it starts untrained.", stacklevel=4)
+    if saved.task is task_class:
+        return saved.make(backbone, tokenizer, {**saved.options, **given})
+    shared = set(_SHARED) & set(_parameters(task_class, task_class.preprocessor_class)) & set(saved.options)
+    return task_class(backbone, tokenizer, **{**{name: saved.options[name] for name in shared}, **given})
 
 
 @contextlib.contextmanager
@@ -218,35 +244,22 @@ def _restored(task: Any, mode: str | None, weights: H5Weights | None) -> Any:
     return task
 
 
-def _require_donor(kind: str, task_class: type, config: ModelConfig, directory: Path) -> None:
-    """Checks that a task can take over the backbone of another."""
-    if kind != task_class.__name__ and config.architecture not in task_class.architectures:
-        raise ValueError(f"{directory} holds a {kind}, not a {task_class.__name__}.")
-
-
-def _shared(saved: dict[str, Any], task_class: type, kind: str) -> dict[str, Any]:
-    """Options of another task that hold for this one too: all where only the labels differ, else those of the texts."""
-    if kind == task_class.__name__:
-        return saved
-    names = ("sequence_length", "truncate", "pair_separators")
-    return {name: saved[name] for name in names if name in saved and name in _parameters(task_class)}
-
-
-def _parameters(task_class: type) -> dict[str, Any]:
+def _parameters(*kinds: type) -> dict[str, Any]:
     """Arguments of a task and of the preprocessor that it makes: their names and types."""
-    found = {}
-    for made in (task_class, task_class.preprocessor_class):
-        for kind in made.__mro__:
-            # those that `**options` takes are named further up
-            if issubclass(kind, keras.Model) and kind.__module__.startswith("keras."):
-                break
-            parameters = inspect.signature(kind.__init__).parameters.values()
-            hints = typing.get_type_hints(kind.__init__)
-            names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-            found = {name: hints.get(name, Any) for name in names} | found
+    found: dict[str, Any] = {}
+    for kind in kinds:
+        found = _keyword_arguments(kind) | found
     return found
 
 
-def _task_arguments(task_class: type, choices: dict[str, Any]) -> dict[str, Any]:
-    parameters = _parameters(task_class)
-    return {name: value for name, value in choices.items() if name in parameters}
+def _keyword_arguments(made: type) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for kind in made.__mro__:
+        # those that `**options` takes are named further up
+        if issubclass(kind, keras.Model) and kind.__module__.startswith("keras."):
+            break
+        parameters = inspect.signature(kind.__init__).parameters.values()
+        hints = typing.get_type_hints(kind.__init__)
+        names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+        found = {name: hints.get(name, Any) for name in names} | found
+    return found

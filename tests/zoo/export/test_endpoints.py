@@ -63,9 +63,8 @@ def test_backbones(encoder_config, tmp_path, kind):
     backbone = Backbone.from_config(encoder_config if kind == "encoder" else recurrent)
     backbone.export(tmp_path / "export")
     generator = np.random.default_rng(0)
-    inputs = {
-        field.name: tf.constant(generator.integers(0, 2, (2, 5)), field.dtype) for field in backbone.input_fields()
-    }
+    fields = (*backbone.input_fields(), *backbone.optional_fields())
+    inputs = {field.name: tf.constant(generator.integers(0, 2, (2, 5)), field.dtype) for field in fields}
     expected, loaded = backbone(inputs), tf.saved_model.load(tmp_path / "export")
     keras.tree.map_structure(
         lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6),

@@ -1,0 +1,198 @@
+"""What users pass to `fit`, `evaluate` and calls, as Keras takes it: raw rows become batches, all else is checked."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from zoo.preprocessing import EVALUATION_SEED, Examples, Preprocessor
+from zoo.preprocessing.datasets import batches_of, converted, opened
+from zoo.preprocessing.rows import is_dataset, is_raw, shorten
+
+NAMES = ("x", "y", "sample_weight")
+
+
+class Feed:
+    """Turns what users pass into arguments of the methods of `keras.Model`.
+
+    Raw rows (texts and what else the preprocessor takes) become a dataset of token-level batches. What is on token
+    level already stays as it is. Errors name the argument.
+
+    Args:
+        preprocessor: Makes batches of raw rows.
+        input_names: Names of the token-level inputs that the model needs.
+    """
+
+    def __init__(self, preprocessor: Preprocessor, input_names: Sequence[str]):
+        self._preprocessor, self._input_names = preprocessor, tuple(input_names)
+
+    def for_fit(
+        self,
+        x: Any,
+        y: Any,
+        sample_weight: Any,
+        *,
+        batch_size: int | None,
+        class_weight: Mapping[Any, float] | None,
+        validation_data: Any,
+        validation_split: float,
+        validation_batch_size: int | None,
+        shuffle: bool,
+        packed: bool | int,
+    ) -> dict[str, Any]:
+        """Returns the arguments of `keras.Model.fit`; those here are the ones of `TextModel.fit`."""
+        held_size = validation_batch_size or batch_size
+        if validation_data is not None:
+            validation_data = self._validation(validation_data, held_size, packed)
+        weights = None if class_weight is None else self._preprocessor.class_weights(class_weight)
+        x, has_texts = opened(x)
+        if has_texts or is_raw(x):
+            if validation_split and (validation_data is not None or packed or is_dataset(x) or has_texts):
+                raise ValueError(
+                    f"validation_split={validation_split!r} must be 0 with a dataset, with packed texts or with "
+                    "validation_data."
+                )
+            if validation_split:
+                x, held = self._preprocessor.examples(x, y, sample_weight).split(validation_split)
+                y = sample_weight = None
+                validation_data = batches_of(self._preprocessor, held, held_size, seed=EVALUATION_SEED)
+            options = {"packed": packed, "shuffle": shuffle, "class_weight": weights}
+            x = self._batches((x, y, sample_weight), NAMES, batch_size, **options)
+            return {"x": x, "validation_data": validation_data, "shuffle": False}
+        if packed:
+            raise ValueError(f"packed={packed!r} needs texts, got {type(x).__name__} {shorten(x)}.")
+        self.require_token_level(x, "x")
+        self._require_labels(x, y)
+        return {
+            "x": x,
+            "y": y,
+            "batch_size": batch_size,
+            "sample_weight": sample_weight,
+            "class_weight": None if weights is None else dict(enumerate(weights.tolist())),
+            "validation_data": validation_data,
+            "validation_split": validation_split,
+            "validation_batch_size": None if is_dataset(validation_data) else validation_batch_size,
+            "shuffle": shuffle,
+        }
+
+    def for_evaluate(
+        self, x: Any, y: Any, sample_weight: Any, *, batch_size: int | None, packed: bool | int
+    ) -> dict[str, Any]:
+        """Returns the arguments of `keras.Model.evaluate`; those here are the ones of `TextModel.evaluate`."""
+        x, has_texts = opened(x)
+        if has_texts or is_raw(x):
+            return {"x": self._batches((x, y, sample_weight), NAMES, batch_size, packed=packed, seed=EVALUATION_SEED)}
+        self.require_token_level(x, "x")
+        self._require_labels(x, y)
+        return {"x": x, "y": y, "batch_size": batch_size, "sample_weight": sample_weight}
+
+    def for_one_batch(self, x: Any, y: Any, sample_weight: Any, seed: Any) -> tuple[Any, Any, Any]:
+        """Returns token-level `(inputs, labels, sample_weight)` of one batch.
+
+        Args:
+            x, y, sample_weight: A batch of raw rows, or on token level.
+            seed: See `Preprocessor.collate`.
+        """
+        if is_raw(x):
+            rows = self._preprocessor.examples(x, y, sample_weight)
+            batch = self._preprocessor.collate(*rows[:3], seed)
+            return keras.tree.map_structure(lambda part: None if part is None else np.asarray(part), batch)
+        self.require_token_level(x, "x")
+        self._require_labels(x, y)
+        return x, y, sample_weight
+
+    def require_token_level(self, x: Any, name: str) -> None:
+        """Raises an error where something is neither raw rows nor token-level inputs.
+
+        Args:
+            x: What the user passed: a dictionary, or what Keras takes batches of dictionaries from.
+            name: Name of the argument.
+
+        Raises:
+            TypeError, ValueError: If it is something else, or an input is missing.
+        """
+        if is_dataset(x):
+            x, *_ = keras.utils.unpack_x_y_sample_weight(x.element_spec)
+        needed = ", ".join(self._input_names)
+        if isinstance(x, Mapping):
+            missing = [key for key in self._input_names if key not in x]
+            is_group = any(key.endswith(f"_{self._input_names[0]}") for key in x)
+            if missing and not is_group:
+                raise ValueError(f"{name} must have the inputs {needed}; {missing[0]} is missing, got {sorted(x)}.")
+            return
+        if isinstance(x, keras.utils.PyDataset) or hasattr(x, "__next__") or type(x).__module__.startswith("torch."):
+            return
+        shape = getattr(x, "shape", None)
+        what = (
+            f"{type(x).__name__} of shape {tuple(shape)}" if shape is not None else f"{type(x).__name__} {shorten(x)}"
+        )
+        raise TypeError(
+            f"{name} must be texts (fit, evaluate, predict) or a dictionary of {needed}, got {what}. "
+            "model.preprocessor(texts) makes the dictionary."
+        )
+
+    @staticmethod
+    def _require_labels(x: Any, y: Any) -> None:
+        """Raises a ValueError where token-level inputs come without labels."""
+        name = "y"
+        if is_dataset(x):
+            _, y, _ = keras.utils.unpack_x_y_sample_weight(x.element_spec)
+            name = "the labels of the dataset x"
+        elif not isinstance(x, Mapping):
+            return
+        if y is None:
+            raise ValueError(
+                f"{name} must be given with token-level inputs, got None. preprocessor.training_batch() makes "
+                "inputs, labels and weights."
+            )
+
+    def _batches(
+        self,
+        data: tuple[Any, Any, Any],
+        names: Sequence[str],
+        batch_size: int | None,
+        *,
+        packed: bool | int = False,
+        shuffle: bool = False,
+        seed: Any = None,
+        class_weight: np.ndarray | None = None,
+    ) -> Any:
+        """Token-level batches of `(x, y, sample_weight)`, raw as users pass them, or checked."""
+        x, y, sample_weight = data
+        preprocessor, options = self._preprocessor, {"seed": seed, "class_weight": class_weight}
+        preprocessor.require_tokenizer("Text input")
+        if packed:
+            if y is not None:
+                raise ValueError(f"{names[1]} must be None with packed texts: the texts are their own labels.")
+            length = None if packed is True else packed
+            weights = {"sample_weight": sample_weight, "shuffle": shuffle, "names": (names[0], names[2])}
+            return preprocessor.packed_dataset(x, batch_size, length, **weights)
+        if not (is_dataset(x) or hasattr(x, "__next__") or isinstance(x, keras.utils.PyDataset)):
+            rows = x if isinstance(x, Examples) else preprocessor.examples(x, y, sample_weight, names)
+            return batches_of(preprocessor, rows, batch_size, shuffle=shuffle, **options)
+        for name, value in zip(names[1:], (y, sample_weight), strict=True):
+            if value is not None:
+                raise ValueError(f"{name} must be None where {names[0]} is a dataset: the dataset holds it.")
+        if is_dataset(x):
+            return batches_of(preprocessor, x, batch_size, **options)
+        if batch_size is not None:
+            raise ValueError(f"batch_size={batch_size} must be None: {names[0]} yields batches already.")
+        return converted(preprocessor, x, **options)
+
+    def _validation(self, data: Any, batch_size: int | None, packed: bool | int) -> Any:
+        """`validation_data` as Keras takes it."""
+        names = tuple(f"validation_data[{index}]" for index in range(3))
+        options = {"packed": packed, "seed": EVALUATION_SEED}
+        data, has_texts = opened(data)
+        if has_texts or is_dataset(data):
+            is_text = has_texts or is_raw(data)
+            return self._batches((data, None, None), names, batch_size, **options) if is_text else data
+        parts = data
+        if not isinstance(data, tuple) or (data and isinstance(data[0], (str, bytes))):
+            parts = (data,)
+        if not 1 <= len(parts) <= 3:
+            raise ValueError(f"validation_data must be (x, y) or (x, y, sample_weight), got {len(parts)} entries.")
+        if not is_raw(parts[0]):
+            return data
+        return self._batches((*parts, *[None] * (3 - len(parts))), names, batch_size, **options)

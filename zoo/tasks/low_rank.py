@@ -1,0 +1,180 @@
+"""Low-rank updates (LoRA) of a task's backbone: added, saved, loaded, merged."""
+
+import dataclasses
+import difflib
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+# Layers of Keras that know low-rank updates and that the blocks are made of.
+LORA_LAYERS = (keras.layers.Dense, keras.layers.EinsumDense)
+
+
+@dataclasses.dataclass(frozen=True)
+class LoraReport:
+    """What `enable_lora` adapted.
+
+    Args:
+        layers: Paths of the layers.
+        rank: Rank of the updates.
+        trainable_parameters: Number of weights that train now.
+        total_parameters: Number of all weights.
+    """
+
+    layers: tuple[str, ...]
+    rank: int
+    trainable_parameters: int
+    total_parameters: int
+
+    def __str__(self) -> str:
+        share = 100 * self.trainable_parameters / self.total_parameters
+        return (
+            f"LoRA of rank {self.rank} on {len(self.layers)} layers: {self.trainable_parameters:,} of "
+            f"{self.total_parameters:,} weights train ({share:.2f} %)."
+        )
+
+
+class LowRankUpdates:
+    """The low-rank updates of a task: saved beside the weights that hold them, loaded, merged.
+
+    Args:
+        rank, alpha, targets: What `enable_lora` was given.
+        layers: The adapted layers by their paths.
+        trainable: Each variable of the backbone with whether it trained before.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        alpha: float | None,
+        targets: Sequence[str],
+        layers: dict[str, Any],
+        trainable: Sequence[tuple[Any, bool]],
+    ):
+        self.rank, self.alpha, self.targets = rank, alpha, tuple(targets)
+        self.layers, self.trainable = layers, tuple(trainable)
+        self._loaded: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        for path, layer in layers.items():
+            layer.load_own_variables = functools.partial(self._load_layer, path, layer)
+
+    def config(self) -> dict[str, Any]:
+        """Returns the arguments of `enable_lora`."""
+        return {"rank": self.rank, "alpha": self.alpha, "targets": list(self.targets)}
+
+    def save(self, store: Any) -> None:
+        """Writes the factors of the updates; the saved kernels hold the updates already.
+
+        Args:
+            store: Where to, a dictionary of arrays.
+        """
+        for index, layer in enumerate(self.layers.values()):
+            store[f"lora_{index}_a"] = ops.convert_to_numpy(layer.lora_kernel_a)
+            store[f"lora_{index}_b"] = ops.convert_to_numpy(layer.lora_kernel_b)
+
+    def load(self, store: Any) -> None:
+        """Reads the factors; the layers take them when they read their kernels.
+
+        Args:
+            store: What `save` wrote to; one without factors gives each layer fresh ones.
+        """
+        names = set(store.keys())
+        self._loaded = {
+            path: (np.array(store[f"lora_{index}_a"]), np.array(store[f"lora_{index}_b"]))
+            for index, path in enumerate(self.layers)
+            if f"lora_{index}_a" in names
+        }
+
+    def _load_layer(self, path: str, layer: Any, store: Any) -> None:
+        # Keras reads a kernel that holds the update, and leaves both factors zero, which would never train
+        type(layer).load_own_variables(layer, store)
+        factors = self._loaded.pop(path, None)
+        if factors is None or layer.quantization_mode is not None:
+            first = layer.lora_kernel_a
+            first.assign(keras.initializers.HeUniform()(first.shape, dtype=first.dtype))
+            return
+        layer._kernel.assign(
+            ops.cast(layer._kernel, "float32") - layer.lora_alpha / layer.lora_rank * np.matmul(*factors)
+        )
+        layer.lora_kernel_a.assign(factors[0])
+        layer.lora_kernel_b.assign(factors[1])
+
+    def merge(self) -> None:
+        """Adds the updates to the kernels and takes them away; what trained before trains again."""
+        for layer in self.layers.values():
+            if layer.quantization_mode is not None:
+                raise ValueError(f"merge_lora() needs kernels that are not quantized to {layer.quantization_mode}.")
+        for layer in self.layers.values():
+            merged = ops.convert_to_numpy(layer.kernel)
+            layer.lora_enabled = False
+            layer._kernel.assign(merged)
+            del layer.lora_kernel_a, layer.lora_kernel_b, layer.load_own_variables
+        for variable, trains in self.trainable:
+            variable.trainable = trains
+
+
+def add_updates(
+    task: Any, rank: int, *, alpha: float | None = None, targets: Sequence[str] = ("query", "value")
+) -> tuple[LoraReport, LowRankUpdates]:
+    """Adds low-rank updates to layers of the backbone and freezes all else but the task's head.
+
+    Args:
+        task: The task.
+        rank: Rank of the updates.
+        alpha: The updates are multiplied by `alpha / rank`. Default `rank`.
+        targets: Names of the layers to adapt ("query", "key", "value", "output", "intermediate", ...), or paths.
+
+    Returns:
+        What was adapted, and the updates. The optimizer of a compiled task still has the variables of before.
+
+    Raises:
+        ValueError: If a target matches no layer (naming the nearest), or updates are there already.
+    """
+    if isinstance(targets, str) or not targets:
+        raise ValueError(f"targets must be a list of names of layers, got {targets!r}.")
+    candidates = dict(layers_of(task.backbone, LORA_LAYERS))
+    adapted = {}
+    for target in targets:
+        matches = {path: layer for path, layer in candidates.items() if path == target or layer.name == target}
+        if not matches:
+            names = sorted({layer.name for layer in candidates.values()})
+            near = difflib.get_close_matches(str(target), names, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"targets: no layer is called {target!r}.{hint} There are: {', '.join(names)}.")
+        adapted |= matches
+    present = [path for path, layer in candidates.items() if layer.lora_enabled]
+    if present:
+        raise ValueError(f"{present[0]} has low-rank updates already: enable_lora() can be called once.")
+    trainable = [(variable, variable.trainable) for variable in task.backbone.variables]
+    for variable in task.backbone.variables:
+        variable.trainable = False
+    for layer in adapted.values():
+        layer.enable_lora(rank, lora_alpha=alpha)
+    report = LoraReport(
+        tuple(adapted),
+        rank,
+        sum(size_of(variable) for variable in task.trainable_variables),
+        sum(size_of(variable) for variable in task.weights),
+    )
+    return report, LowRankUpdates(rank, alpha, targets, adapted, trainable)
+
+
+def layers_of(model: Any, kinds: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
+    """Returns paths and layers of some kinds, each layer once.
+
+    Args:
+        model: A model.
+        kinds: Classes of layers.
+    """
+    for layer in model._flatten_layers():
+        if isinstance(layer, kinds) and layer.weights:
+            yield layer.weights[0].path.rpartition("/")[0], layer
+
+
+def size_of(variable: Any) -> int:
+    """Returns how many numbers a variable holds."""
+    return math.prod(variable.shape)

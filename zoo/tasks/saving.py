@@ -1,0 +1,116 @@
+"""What a saved task holds: weights, tokenizer, options, and the registered name of its preprocessor's class."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from zoo.preprocessing import Preprocessor
+from zoo.preprocessing.rows import shorten
+from zoo.storage import PresetDescription, write_preset
+
+# Keys of a saved model's options: the mode of its quantized weights, the class of a preprocessor of one's own.
+QUANTIZATION, PREPROCESSOR = "quantization", "preprocessor"
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class SavedPreprocessor:
+    """A preprocessor in the configuration of a task: with its tokenizer in memory, without it in a file.
+
+    A `.keras` file holds the files of the tokenizer as they are, see `Task.save_assets`: no configuration, and no error
+    that shows one, has megabytes of text.
+
+    Args:
+        preprocessor: The preprocessor.
+    """
+
+    def __init__(self, preprocessor: Preprocessor):
+        self.preprocessor = preprocessor
+
+    def get_config(self) -> dict[str, Any]:
+        return {"kind": registered_name(type(self.preprocessor)), "options": self.preprocessor.options()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "SavedPreprocessor":
+        return cls(registered_kind(config["kind"], "the file")(None, **config["options"]))
+
+
+def registered_name(kind: type[Preprocessor]) -> str:
+    """Returns the name under which a class of preprocessors is registered with Keras.
+
+    Args:
+        kind: The class.
+
+    Raises:
+        ValueError: If it is not registered: what is saved could not be loaded.
+    """
+    name = keras.saving.get_registered_name(kind)
+    if keras.saving.get_registered_object(name) is not kind:
+        raise ValueError(
+            f"The class of the preprocessor must be registered with keras.saving.register_keras_serializable to be "
+            f"saved, got {kind.__name__}."
+        )
+    return name
+
+
+def registered_kind(name: Any, where: str) -> type[Preprocessor]:
+    """Returns the class of preprocessors that is registered with Keras under a name; nothing is imported for it.
+
+    Args:
+        name: The registered name.
+        where: What names it, for the error.
+
+    Raises:
+        ValueError: If there is none of this name, or it is no preprocessor.
+    """
+    kind = keras.saving.get_registered_object(name) if isinstance(name, str) else None
+    if not (isinstance(kind, type) and issubclass(kind, Preprocessor)):
+        raise ValueError(
+            f"{where} needs the preprocessor {shorten(name)}, which is not registered: import the module that "
+            "registers it with keras.saving.register_keras_serializable."
+        )
+    return kind
+
+
+def save_task(task: Any, directory: str | os.PathLike) -> None:
+    """Writes a task as a preset directory, see `Task.save_to_preset`.
+
+    Args:
+        task: The task.
+        directory: Where to; replaced if it holds a saved model, an error if it holds something else.
+    """
+    description = PresetDescription(
+        task=type(task).__name__,
+        backbone=task.backbone.config.to_dict(),
+        options=saved_options(task),
+        parameter_count=task.backbone_parameters,
+    )
+    tokenizer = task.tokenizer
+    write_preset(
+        directory, description, lambda path: _save_weights(task, path), None if tokenizer is None else tokenizer.save
+    )
+
+
+def saved_options(task: Any) -> dict[str, Any]:
+    """Returns the options of a task, what was done to its weights, and the preprocessor's class where it is another.
+
+    Args:
+        task: The task.
+    """
+    options, kind = task.options(), type(task.preprocessor)
+    if task.adaptation.mode is not None:
+        options[QUANTIZATION] = task.adaptation.mode
+    if kind is not task.preprocessor_class:
+        options[PREPROCESSOR] = registered_name(kind)
+    return options
+
+
+def _save_weights(task: Any, path: Path) -> None:
+    # Keras would write the optimizer's moments, too: twice the weights again
+    optimizer = vars(task).pop("optimizer", None)
+    try:
+        task.save_weights(path)
+    finally:
+        if optimizer is not None:
+            task.optimizer = optimizer

@@ -1,0 +1,238 @@
+"""A Keras model that trains on raw rows and predicts from them: its preprocessor makes batches of these."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from zoo.preprocessing import EVALUATION_SEED, Examples, Preprocessor, map_by_length
+from zoo.preprocessing.datasets import opened, rows_of
+from zoo.preprocessing.rows import is_dataset, is_raw, require_count
+from zoo.tasks.feed import Feed
+from zoo.tasks.logits import loss_of_logits, metrics_of_logits
+
+
+class TextModel(keras.Model):
+    """A model whose `fit`, `evaluate` and `predict` take raw rows, as its preprocessor does.
+
+    Raw rows are texts and what else the preprocessor takes: lists, arrays and tensors of strings, `tf.data` of these,
+    generators and `keras.utils.PyDataset` of batches of them. What holds no strings is on token level and goes to
+    Keras.
+
+    A subclass gives itself a `preprocessor` and `input_names`, and defines `call`, `default_loss` and `predict_texts`.
+    """
+
+    preprocessor: Preprocessor
+    # token-level inputs that a call needs
+    input_names: Sequence[str]
+    # whether the model returns logits, of which `predict` makes probabilities or texts
+    returns_logits = True
+    # whether each logit is a decision of its own
+    logits_are_binary = False
+
+    # What a subclass defines.
+
+    def default_loss(self) -> Any:
+        """Returns the loss of `compile(loss="auto")`."""
+        raise NotImplementedError
+
+    def default_optimizer(self) -> Any:
+        """Returns the optimizer of `compile(optimizer="auto")`."""
+        return keras.optimizers.Adam(1e-4, global_clipnorm=1.0)
+
+    def default_metrics(self) -> list[Any]:
+        """Returns the weighted metrics of a `compile` that is given no metrics."""
+        return []
+
+    def predict_texts(self, x: Any, batch_size: int) -> Any:
+        """Returns what `predict` gives for raw inputs, one entry per row.
+
+        Args:
+            x: Raw inputs of the user, not checked yet.
+            batch_size: Rows per batch.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not predict from texts.")
+
+    def require_trainable(self, what: str) -> None:
+        """Raises a ValueError where the weights cannot train.
+
+        Args:
+            what: What needs them to, for the error.
+        """
+
+    # Training.
+
+    def compile(self, optimizer: Any = "auto", loss: Any = "auto", **kwargs: Any) -> None:
+        """Configures training; what is left out gets the task's default.
+
+        Args:
+            optimizer: Default `default_optimizer()`.
+            loss: Default `default_loss()`. A cross-entropy by name is that of logits, which the model returns.
+            **kwargs: Passed on to `keras.Model.compile`. Without `metrics` and `weighted_metrics` the task's own
+                `default_metrics()` are shown.
+        """
+        if isinstance(optimizer, str) and optimizer == "auto":
+            optimizer = self.default_optimizer()
+        if isinstance(loss, str) and loss == "auto":
+            loss = self.default_loss()
+        elif self.returns_logits:
+            loss = loss_of_logits(loss)
+        for name in ("metrics", "weighted_metrics") if self.returns_logits else ():
+            if name in kwargs:
+                kwargs[name] = metrics_of_logits(kwargs[name], self.logits_are_binary, name)
+        if "metrics" not in kwargs and "weighted_metrics" not in kwargs:
+            kwargs["weighted_metrics"] = self.default_metrics() or None
+        super().compile(optimizer=optimizer, loss=loss, **kwargs)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        # Keras asks for this where compile() has defaults of its own
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def get_compile_config(self) -> dict[str, Any] | None:
+        return super().get_compile_config()
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        *,
+        sample_weight: Any = None,
+        class_weight: Mapping[Any, float] | None = None,
+        validation_data: Any = None,
+        validation_split: float = 0.0,
+        validation_batch_size: int | None = None,
+        shuffle: bool = True,
+        packed: bool | int = False,
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
+        """Trains, on raw texts or on token-level batches.
+
+        Args:
+            x: Texts (list, array or tensor of strings), what else the task takes, a `tf.data.Dataset` of `x`, `(x, y)`
+                or `(x, y, sample_weight)` (rows, or batches of rows), a generator or `keras.utils.PyDataset` of such
+                batches, or anything on token level that `keras.Model.fit` takes.
+            y: Targets, where the task has them.
+            batch_size: Rows per batch. Default 32.
+            epochs: Number of passes over the data.
+            sample_weight: Weight of each row, `(rows,)`.
+            class_weight: Weight of labels, by name or number; those that are not named have 1.
+            validation_data: `(x, y)`, `(x, y, sample_weight)`, a dataset, or for tasks without targets `x` alone.
+            validation_split: Share of the rows, taken from the end, that is kept for validation, in [0, 1).
+            validation_batch_size: Rows per batch of validation. Default `batch_size`.
+            shuffle: Whether rows are shuffled anew in each epoch; a dataset keeps its order.
+            packed: For a `CausalLM`: whether texts, those of the validation too, stand end to end in rows without
+                padding, without seeing each other: True for rows of the longest that the model takes, or the length of
+                a row. Otherwise each text is a row, and one that is longer than the model an error.
+            **kwargs: Passed on to `keras.Model.fit`.
+
+        Returns:
+            The `keras.callbacks.History`.
+
+        Raises:
+            TypeError, ValueError: If a row is wrong, naming argument, row and what is allowed, before the first step.
+        """
+        self.require_trainable("fit()")
+        if not self.compiled:
+            self.compile()
+        arguments = self._feed.for_fit(
+            x,
+            y,
+            sample_weight,
+            batch_size=batch_size,
+            class_weight=class_weight,
+            validation_data=validation_data,
+            validation_split=validation_split,
+            validation_batch_size=validation_batch_size,
+            shuffle=shuffle,
+            packed=packed,
+        )
+        return super().fit(epochs=epochs, **arguments, **kwargs)
+
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        *,
+        sample_weight: Any = None,
+        packed: bool | int = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Computes the loss and metrics, on raw rows or on token-level batches; arguments as for `fit`."""
+        if not self.compiled:
+            self.compile()
+        data = self._feed.for_evaluate(x, y, sample_weight, batch_size=batch_size, packed=packed)
+        return super().evaluate(**data, **kwargs)
+
+    def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
+        """As `keras.Model.train_on_batch`, on a batch of raw rows too."""
+        self.require_trainable("train_on_batch()")
+        if not self.compiled:
+            self.compile()
+        return super().train_on_batch(*self._feed.for_one_batch(x, y, sample_weight, seed=None), **kwargs)
+
+    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
+        """As `keras.Model.test_on_batch`, on a batch of raw rows too."""
+        if not self.compiled:
+            self.compile()
+        return super().test_on_batch(*self._feed.for_one_batch(x, y, sample_weight, seed=EVALUATION_SEED), **kwargs)
+
+    # Prediction.
+
+    def predict(self, x: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
+        """Returns what the task makes of raw rows; of token-level batches the outputs of the model.
+
+        Args:
+            x: Texts, what else the task takes, a `tf.data.Dataset` of these, or token-level inputs.
+            batch_size: Rows per batch. Default 32.
+            **kwargs: Passed on to `keras.Model.predict` on token level; with texts only `verbose` may be given.
+
+        Raises:
+            TypeError, ValueError: If a row is wrong, naming argument, row and what is allowed.
+        """
+        x, has_texts = opened(x)
+        if not has_texts and not is_raw(x):
+            self._feed.require_token_level(x, "x")
+            return super().predict(x, batch_size=batch_size, **kwargs)
+        if set(kwargs) - {"verbose"}:
+            raise ValueError(f"predict() on texts takes x, batch_size and verbose, got {sorted(kwargs)} too.")
+        if has_texts or is_dataset(x):
+            x = rows_of(self.preprocessor, x)
+        return self.predict_texts(x, require_count(32 if batch_size is None else batch_size, "batch_size"))
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """As `keras.Model.predict_on_batch`; of raw rows what `predict` gives."""
+        if is_raw(x):
+            return self.predict(x)
+        self._feed.require_token_level(x, "x")
+        return super().predict_on_batch(x)
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        self._feed.require_token_level(inputs, "inputs")
+        return super().__call__(inputs, *args, **kwargs)
+
+    def map_batches(self, function: Callable, rows: Examples, batch_size: int) -> list[Any]:
+        """Runs the model on batches of rows of similar length; one result per row, in their order.
+
+        Args:
+            function: From the numbers of the rows of a batch, their token-level inputs and the outputs of the model to
+                one result per row.
+            rows: What `preprocessor.rows` returned.
+            batch_size: Rows per batch.
+        """
+
+        def run(numbers: np.ndarray) -> Sequence[Any]:
+            inputs = self.preprocessor.inputs(rows.take(numbers).tokens)
+            inputs = {name: np.asarray(value) for name, value in inputs.items()}
+            return function(numbers, inputs, self.predict_on_batch(inputs))
+
+        return map_by_length(run, rows.lengths, require_count(batch_size, "batch_size"))
+
+    @property
+    def _feed(self) -> Feed:
+        # a loaded file replaces the preprocessor
+        return Feed(self.preprocessor, self.input_names)
