@@ -87,7 +87,7 @@ def paths() -> None:
         blocks[i * block : (i + 1) * block, first * block : last * block] = 1
     computed[f"blocked, causal: blocks of {block}"] = (blocks, causal)
     frames = np.zeros((n, n))
-    chunk, before, after = chunk_layout(window)
+    chunk, before, after = chunk_layout(window, n, n)
     for start in range(0, n, chunk):
         frames[start : start + chunk, max(start - before, 0) : start + chunk + after] = 1
     computed[f"banded, window (63, 0): chunks of {chunk}"] = (frames, window)

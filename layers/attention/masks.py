@@ -147,12 +147,12 @@ class AttentionMask:
             right = 0
         first, last = 0, key_length
         if left is not None:
-            first = _larger(first, first_query - left)
+            first = larger(first, first_query - left)
         if right is not None:
-            last = _smaller(last, last_query + right + 1)
+            last = smaller(last, last_query + right + 1)
         if self.block_size is not None:
-            first = _larger(first, first_query // self.block_size * self.block_size)
-            last = _smaller(last, (last_query // self.block_size + 1) * self.block_size)
+            first = larger(first, first_query // self.block_size * self.block_size)
+            last = smaller(last, (last_query // self.block_size + 1) * self.block_size)
         return first, last
 
     def padded(self, more_queries, more_keys) -> "AttentionMask":
@@ -317,11 +317,13 @@ def pad_axis(x, axis, more, front=False):
     return ops.pad(x, widths)
 
 
-def _larger(x, y):
+def larger(x: Any, y: Any) -> Any:
+    """The larger of two ints or scalar tensors; an int of two ints."""
     return max(x, y) if isinstance(x, int) and isinstance(y, int) else ops.maximum(x, y)
 
 
-def _smaller(x, y):
+def smaller(x: Any, y: Any) -> Any:
+    """The smaller of two ints or scalar tensors; an int of two ints."""
     return min(x, y) if isinstance(x, int) and isinstance(y, int) else ops.minimum(x, y)
 
 

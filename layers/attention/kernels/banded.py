@@ -13,7 +13,7 @@ from keras import ops
 
 from layers.attention.kernels.bias import bias_by_distance, toeplitz
 from layers.attention.kernels.plain import mean_of_values, penalty, softmax_with_sinks, to_float32
-from layers.attention.masks import AttentionMask, pad_axis
+from layers.attention.masks import AttentionMask, larger, pad_axis, smaller
 
 # Queries in a chunk: at least so many, because products of small matrices are slow, and not many more than the window
 # is wide, because each query meets all keys of its chunk.
@@ -37,8 +37,29 @@ def band(mask: AttentionMask | None) -> tuple[int, int] | None:
     return None if left is None or right is None else (left, right)
 
 
-def chunk_layout(mask: AttentionMask) -> tuple[int, int, int]:
-    """The number of queries in a chunk, and of keys before the first and after the last of them that it may see."""
+def chunk_layout(mask: AttentionMask, query_length: Any, key_length: Any) -> tuple[Any, Any, Any]:
+    """The number of queries in a chunk, and of keys before the first and after the last of them that it may see.
+
+    A chunk with its keys is never much longer than the sequence: a window of thousands costs a short text nothing.
+
+    Args:
+        mask: An `AttentionMask` with a `band`.
+        query_length: Number of queries, an int or a scalar tensor.
+        key_length: Number of keys, likewise.
+
+    Returns:
+        Three ints, or scalar tensors where a length is one.
+    """
+    chunk, left, right = _longest_chunk(mask)
+    return (
+        smaller(chunk, larger(query_length, key_length)),
+        smaller(left, query_length),
+        smaller(right, key_length),
+    )
+
+
+def _longest_chunk(mask: AttentionMask) -> tuple[int, int, int]:
+    """The layout of chunks for a sequence without end."""
     left, right = band(mask)
     if mask.block_size is not None:
         # Chunks of whole blocks see nothing outside of themselves.
@@ -46,6 +67,13 @@ def chunk_layout(mask: AttentionMask) -> tuple[int, int, int]:
         return blocks * mask.block_size, 0, 0
     chunk = min(max(-(-(left + right) // 2), _SHORTEST_CHUNK), _LONGEST_CHUNK)
     return chunk, left, right
+
+
+def _most_pieces(mask: AttentionMask) -> int:
+    """How many chunks the keys of one chunk reach over at most, whatever the lengths are."""
+    chunk, left, right = _longest_chunk(mask)
+    # a short sequence is one chunk, with at most one more of empty keys on each side that the window has
+    return max(-(-(left + chunk + right) // chunk), 1 + (left > 0) + (right > 0))
 
 
 def banded_attention(
@@ -72,18 +100,18 @@ def banded_attention(
     batch, heads, query_length, _ = ops.shape(query)
     _, key_value_heads, key_length, _ = ops.shape(key)
     groups = heads // key_value_heads
-    chunk, before, after = chunk_layout(mask)
+    chunk, before, after = chunk_layout(mask, query_length, key_length)
     chunks = -(-query_length // chunk)
     frame = before + chunk + after
+    pieces = -(-frame // chunk) if isinstance(frame, int) else _most_pieces(mask)
 
     def frames(x: Any, axis: int) -> Any:
         """Cuts an axis of keys into overlapping runs, one for each chunk: `(..., chunks, frame, ...)`."""
-        pieces = -(-frame // chunk)
         x = pad_axis(_fit_axis(x, axis, (pieces + chunks - 1) * chunk - before), axis, before, front=True)
         runs = []
         for piece in range(pieces):
             run = _split_axis(_slice_axis(x, axis, piece * chunk, (piece + chunks) * chunk), axis, chunk)
-            runs.append(_slice_axis(run, axis + 1, 0, min(chunk, frame - piece * chunk)))
+            runs.append(_slice_axis(run, axis + 1, 0, smaller(chunk, larger(frame - piece * chunk, 0))))
         return runs[0] if pieces == 1 else ops.concatenate(runs, axis=axis + 1)
 
     query = _split_axis(_fit_axis(to_float32(query) * scale, 2, chunks * chunk), 2, chunk)
@@ -108,7 +136,7 @@ def banded_attention(
     elif sinks is None:
         weights = ops.softmax(scores, axis=-1)
     else:
-        sinks = ops.repeat(ops.reshape(sinks, (key_value_heads, groups)), chunk, axis=1)
+        sinks = ops.broadcast_to(ops.reshape(sinks, (key_value_heads, groups, 1)), (key_value_heads, groups, chunk))
         weights = softmax_with_sinks(scores, ops.reshape(sinks, (1, key_value_heads, 1, groups * chunk, 1)))
     product = functools.partial(ops.einsum, "bkcqm,bkcmd->bkcqd")
     output = mean_of_values(weights, frames(value, 2), dropout, product)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
-from keras import ops
 
 from layers.attention.kernels.banded import band, banded_attention, chunk_layout
 from layers.attention.kernels.bias import depends_on_distance
@@ -19,15 +18,9 @@ PATHS = ("plain", "blocked", "banded", "fused")
 # compute anything twice: by 15 to 25 % on two CPU cores with TensorFlow, whatever the length.
 _MOST_SCORES = 2**31
 
-# With lengths unknown when the graph is built, a chunk of queries with its window may be longer than the sequence. It
-# is taken nevertheless up to this many keys, which cost little; beyond, the graph holds the plain path as well.
-_LONGEST_FRAME_IF_LENGTH_UNKNOWN = 512
-
-BANDED_OR_PLAIN = "banded or plain"
-
 
 class PathChoice(NamedTuple):
-    """A path of `attend`, and why it is taken; "banded or plain" if the length decides when the graph runs."""
+    """A path of `attend`, and why it is taken."""
 
     path: str
     reason: str
@@ -97,12 +90,6 @@ def attend(
         return plain_attention(query, key, value, mask, scale=scale, return_weights=return_weights, **options)
     if chosen == "banded":
         return banded_attention(query, key, value, mask, scale=scale, **options)
-    if chosen == BANDED_OR_PLAIN:
-        return ops.cond(
-            _is_long_for_its_window(mask, ops.shape(query)[2], ops.shape(key)[2]),
-            lambda: banded_attention(query, key, value, mask, scale=scale, **options),
-            lambda: plain_attention(query, key, value, mask, scale=scale, **options),
-        )
     if chosen == "fused":
         return fused_attention(query, key, value, mask, scale=scale)
     return blocked_attention(query, key, value, mask, scale=scale, bias=bias, soft_cap=soft_cap, sinks=sinks)
@@ -170,9 +157,7 @@ def choose_path(
         if known and _is_long_for_its_window(mask, *lengths):
             return PathChoice("banded", f"a query sees few of the {lengths[1]} keys")
         if not known and keras.backend.backend() != "jax":
-            if sum(chunk_layout(mask)) <= _LONGEST_FRAME_IF_LENGTH_UNKNOWN:
-                return PathChoice("banded", "a query sees few keys, and the lengths are not known")
-            return PathChoice(BANDED_OR_PLAIN, "a query sees few keys of a long sequence; the length is not known")
+            return PathChoice("banded", "a query sees few keys of a long sequence; the length is not known")
     size = _score_bytes(query, key, mask) if known else 0
     if _objection("fused", query, value, mask, **asked) is None and not (size > _MOST_SCORES and _on_jax_cpu()):
         return PathChoice("fused", "the backend has a kernel for it")
@@ -187,13 +172,10 @@ def choose_path(
     return PathChoice("blocked", f"the scores would take {size / 2**30:.1f} GiB{rows}")
 
 
-def _is_long_for_its_window(mask: AttentionMask | None, query_length: Any, key_length: Any) -> Any:
-    """Whether chunks of queries see few of the keys; a boolean tensor if a length is one."""
-    chunk, before, after = chunk_layout(mask)
-    few = 2 * (before + chunk + after) <= key_length
-    if isinstance(query_length, int) and isinstance(key_length, int):
-        return few and query_length > chunk
-    return ops.logical_and(few, query_length > chunk)
+def _is_long_for_its_window(mask: AttentionMask, query_length: int, key_length: int) -> bool:
+    """Whether chunks of queries see few of the keys."""
+    chunk, before, after = chunk_layout(mask, query_length, key_length)
+    return 2 * (before + chunk + after) <= key_length and query_length > chunk
 
 
 def _score_bytes(query: Any, key: Any, mask: AttentionMask | None) -> int:
