@@ -25,18 +25,19 @@ class Key:
     holds: Callable[[Any, float], bool]
     may_be_null: bool = False
 
-    def check(self, name: str, value: Any, most: float) -> None:
+    def check(self, name: str, value: Any, most: float, source: str) -> None:
         """Raises a ValueError unless a value is allowed.
 
         Args:
             name: Name of the key.
             value: Its value.
             most: Greatest count that the weights have room for.
+            source: The file of the weights.
         """
         if value is None and self.may_be_null:
             return
         if not self.holds(value, most):
-            room = f"; the weights have room for {most:.0f}" if _is_integer(value) and most < math.inf else ""
+            room = f"; {source} has room for {most:.0f}" if _is_integer(value) and most < math.inf else ""
             null = " or null" if self.may_be_null else ""
             raise ValueError(f"{name} must be {self.allowed}{null}, got {quote(value)}{room}.")
 

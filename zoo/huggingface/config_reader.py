@@ -62,6 +62,7 @@ class ConfigReader:
         values: Content of `config.json`.
         tensors: Names of the tensors of the model, without the prefix of the base model: some choices show only there.
             With their shapes, they bound all counts of the configuration before anything is made of it.
+        source: The file of the tensors, for errors.
 
     Example:
 
@@ -71,8 +72,9 @@ class ConfigReader:
     >>> reader.finish()
     """
 
-    def __init__(self, values: dict[str, Any], tensors: Collection[str] = ()):
+    def __init__(self, values: dict[str, Any], tensors: Collection[str] = (), source: str = "the weights"):
         self.values = values
+        self.source = source
         self.tensors = frozenset(tensors)
         self._taken: set[str] = set()
         self.elements: float = math.inf
@@ -92,7 +94,8 @@ class ConfigReader:
             return default
         if key in KEYS:
             bounded_by_tensors = key in LAYERS and self.elements < math.inf
-            KEYS[key].check(key, self.values[key], len(self.tensors) if bounded_by_tensors else self.elements)
+            most = len(self.tensors) if bounded_by_tensors else self.elements
+            KEYS[key].check(key, self.values[key], most, self.source)
         return self.values[key]
 
     def take_number(self, key: str, default: Any) -> Any:

@@ -15,7 +15,7 @@ from zoo.config import TransformerConfig, require_weights
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import Family, Head, get_family
 from zoo.huggingface.weights import Row, check_rows, named_layers, table_rows
-from zoo.storage import TensorFiles, naming, open_checkpoint, read_json
+from zoo.storage import TensorFiles, naming, open_checkpoint, quote, read_json
 from zoo.storage.checkpoint import CONFIG_FILE
 
 
@@ -122,7 +122,8 @@ class HeadWeights:
                 f"{self.source} has no weights for this head ({', '.join(layers)}): it starts untrained.", stacklevel=3
             )
             return
-        files = TensorFiles({name: tensor.shape for name, tensor in self.tensors.items()}, self.tensors.__getitem__)
+        shapes = {name: tensor.shape for name, tensor in self.tensors.items()}
+        files = TensorFiles(shapes, self.tensors.__getitem__, self.source)
         check_rows(rows, files, ())
         for row in rows:
             row.read(files.get(row.name))
@@ -153,7 +154,7 @@ def _load(
         config, reader = _read_config(family, values, tensors)
         head = head_of(family, task)
         options = head.options(reader)
-        require_weights(config, int(reader.elements), "the model")
+        require_weights(config, int(reader.elements), tensors.source)
         _check_labels(options, head, tensors, config.hidden_dim, reader.elements)
         backbone = Backbone.from_config(_override(config, overrides))
         stored = {}
@@ -163,8 +164,9 @@ def _load(
             stored = _head_tensors(family, head, tensors, rows)
             check_rows(rows, tensors, _other_tensors(family, tensors, rows))
             for row in rows:
-                row.read(tensors.get(row.name))
-    return backbone, options, HeadWeights(str(directory), dict(head.table), stored)
+                with naming(directory / tensors.file_of(row.name)):
+                    row.read(tensors.get(row.name))
+    return backbone, options, HeadWeights(str(directory / files.source), dict(head.table), stored)
 
 
 def _check_labels(options: dict[str, Any], head: Head, tensors: TensorFiles, width: int, elements: float) -> None:
@@ -173,9 +175,12 @@ def _check_labels(options: dict[str, Any], head: Head, tensors: TensorFiles, wid
     count = labels if isinstance(labels, int) else len(labels)
     shape = tensors.shapes.get(f"{head.table.get('projection')}.weight")
     if shape is not None and "labels" in options and shape[0] != count:
-        raise ValueError(f"id2label must name the {shape[0]} outputs of {head.table['projection']}, it names {count}.")
+        name = f"{head.table['projection']}.weight in {tensors.file_of(head.table['projection'] + '.weight')}"
+        raise ValueError(f"id2label must name the {shape[0]} outputs of {name}, it names {count}.")
     if count * width > elements:
-        raise ValueError(f"id2label must name fewer labels, got {count} for files of {elements:.0f} weights.")
+        raise ValueError(
+            f"id2label must name fewer labels, got {count} where {tensors.source} holds {elements:.0f} weights."
+        )
 
 
 def _plain_names(family: Family, files: TensorFiles) -> TensorFiles:
@@ -184,17 +189,16 @@ def _plain_names(family: Family, files: TensorFiles) -> TensorFiles:
     for name in files.shapes:
         plain = family.plain_name(name)
         if plain in names:
-            raise ValueError(f"Two tensors of the file mean the same: {name!r} and {names[plain]!r}.")
+            both = f"{quote(name)} and {quote(names[plain])}"
+            raise ValueError(f"{files.file_of(name)}: {both} must not both be there: they mean the same.")
         names[plain] = name
-    return TensorFiles(
-        {plain: files.shapes[name] for plain, name in names.items()}, lambda name: files.get(names[name])
-    )
+    return files.renamed(names)
 
 
 def _read_config(
     family: Family, values: dict[str, Any], tensors: TensorFiles
 ) -> tuple[TransformerConfig, ConfigReader]:
-    reader = ConfigReader(values, tensors.shapes)
+    reader = ConfigReader(values, tensors.shapes, tensors.source)
     config = family.read(reader)
     reader.finish()
     return config, reader
@@ -257,11 +261,12 @@ def _other_tensors(family: Family, tensors: TensorFiles, rows: list[Row]) -> set
             original = family.copies[name]
             if original not in tensors.shapes or not np.array_equal(tensors.get(name), tensors.get(original)):
                 raise ValueError(
-                    f"{name} must be the same as {original}, because the configuration says that they are tied."
+                    f"{name} in {tensors.file_of(name)} must be the same as {original}, because the configuration says "
+                    "that they are tied."
                 )
         elif name in family.zeros:
             if np.any(tensors.get(name)):
-                raise ValueError(f"{name} must be zero: the model has no place for it.")
+                raise ValueError(f"{name} in {tensors.file_of(name)} must be zero: the model has no place for it.")
         elif not family.is_ignored(name) and not family.is_of_a_head(name):
             continue
         others.add(name)

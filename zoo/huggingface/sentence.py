@@ -49,9 +49,9 @@ def read_sentence_options(directory: Path) -> dict[str, Any]:
     modules = [to_dataclass(Module, module, f"{path}: [{index}]", True) for index, module in enumerate(modules)]
     kinds = [module.type.rpartition(".")[2] for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        raise ValueError(f"{path} must name Transformer, Pooling and perhaps Normalize, it names {quote(kinds)}.")
+        raise ValueError(f"{path}: type must be Transformer, Pooling, then Normalize or nothing, got {quote(kinds)}.")
     if modules[0].path:
-        raise ValueError(f"{path} must have its model in the same directory, got {quote(modules[0].path)}.")
+        raise ValueError(f"{path}: [0].path must be '', the directory itself, got {quote(modules[0].path)}.")
     options: dict[str, Any] = {"pooling": _read_pooling(directory, modules[1]), "normalize": len(kinds) == 3}
     if (directory / LENGTH_FILE).is_file():
         length = read_json(directory / LENGTH_FILE).get("max_seq_length")
@@ -67,10 +67,15 @@ def read_sentence_options(directory: Path) -> dict[str, Any]:
 def _read_pooling(directory: Path, module: Module) -> str:
     folder = folder_inside(directory, module.path, f"{directory / MODULES_FILE}: [1].path")
     values = read_json(folder / "config.json")
+    for key in values:
+        if key.startswith("pooling_mode_"):
+            require_type(values[key], bool, f"{folder / 'config.json'}: {key[:80]}")
     chosen = sorted(key for key, value in values.items() if key.startswith("pooling_mode_") and value)
     names = [name for name, flag in FLAGS.items() if [flag] == chosen]
     if not names:
-        raise ValueError(f"{folder} must have one pooling of {sorted(FLAGS.values())}, got {quote(chosen)}.")
+        raise ValueError(
+            f"{folder / 'config.json'}: one of {sorted(FLAGS.values())} must be true, got {quote(chosen)}."
+        )
     return names[0]
 
 

@@ -197,12 +197,13 @@ def check_rows(rows: Iterable[Row], tensors: TensorFiles, ignored: Iterable[str]
         ValueError: Naming what differs.
     """
     expected = {row.name: row.shape for row in rows}
-    problems = [f"{name} {shape} is not in the file" for name, shape in expected.items() if name not in tensors.shapes]
+    missing = [(name, shape) for name, shape in expected.items() if name not in tensors.shapes]
+    problems = [f"{name} {shape} is not in {tensors.source}" for name, shape in missing]
     for name, shape in tensors.shapes.items():
         if name in expected and shape != expected[name]:
-            problems.append(f"{name} has shape {shape} in the file, the model needs {expected[name]}")
+            problems.append(f"{name} has shape {shape} in {tensors.file_of(name)}, the model needs {expected[name]}")
         elif name not in expected and name not in ignored:
-            problems.append(f"{name} {shape} is in the file, the model has no place for it")
+            problems.append(f"{name} {shape} is in {tensors.file_of(name)}, the model has no place for it")
     if problems:
         more = len(problems) - 20
         lines = problems[:20] + ([f"and {more} more"] if more > 0 else [])

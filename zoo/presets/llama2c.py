@@ -19,6 +19,7 @@ from zoo.storage import naming
 
 HEADER = struct.Struct("<7i")
 MAGIC = 0x616B3432  # of the versions after the first
+MOST = 2**24  # greatest size that is believed
 
 
 def read_llama2c_config(header: bytes) -> TransformerConfig:
@@ -36,9 +37,18 @@ def read_llama2c_config(header: bytes) -> TransformerConfig:
     width, inner, layers, heads, key_value_heads, vocabulary, length = HEADER.unpack(header[: HEADER.size])
     if width == MAGIC:
         raise ValueError("This checkpoint is of a later version of llama2.c: export it with --version 0.")
-    sizes = (width, inner, layers, heads, key_value_heads, abs(vocabulary), length)
-    if min(sizes) < 1 or max(sizes) > 2**24:
-        raise ValueError(f"This is no checkpoint of llama2.c: its sizes would be {sizes}.")
+    sizes = {
+        "dim": width,
+        "hidden_dim": inner,
+        "n_layers": layers,
+        "n_heads": heads,
+        "n_kv_heads": key_value_heads,
+        "vocab_size": abs(vocabulary),
+        "max_seq_len": length,
+    }
+    for name, size in sizes.items():
+        if not 1 <= size <= MOST:
+            raise ValueError(f"{name} in the header of a checkpoint of llama2.c must be 1 to {MOST}, got {size}.")
     return TransformerConfig(
         "decoder",
         abs(vocabulary),

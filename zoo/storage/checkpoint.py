@@ -1,7 +1,7 @@
 """Tensors of a directory of the Transformers library: one safetensors file, or several with an index."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +23,35 @@ class TensorFiles:
     Args:
         shapes: Shape of each tensor.
         read: Returns a tensor.
+        source: The file that has them all or says where they are, for errors.
+        owner: The file that each is in, for errors; left out where `source` has them all.
     """
 
-    def __init__(self, shapes: dict[str, tuple[int, ...]], read: Callable[[str], np.ndarray]):
+    def __init__(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        read: Callable[[str], np.ndarray],
+        source: str,
+        owner: Mapping[str, str] | None = None,
+    ):
         self.shapes = shapes
+        self.source = source
+        self._owner = owner or {}
         self._read = read
+
+    def file_of(self, name: str) -> str:
+        """Returns the name of the file that has a tensor."""
+        return self._owner.get(name, self.source)
+
+    def renamed(self, names: Mapping[str, str]) -> "TensorFiles":
+        """Returns the same tensors by other names.
+
+        Args:
+            names: Names here by the new names.
+        """
+        shapes = {new: self.shapes[name] for new, name in names.items()}
+        owner = {new: self.file_of(name) for new, name in names.items()}
+        return TensorFiles(shapes, lambda new: self._read(names[new]), self.source, owner)
 
     def get(self, name: str) -> np.ndarray:
         """Returns a tensor; half-precision ones in float32."""
@@ -54,19 +78,23 @@ def open_checkpoint(directory: Path) -> Iterator[TensorFiles]:
             for tensor in files[name].keys():
                 owner[tensor] = name
                 shapes[tensor] = tuple(files[name].get_slice(tensor).get_shape())
+        source = WEIGHTS_FILE if index is None else INDEX_FILE
         if index is not None and index != owner:
-            differing = sorted(set(index.items()) ^ set(owner.items()))
+            name = sorted(set(index.items()) ^ set(owner.items()))[0][0]
             raise ValueError(
-                f"{directory / INDEX_FILE} does not fit the files, for example at {quote(differing[0][0])}."
+                f"{directory / source}: weight_map.{quote(name, plain=True)} must be the file that has this tensor, "
+                f"{quote(owner.get(name))}, got {quote(index.get(name))}; the files are {quote(sorted(files))}."
             )
-        yield TensorFiles(shapes, lambda name: files[owner[name]].get_tensor(name))
+        if not shapes:
+            raise ValueError(f"{directory / source} must hold tensors, its header names none.")
+        yield TensorFiles(shapes, lambda name: files[owner[name]].get_tensor(name), source, owner)
 
 
 def _read_index(directory: Path) -> dict[str, str] | None:
     """File of each tensor; None where all are in one."""
     if (directory / INDEX_FILE).is_file():
         index = read_json(directory / INDEX_FILE).get("weight_map")
-        if not isinstance(index, dict) or not index:
+        if not index:
             raise ValueError(f"{directory / INDEX_FILE} has no weight_map.")
         require_type(index, dict[str, str], f"{directory / INDEX_FILE}: weight_map")
         for tensor, name in index.items():

@@ -83,7 +83,10 @@ def _sizes(file: h5py.File, path: Path) -> list[int]:
                 raise ValueError(f"{shown} must be among at most {MOST_ENTRIES} entries, {MOST_DEPTH} deep.")
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                 raise ValueError(f"{shown} must be in this file, it is a link to elsewhere.")
-            item = group[name]
+            try:
+                item = group[name]
+            except Exception as error:  # of HDF5: KeyError, RuntimeError, OSError
+                raise ValueError(f"{shown} is damaged: {_text(error)}") from error
             address = h5py.h5o.get_info(item.id).addr
             if address in seen:
                 raise ValueError(f"{shown} must be there once, it is another name of an entry.")

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,6 +15,9 @@ MOST_BYTES = 96 * 2**20
 MOST_CONTAINERS = 3_000_000
 MOST_VALUES = 8_000_000
 MOST_DEPTH = 32
+_LONG_NUMBER = re.compile(rb"\d{1001,}")
+_STRINGS_AND_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+_KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
 
 
 def read_json(path: str | os.PathLike, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
@@ -89,11 +93,35 @@ def parse_json(content: bytes, source: str) -> Any:
     try:
         values = json.loads(content.decode("utf-8"), object_pairs_hook=without_duplicates)
     except RecursionError:
-        raise ValueError(f"{source} must be nested at most {MOST_DEPTH} deep.") from None
+        position = _first_too_deep(content)
+        key = _key_before(content, position)
+        raise ValueError(
+            f"{source}: {key} must be nested at most {MOST_DEPTH} deep, byte {position} is deeper."
+        ) from None
     except ValueError as error:  # no UTF-8, no JSON, a number of thousands of digits
+        if type(error) is ValueError and (long := _LONG_NUMBER.search(content)):
+            key = _key_before(content, long.start())
+            raise ValueError(f"{source}: {key} must have at most 1000 digits, got {len(long[0])}.") from None
         raise ValueError(f"{source} is not valid JSON: {quote(str(error), plain=True)}.") from error
     _require_plain(values, source, has_surrogates=b"\\ud" in content.lower())
     return values
+
+
+def _first_too_deep(content: bytes) -> int:
+    """Position of what is nested too deep for a parser."""
+    depth = 0
+    for found in _STRINGS_AND_BRACKETS.finditer(content):
+        token = found[0]
+        depth += (token in b"[{") - (token in b"]}")
+        if depth > MOST_DEPTH:
+            return found.start()
+    return len(content)
+
+
+def _key_before(content: bytes, position: int) -> str:
+    """The last key before a position, as it is shown in an error."""
+    keys = _KEY.findall(content[max(position - 10_000, 0) : position])
+    return quote(keys[-1].decode("utf-8", "replace"), plain=True) if keys else "the whole"
 
 
 def _require_plain(values: Any, source: str, has_surrogates: bool) -> None:

@@ -276,7 +276,8 @@ def _open_stored(directory: Path, stored: StoredFile) -> BinaryIO:
             raise ValueError(
                 f"{path} is damaged: it is not the file that was saved. It has {size} bytes"
                 + (f" with SHA-256 {digest}" if digest else "")
-                + f", {CONFIG_FILE} says {stored.bytes} with {quote(stored.sha256, most=64, plain=True)}."
+                + f"; bytes and sha256 of {stored.file} in {CONFIG_FILE} are {stored.bytes} and "
+                + f"{quote(stored.sha256, most=64, plain=True)}."
             )
     except BaseException:
         file.close()

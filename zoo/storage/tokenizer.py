@@ -64,6 +64,7 @@ class TokenizerFiles:
         kind: The registered name of the tokenizer class.
         config: Its choices.
         files: Content of each vocabulary file by its logical name, such as `"sentencepiece.model"`.
+        names: Their names in the directory.
         sha256: SHA-256 of `tokenizer.json`, which has those of the other files.
     """
 
@@ -71,6 +72,7 @@ class TokenizerFiles:
     kind: str
     config: dict[str, Any]
     files: dict[str, bytes]
+    names: tuple[str, ...]
     sha256: str
 
 
@@ -136,17 +138,16 @@ def read_tokenizer(directory: str | os.PathLike) -> TokenizerFiles:
                 raise
             continue  # another process has replaced it meanwhile
         digest = hashlib.sha256(content).hexdigest()
-        return TokenizerFiles(path, description.kind, description.config, files, digest)
+        names = tuple(entry.file for entry in description.files.values())
+        return TokenizerFiles(path, description.kind, description.config, files, names, digest)
 
 
 def _parse(path: Path, content: bytes) -> TokenizerDescription:
     values = parse_json(content, str(path))
     if not isinstance(values, dict) or values.get("format") != FORMAT:
-        raise ValueError(f"{str(path)!r} is not a tokenizer of this library: it has no 'format': {FORMAT!r}.")
+        raise ValueError(f"{path} is not a tokenizer of this library: format must be {FORMAT!r}.")
     if values.get("version") != FORMAT_VERSION:
-        raise ValueError(
-            f"{str(path)!r} has format version {quote(values.get('version'))}; this release reads {FORMAT_VERSION}."
-        )
+        raise ValueError(f"{path}: version must be {FORMAT_VERSION}, got {quote(values.get('version'))}.")
     description = to_dataclass(TokenizerDescription, values, str(path))
     for name, entry in description.files.items():
         # A plain name only: a downloaded tokenizer must not be able to point outside its directory.
@@ -160,13 +161,14 @@ def _parse(path: Path, content: bytes) -> TokenizerDescription:
 def _read_checked(directory: Path, entry: VocabularyFile) -> bytes:
     path = directory / entry.file
     if not path.is_file():
-        raise FileNotFoundError(f"The vocabulary file {str(path)!r}, named in {CONFIG_FILE!r}, is missing.")
+        raise FileNotFoundError(f"{path}, named in {CONFIG_FILE} (files), is missing.")
     content = read_bytes(path, MOST_BYTES)
     digest = hashlib.sha256(content).hexdigest()
-    if digest != entry.sha256:
+    if (len(content), digest) != (entry.bytes, entry.sha256):
         raise ValueError(
-            f"The vocabulary file {str(path)!r} is damaged: {len(content)} bytes with SHA-256 {digest}, "
-            f"expected {entry.bytes} bytes with {quote(entry.sha256, most=64, plain=True)}."
+            f"{path} is damaged: it is not the file that was saved. It has {len(content)} bytes with SHA-256 {digest}; "
+            f"bytes and sha256 of {entry.file} in {CONFIG_FILE} are {entry.bytes} and "
+            f"{quote(entry.sha256, most=64, plain=True)}."
         )
     return content
 

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from zoo.storage import quote, read_bytes
+from zoo.storage import naming, read_bytes
 from zoo.storage.json_files import MOST_BYTES as MOST_JSON_BYTES
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_alphabet import byte_characters, byte_to_code_point, merging_model, to_bytes
@@ -152,10 +152,9 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
             ValueError: a file is not what it should be.
         """
         contents = [read_bytes(path, MOST_JSON_BYTES) for path in (vocabulary, merges)]
-        try:
-            return cls(read_vocabulary(contents[0]), read_merges(contents[1]), **options)
-        except ValueError as error:
-            raise ValueError(f"{vocabulary}, {merges}: {quote(str(error), most=1000, plain=True)}") from error
+        tokens, pairs = read_vocabulary(contents[0], vocabulary), read_merges(contents[1], merges)
+        with naming(f"{vocabulary}, {merges}"):
+            return cls(tokens, pairs, **options)
 
     @classmethod
     def train(
@@ -302,4 +301,5 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         for name in (_VOCABULARY_FILE, _MERGES_FILE):
             if name not in files:
                 raise ValueError(f"A byte_level_bpe tokenizer needs the file {name!r}, got {sorted(files)}.")
-        return cls(read_vocabulary(files[_VOCABULARY_FILE]), read_merges(files[_MERGES_FILE]), **config)
+        vocabulary, merges = (files[name] for name in (_VOCABULARY_FILE, _MERGES_FILE))
+        return cls(read_vocabulary(vocabulary, _VOCABULARY_FILE), read_merges(merges, _MERGES_FILE), **config)

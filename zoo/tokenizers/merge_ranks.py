@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 
+from zoo.storage import quote
+
 Pair = tuple[str, str]
 
 
@@ -31,7 +33,7 @@ def merge_scores(vocabulary: Collection[str], merges: Sequence[Pair]) -> dict[st
     for number, pair in enumerate(merges):
         for token in (*pair, "".join(pair)):
             if token not in vocabulary:
-                raise ValueError(f"merges[{number}]={pair!r}: the token {token!r} is not in the vocabulary.")
+                raise ValueError(f"merges[{number}]={quote(pair)}: the token {quote(token)} is not in the vocabulary.")
         ranks.setdefault(pair, len(ranks))
     scores: dict[str, int] = {}
     parents: dict[str, Pair] = {}

@@ -84,7 +84,7 @@ class StoredTokenizer:
                 raise ValueError(f"{stored.path}: config.{quote(key, plain=True)} is not known to a {stored.kind!r}.")
             if key in hints:
                 require_type(value, hints[key], f"{stored.path}: config.{key}")
-        with naming(stored.path):
+        with naming(", ".join([str(stored.path), *stored.names])):
             return kind._from_files(stored.files, stored.config)
 
     def get_config(self) -> dict[str, Any]:

@@ -1,14 +1,19 @@
-"""The vocabulary files of byte-level BPE: `vocab.json` and `merges.txt`."""
+"""The vocabulary files of WordPiece and byte-level BPE: `vocab.txt`, `vocab.json` and `merges.txt`."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from zoo.storage import parse_json, quote, require_type
 
 
-def in_order_of_ids(ids: Mapping[str, int]) -> list[str]:
+def in_order_of_ids(ids: Mapping[str, int], name: str = "vocabulary") -> list[str]:
     """Returns the tokens in the order of their ids.
+
+    Args:
+        ids: id of each token.
+        name: what they are called in errors.
 
     Raises:
         ValueError: the ids are not 0, 1, 2, ...
@@ -16,40 +21,65 @@ def in_order_of_ids(ids: Mapping[str, int]) -> list[str]:
     tokens = sorted(ids, key=ids.get)
     for index, token in enumerate(tokens):
         if ids[token] != index:
-            raise ValueError(
-                f"The ids of the vocabulary must be 0, 1, 2, ...: {index} is missing or {ids[token]} twice."
-            )
+            raise ValueError(f"{name}[{quote(token)}] must be {index}, as ids are 0, 1, 2, ..., got {ids[token]}.")
     return tokens
 
 
-def read_vocabulary(content: bytes) -> dict[str, int]:
+def read_vocabulary(content: bytes, source: str | os.PathLike) -> dict[str, int]:
     """Returns the ids of the tokens that a `vocab.json` holds.
+
+    Args:
+        content: what is in the file.
+        source: name of the file, for errors.
 
     Raises:
         ValueError: it is no JSON object from tokens to ids.
     """
-    vocabulary = parse_json(content, "The vocabulary")
-    require_type(vocabulary, dict[str, int], "The vocabulary: the object from tokens to ids")
+    vocabulary = parse_json(content, str(source))
+    require_type(vocabulary, dict[str, int], f"{source}: the object from tokens to ids")
     return vocabulary
 
 
-def read_merges(content: bytes) -> list[tuple[str, str]]:
+def read_tokens(content: bytes, source: str | os.PathLike) -> list[str]:
+    """Returns the tokens that a `vocab.txt` holds, one per line.
+
+    Args:
+        content: what is in the file.
+        source: name of the file, for errors.
+
+    Raises:
+        ValueError: it is not UTF-8.
+    """
+    return [line.removesuffix("\r") for line in _lines(content, source)]
+
+
+def read_merges(content: bytes, source: str | os.PathLike) -> list[tuple[str, str]]:
     """Returns the pairs of tokens that a `merges.txt` holds, the first merged first.
+
+    Args:
+        content: what is in the file.
+        source: name of the file, for errors.
 
     Raises:
         ValueError: a line does not hold two tokens.
     """
-    try:
-        lines = content.decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"The merges are not UTF-8: {error}.") from error
-    if lines[-1] == "":
-        lines.pop()
+    lines = _lines(content, source)
     start = 1 if lines and lines[0].startswith("#version") else 0
     merges = []
     for number, line in enumerate(lines[start:], start + 1):
         pair = tuple(line.removesuffix("\r").split(" "))
         if len(pair) != 2 or "" in pair:
-            raise ValueError(f"Line {number} of the merges is {quote(line)}, not two tokens with a space between them.")
+            raise ValueError(f"{source}: line {number} must be two tokens and a space between, got {quote(line)}.")
         merges.append(pair)
     return merges
+
+
+def _lines(content: bytes, source: str | os.PathLike) -> list[str]:
+    try:
+        lines = content.decode("utf-8").split("\n")  # splitlines would split at characters that are tokens
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{source}: line {number} must be UTF-8: {error}.") from error
+    if lines[-1] == "":
+        lines.pop()
+    return lines

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from zoo.storage import read_bytes
+from zoo.storage import naming, quote, read_bytes
 from zoo.storage.json_files import MOST_BYTES
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.bert_normalization import character_table, normalize_characters
@@ -23,10 +23,12 @@ from zoo.tokenizers.distinct import (
 )
 from zoo.tokenizers.tensors import import_tensorflow
 from zoo.tokenizers.unicode_ranges import WHITE_SPACE, WHITE_SPACE_AFTER_CLEANING
+from zoo.tokenizers.vocabulary_files import read_tokens
 
 _VOCABULARY_FILE = "vocab.txt"
 _CONTINUATION = "##"
 _MAX_CHARACTERS = 100
+_MOST_TOKEN_BYTES = 256  # of the operation that looks for them
 # Stands for a word that is too long: a noncharacter, which no vocabulary has.
 _UNSPELLABLE = "\uffff"
 # What is joined to the word before it when ids become text.
@@ -100,6 +102,11 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         )
         if self.unknown_id is None:
             raise ValueError("unknown_token=None: WordPiece needs a token for words that it can't spell.")
+        for index, token in enumerate(self._vocabulary):
+            if len(token.removeprefix(_CONTINUATION).encode("utf-8")) > _MOST_TOKEN_BYTES:
+                raise ValueError(
+                    f"vocabulary[{index}] must have at most {_MOST_TOKEN_BYTES} bytes, got {quote(token)}."
+                )
         self._choices = {
             "lowercase": bool(lowercase),
             "strip_accents": bool(lowercase if strip_accents is None else strip_accents),
@@ -128,10 +135,8 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
             FileNotFoundError: there is no such file.
             ValueError: it is not UTF-8, or not a vocabulary.
         """
-        try:
-            return cls(_read_vocabulary(read_bytes(path, MOST_BYTES)), lowercase=lowercase, **options)
-        except ValueError as error:
-            raise ValueError(f"{str(path)!r}: {error}") from error
+        with naming(path):
+            return cls(read_tokens(read_bytes(path, MOST_BYTES), path), lowercase=lowercase, **options)
 
     @classmethod
     def train(
@@ -228,17 +233,7 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
     def _from_files(cls, files: dict[str, bytes], config: dict[str, Any]) -> WordPieceTokenizer:
         if _VOCABULARY_FILE not in files:
             raise ValueError(f"A wordpiece tokenizer needs the file {_VOCABULARY_FILE!r}, got {sorted(files)}.")
-        return cls(_read_vocabulary(files[_VOCABULARY_FILE]), **config)
-
-
-def _read_vocabulary(content: bytes) -> list[str]:
-    try:
-        lines = content.decode("utf-8").split("\n")  # splitlines would split at characters that are tokens
-    except UnicodeDecodeError as error:
-        raise ValueError(f"The vocabulary is not UTF-8: {error}.") from error
-    if lines[-1] == "":
-        lines.pop()
-    return [line.removesuffix("\r") for line in lines]
+        return cls(read_tokens(files[_VOCABULARY_FILE], _VOCABULARY_FILE), **config)
 
 
 def _make_wordpiece(vocabulary: Sequence[str], unknown_token: str):

@@ -1,4 +1,4 @@
-"""Mutated files load, or end in an error that names the file; `tests/fuzz.py` tries more of them, for longer."""
+"""Mutated files load, or end in an error that names file and key; `tests/fuzz.py` tries more of them, for longer."""
 
 import importlib.util
 import warnings
@@ -21,7 +21,14 @@ def seeds(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "kind, count",
-    [("huggingface_tokenizer", 60), ("tokenizer", 30), ("checkpoint", 30), ("preset", 20), ("llama2c", 10)],
+    [
+        ("huggingface_tokenizer", 40),
+        ("tokenizer", 20),
+        ("checkpoint", 20),
+        ("from_preset", 15),
+        ("preset", 15),
+        ("llama2c", 5),
+    ],
 )
 def test_mutated_files(seeds, tmp_path, kind, count):
     folder, known = seeds
@@ -31,6 +38,6 @@ def test_mutated_files(seeds, tmp_path, kind, count):
         case = fuzz.prepare(folder, seed, number, 1, tmp_path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            result = fuzz.attempt(seed, case)
+            result = fuzz.attempt(seed, case, (folder / seed["folder"] / seed["file"]).read_bytes())
         assert result["outcome"] in ("loaded", "error"), (number, seed, result["text"])
         assert result["seconds"] < fuzz.SECONDS, (number, seed)

@@ -198,7 +198,10 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "
             {"added_tokens": [{"content": "<x>", "special": True, "single_word": True}]},
             "single_word of '<x>'",
         ),
-        ({"added_tokens": [{"id": 5, "content": "<x>", "special": True}]}, "must be 0, 1, 2"),
+        (
+            {"added_tokens": [{"id": 5, "content": "<x>", "special": True}]},
+            "must be 4, as ids are 0, 1, 2",
+        ),
         ({"added_tokens": [{"id": 5, "content": "<|endoftext|>", "special": True}]}, "has the ids 0 and 5"),
     ],
 )

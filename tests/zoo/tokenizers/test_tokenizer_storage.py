@@ -101,7 +101,7 @@ def test_damaged_vocabulary_file(saved):
     content = path.read_bytes()
     for damaged in (content[:-1], content + b" ", bytes([content[0] ^ 1]) + content[1:], b""):
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=f"is damaged: {len(damaged)} bytes .* expected {len(content)} bytes"):
+        with pytest.raises(ValueError, match=f"is damaged: .* has {len(damaged)} bytes .* are {len(content)} and "):
             Tokenizer.load(saved)
 
 
@@ -116,7 +116,7 @@ def test_damaged_config(saved, content):
     "changes, message",
     [
         ({"kind": "syllables"}, r"tokenizer.json: kind must be one of \[.*'sentencepiece'.*got 'syllables'"),
-        ({"version": 2}, "version 2; this release reads 1"),
+        ({"version": 2}, "version must be 1, got 2"),
         ({"config": {"pad_tokn": "<pad>"}}, "tokenizer.json: config.pad_tokn is not known"),
         ({"config": {"pad_token": "<none>"}}, "pad_token='<none>'"),
         ({"files": {}}, "needs the file 'sentencepiece.model'"),

@@ -107,7 +107,7 @@ def test_vocabulary_file(wordpiece, tmp_path):
     loaded = WordPieceTokenizer.from_file(path, lowercase=True)
     assert loaded.get_vocabulary() == wordpiece.get_vocabulary()
     path.write_bytes(b"[UNK]\n\xff\n")
-    with pytest.raises(ValueError, match="not UTF-8"):
+    with pytest.raises(ValueError, match="vocab.txt: line 2 must be UTF-8"):
         WordPieceTokenizer.from_file(path, lowercase=True)
     path.write_text("[UNK]\na\n\nb\n")
     without = dict.fromkeys(("pad_token", "start_token", "end_token", "mask_token"))
@@ -116,6 +116,9 @@ def test_vocabulary_file(wordpiece, tmp_path):
 
 
 def test_errors():
+    WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##" + "a" * 256], lowercase=True)
+    with pytest.raises(ValueError, match=r"vocabulary\[5\] must have at most 256 bytes"):
+        WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a" * 257], lowercase=True)
     with pytest.raises(ValueError, match="unknown_token=None"):
         WordPieceTokenizer(
             ["a"],

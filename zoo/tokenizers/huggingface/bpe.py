@@ -81,7 +81,7 @@ def _byte_level(
     if last.get("add_prefix_space", True) and len(splitters) > 1:
         raise refuse("pre_tokenizer (ByteLevel).add_prefix_space", True, "do it where ByteLevel splits alone")
     entries = content.added_tokens
-    tokens = in_order_of_ids(vocabulary_with_added(model["vocab"], entries))
+    tokens = in_order_of_ids(vocabulary_with_added(model["vocab"], entries), "model.vocab with added_tokens")
     settled = settle_roles(roles, content.post_processor, [entry.content for entry in entries])
     settled = {role: token for role, token in settled.items() if token in tokens}
     return ByteLevelBPETokenizer(
@@ -142,7 +142,7 @@ def _with_byte_fallback(
     unknown = model.get("unk_token") or settled.get("unknown_token")
     found = added_tokens(entries, normalizes=False)
     proto = bpe_proto(
-        in_order_of_ids(ids),
+        in_order_of_ids(ids, "model.vocab with added_tokens"),
         _merges(model),
         unknown_token=unknown,
         control=found["special_tokens"],

@@ -42,7 +42,7 @@ def from_wordpiece(content: TokenizerJson, roles: dict[str, str]) -> WordPieceTo
         read(decoder, "decoder", prefix=("##",), cleanup=(True,))
     require_keys(model, "model", "vocab")
     entries = content.added_tokens
-    tokens = in_order_of_ids(vocabulary_with_added(model["vocab"], entries))
+    tokens = in_order_of_ids(vocabulary_with_added(model["vocab"], entries), "model.vocab with added_tokens")
     found = {"unknown_token": model.get("unk_token", "[UNK]")}
     settled = settle_roles(roles, content.post_processor, tokens)
     empty = dict.fromkeys(("pad_token", "start_token", "end_token", "mask_token"))
