@@ -14,14 +14,18 @@ from zoo.huggingface.directory import (
     load_backbone,
     read_config,
 )
+from zoo.huggingface.family import Family, Head, register_family
 from zoo.huggingface.tasks import load_task, save_task
 from zoo.huggingface.writing import write_backbone
 
 __all__ = [
+    "Family",
+    "Head",
     "is_huggingface",
     "load_backbone",
     "load_task",
     "read_config",
+    "register_family",
     "save_task",
     "write_backbone",
 ]

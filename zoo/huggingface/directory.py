@@ -255,7 +255,7 @@ def _head_tensors(family: Family, head: Head, tensors: TensorFiles, rows: list[R
 
 def _other_tensors(family: Family, tensors: TensorFiles, rows: list[Row]) -> set[str]:
     """Tensors that the model has no place for and need not have, each of them checked."""
-    needed, others = {row.name for row in rows}, set()
+    needed, others, of_heads = {row.name for row in rows}, set(), family.head_prefixes()
     for name in set(tensors.shapes) - needed:
         if name in family.copies:
             original = family.copies[name]
@@ -267,7 +267,7 @@ def _other_tensors(family: Family, tensors: TensorFiles, rows: list[Row]) -> set
         elif name in family.zeros:
             if np.any(tensors.get(name)):
                 raise ValueError(f"{name} in {tensors.file_of(name)} must be zero: the model has no place for it.")
-        elif not family.is_ignored(name) and not family.is_of_a_head(name):
+        elif not family.is_ignored(name) and not name.startswith(of_heads):
             continue
         others.add(name)
     return others

@@ -79,14 +79,11 @@ class Family:
         """Whether a tensor has no meaning."""
         return any(re.fullmatch(pattern, name) for pattern in self.ignored)
 
-    def is_of_a_head(self, name: str) -> bool:
-        """Whether a tensor belongs to the head of some task."""
-        return name.startswith(tuple(self._head_names()))
-
-    def _head_names(self) -> set[str]:
+    def head_prefixes(self) -> tuple[str, ...]:
+        """Returns how the names of tensors begin that belong to the head of some task."""
         tables = [head.table for head in self.heads.values()]
         names = {getattr(name, "name", name).split(".")[0] + "." for table in tables for name in table.values()}
-        return names | {"qa_outputs.", "classification_head."}
+        return (*names, "qa_outputs.", "classification_head.")
 
 
 _TORCH_NAMES = {"gamma": "weight", "beta": "bias"}

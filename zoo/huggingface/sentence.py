@@ -55,10 +55,9 @@ def read_sentence_options(directory: Path) -> dict[str, Any]:
     options: dict[str, Any] = {"pooling": _read_pooling(directory, modules[1]), "normalize": len(kinds) == 3}
     if (directory / LENGTH_FILE).is_file():
         length = read_json(directory / LENGTH_FILE).get("max_seq_length")
-        if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
-            raise ValueError(
-                f"{directory / LENGTH_FILE}: max_seq_length must be an integer of at least 1, got {length!r}."
-            )
+        require_type(length, int | None, f"{directory / LENGTH_FILE}: max_seq_length")
+        if length is not None and length < 1:
+            raise ValueError(f"{directory / LENGTH_FILE}: max_seq_length must be at least 1, got {quote(length)}.")
         # the library cuts longer texts
         options |= {} if length is None else {"sequence_length": length, "truncate": True}
     return options

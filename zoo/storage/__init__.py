@@ -2,21 +2,14 @@
 
 from zoo.storage.checkpoint import TensorFiles, open_checkpoint
 from zoo.storage.errors import naming, quote
-from zoo.storage.files import (
-    atomic_write,
-    read_one_version,
-    recover,
-    remove,
-    remove_incomplete,
-    replace_folder,
-    write_bytes,
-    write_text_atomically,
-)
+from zoo.storage.files import atomic_write, remove, remove_incomplete, write_bytes, write_text_atomically
+from zoo.storage.folders import read_one_version, recover, replace_folder
 from zoo.storage.h5 import H5Weights, open_h5
 from zoo.storage.hub import fetch
 from zoo.storage.json_files import parse_json, read_bytes, read_json
-from zoo.storage.names import file_inside, folder_inside
-from zoo.storage.preset import Preset, PresetDescription, open_preset, read_description, write_preset
+from zoo.storage.preset import Preset, open_preset, write_preset
+from zoo.storage.preset_format import PresetDescription, read_description
+from zoo.storage.stored_file import file_inside, folder_inside
 from zoo.storage.tensors import (
     dtype_name,
     match_variables,

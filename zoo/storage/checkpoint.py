@@ -8,7 +8,7 @@ import numpy as np
 
 from zoo.storage.errors import quote
 from zoo.storage.json_files import read_json
-from zoo.storage.names import file_inside
+from zoo.storage.stored_file import file_inside
 from zoo.storage.tensors import open_tensors
 from zoo.storage.typed import require_type
 

@@ -1,4 +1,4 @@
-"""Files and folders that are written whole or not at all.
+"""Files that are written whole or not at all, and the locks that tell what is still being written.
 
 What is written comes into being in a hidden folder next to its place, `.NAME.xxxxxxxx.incomplete`, and is then renamed.
 The writer holds a lock on that folder. So the next writer can tell what a killed process has left from what another one
@@ -10,16 +10,19 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
-from zoo.storage.locks import abandoned, try_lock
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
-T = TypeVar("T")
 INCOMPLETE = ".incomplete"
-_SET_ASIDE = "old"
-_SECONDS_OF_A_SWITCH = 10
+# what a replaced folder is called in the workplace of the one that replaces it
+SET_ASIDE = "old"
+# where a file system has no locks, what nobody has touched for so long is nobody's
+UNTOUCHED_SECONDS = 24 * 3600
 
 
 def write_bytes(path: Path, blocks: Iterable[bytes]) -> None:
@@ -97,7 +100,7 @@ def workplace(folder: Path, name: str) -> Iterator[Path]:
     try:
         yield place
     finally:
-        if not (place / _SET_ASIDE).exists():  # else it could not be put back: `recover` will
+        if not (place / SET_ASIDE).exists():  # else it could not be put back: `recover` will
             shutil.rmtree(place, ignore_errors=True)
         os.close(descriptor)
 
@@ -118,7 +121,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         >>> with atomic_write(Path("weights.safetensors")) as temporary:
         ...     write_bytes(temporary, [content])
     """
-    path = _absolute(path)
+    path = absolute(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_incomplete(path.parent, path.name)
     try:
@@ -160,22 +163,32 @@ def remove_incomplete(folder: Path, name: str | None = None) -> None:
         folder: The folder.
         name: What they wrote; None for anything.
     """
-    for place in _places(folder, name):
+    for place in places(folder, name):
         with abandoned(place) as is_free:
             if is_free:
-                _put_back(place)
+                put_back(place)
                 remove(place)
 
 
-def _put_back(place: Path) -> None:
-    """Gives what was set aside for a folder that never came its name again."""
+def put_back(place: Path) -> None:
+    """Gives what was set aside for a folder that never came its name again.
+
+    Args:
+        place: The workplace of the writer of the new folder.
+    """
     directory = place.with_name(place.name[1:].rsplit(".", 2)[0])
-    if (place / _SET_ASIDE).is_dir() and not directory.exists():
+    if (place / SET_ASIDE).is_dir() and not directory.exists():
         with contextlib.suppress(OSError):  # another process was faster
-            os.rename(place / _SET_ASIDE, directory)
+            os.rename(place / SET_ASIDE, directory)
 
 
-def _places(folder: Path, name: str | None) -> list[Path]:
+def places(folder: Path, name: str | None) -> list[Path]:
+    """Returns the workplaces in a folder.
+
+    Args:
+        folder: The folder.
+        name: What they are for; None for anything.
+    """
     start = "." if name is None else f".{name}."
     try:
         names = os.listdir(folder)
@@ -201,148 +214,69 @@ def write_text_atomically(path: str | os.PathLike, text: str) -> None:
         write_bytes(temporary, [text.encode("utf-8")])
 
 
-@contextlib.contextmanager
-def replace_folder(directory: str | os.PathLike, may_replace: Callable[[Path], bool], what: str) -> Iterator[Path]:
-    """Gives a new folder that takes the place of `directory` when the block ends without an error.
-
-    Whatever stops the writing (an error, a full disk, a kill), what was there before stays good. In the worst case, a
-    kill between the two renames, `recover` puts it back. Of several writers the last one wins.
-
-    The working directory and mounted directories cannot be renamed: their files are replaced one by one, and a kill
-    while that is done leaves some of both.
+def absolute(path: str | os.PathLike) -> Path:
+    """Returns a path that has a name.
 
     Args:
-        directory: What is to be written.
-        may_replace: Whether an existing directory that is not empty is one of those that this replaces.
-        what: What such a directory is called in the error.
-
-    Raises:
-        FileExistsError: If the directory exists, is not empty and may not be replaced.
-
-    Example:
-
-    >>> with replace_folder("runs/model", lambda old: (old / "config.json").exists(), "saved model") as folder:
-    ...     (folder / "config.json").write_text("{}")
+        path: The path, perhaps `"."`.
     """
-    directory = _absolute(directory)
-    recover(directory)
-    is_free = not directory.exists() or (directory.is_dir() and not any(directory.iterdir()))
-    if not is_free and not may_replace(directory):
-        raise FileExistsError(f"{directory} exists and is no {what}: it will not be overwritten.")
-    stays = directory.is_dir() and (os.path.ismount(directory) or _is_working_directory(directory))
-    home = directory if stays else directory.parent
-    home.mkdir(parents=True, exist_ok=True)
-    remove_incomplete(home, directory.name)
-    with workplace(home, directory.name) as place:
-        new = place / "new"
-        new.mkdir()
-        yield new
-        synchronize_all(new)
-        if stays:
-            _refill(new, directory, place)
-        else:
-            _exchange(new, directory, place)
-            synchronize(home)
-
-
-def _absolute(path: str | os.PathLike) -> Path:
     # "." and ".." have no name of their own; links stay as they are
     return Path(os.path.abspath(path))
 
 
-def _is_working_directory(directory: Path) -> bool:
-    here, directory = Path.cwd(), directory.resolve()
-    return directory == here or directory in here.parents
-
-
-def _exchange(new: Path, directory: Path, place: Path) -> None:
-    old = place / _SET_ASIDE
-    while True:
-        is_set_aside = False
-        try:
-            os.rename(directory, old)
-            is_set_aside = True
-        except FileNotFoundError:
-            pass  # there is none, or another writer has set it aside just now
-        try:
-            os.rename(new, directory)
-            break
-        except BaseException:
-            if is_set_aside and not directory.exists():
-                os.rename(old, directory)
-                raise
-            if not directory.exists():
-                raise
-        # another writer was faster: its folder is replaced, too
-        shutil.rmtree(old, ignore_errors=True)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _refill(new: Path, directory: Path, place: Path) -> None:
-    names = set(os.listdir(new))
-    old = place / "replaced"
-    old.mkdir()
-    for name in os.listdir(directory):
-        # what others are writing here stays
-        if not name.endswith(INCOMPLETE) and (name not in names or (directory / name).is_dir()):
-            os.rename(directory / name, old / name)
-    for name in sorted(names):
-        os.replace(new / name, directory / name)
-    synchronize(directory)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def recover(directory: str | os.PathLike) -> None:
-    """Puts back what a kill in the middle of a replacement has set aside; waits while another process replaces it.
+def try_lock(descriptor: int, shared: bool = False) -> bool:
+    """Locks an open file or folder unless another process has; returns whether it is locked.
 
     Args:
-        directory: What is about to be read or written.
-    """
-    directory = _absolute(directory)
-    end = time.monotonic() + _SECONDS_OF_A_SWITCH
-    while not directory.exists() and time.monotonic() < end:
-        set_aside = [place for place in _places(directory.parent, directory.name) if (place / _SET_ASIDE).is_dir()]
-        if not set_aside:
-            return
-        for place in set_aside:
-            with abandoned(place) as is_free:
-                if is_free:
-                    _put_back(place)
-                    remove(place)
-                    break
-        else:
-            time.sleep(0.01)
-
-
-def read_one_version(directory: str | os.PathLike, read: Callable[[], T]) -> T:
-    """Returns what is read from a folder that `replace_folder` may replace meanwhile: all of one version.
-
-    Args:
-        directory: The folder.
-        read: Reads it.
+        descriptor: The open file. The lock ends when it is closed, at the latest with the process.
+        shared: Whether others may hold such a lock at the same time.
 
     Raises:
-        Exception: What `read` raises while the folder stays the same.
+        OSError: If the file system has no locks.
     """
-    directory = _absolute(directory)
-    for _ in range(20):
-        before = _identity(directory)
-        try:
-            result = read()
-        except Exception:
-            recover(directory)
-            if _identity(directory) == before:
-                raise
-        else:
-            if _identity(directory) == before:
-                return result
-    raise ValueError(f"{directory} was replaced each time that it was read.")
-
-
-def _identity(directory: Path) -> tuple[int, ...] | None:
-    """What tells a folder from those that were at its place before."""
+    if fcntl is None:
+        raise OSError("This system has no locks on files.")
     try:
-        status = os.stat(directory)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Waits for its turn to change what is in a folder; does nothing where the file system has no locks.
+
+    Args:
+        folder: The folder. Others that use this function wait, too; nobody else is kept out.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if fcntl is not None:
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def abandoned(path: Path) -> Iterator[bool]:
+    """Whether nobody holds a lock on a file or folder; if so it is locked inside the block.
+
+    Args:
+        path: The file or folder. One that is gone is somebody else's.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
     except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_mtime_ns
+        yield False
+        return
+    try:
+        try:
+            is_free = try_lock(descriptor)
+        except OSError:
+            is_free = time.time() - os.fstat(descriptor).st_mtime > UNTOUCHED_SECONDS
+        yield is_free
+    finally:
+        os.close(descriptor)

@@ -1,15 +1,15 @@
 """Weights in an HDF5 file as Keras writes it, looked over before Keras reads it."""
 
 import dataclasses
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
-import h5py
+from zoo.storage import h5_sizes
 
-from zoo.storage.errors import quote
-
-MOST_DEPTH = 64
-MOST_ENTRIES = 1_000_000
+_MOST_SECONDS = 600
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,14 +38,15 @@ class H5Weights:
         try:
             model.load_weights(self.path)
         except Exception as error:  # of HDF5, of Keras, of the backend: their kinds are many
-            raise ValueError(f"{self.path} does not fit the model: {_text(error)}") from error
+            raise ValueError(f"{self.path} does not fit the model: {h5_sizes.describe(error)}") from error
 
 
-def open_h5(path: Path) -> H5Weights:
-    """Looks over an HDF5 file of weights.
+def open_h5(path: Path, is_own: bool = False) -> H5Weights:
+    """Looks over an HDF5 file of weights; first in another process, unless this one has written the file.
 
     Args:
         path: The file.
+        is_own: Whether this process has written it. What others wrote may be made to break the HDF5 library.
 
     Raises:
         ValueError: If it is damaged, or holds more than plain numbers: links to other files, objects, texts, numbers
@@ -56,58 +57,23 @@ def open_h5(path: Path) -> H5Weights:
     >>> open_h5(Path("model.weights.h5")).elements
     109482240
     """
-    try:
-        with h5py.File(path, "r") as file:
-            sizes = _sizes(file, path)
-    except ValueError as error:
-        if str(path) in str(error):
-            raise
-        raise ValueError(f"{path} is damaged: {_text(error)}") from error
-    except Exception as error:  # of HDF5: OSError, RuntimeError, KeyError, TypeError
-        raise ValueError(f"{path} is damaged or is no HDF5 file: {_text(error)}") from error
+    sizes = h5_sizes.sizes_of(str(path)) if is_own or not sys.executable else _sizes_from_outside(path)
     return H5Weights(path, len(sizes), sum(sizes))
 
 
-def _text(error: Exception) -> str:
-    return quote(f"{type(error).__name__}: {error}", most=600, plain=True)
-
-
-def _sizes(file: h5py.File, path: Path) -> list[int]:
-    sizes, seen, waiting = [], set(), [(file, "", 0)]
-    while waiting:
-        group, place, depth = waiting.pop()
-        for name in group:
-            entry = f"{place}/{name}"
-            shown = f"{path}: {quote(entry, plain=True)}"
-            if len(seen) > MOST_ENTRIES or depth > MOST_DEPTH:
-                raise ValueError(f"{shown} must be among at most {MOST_ENTRIES} entries, {MOST_DEPTH} deep.")
-            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                raise ValueError(f"{shown} must be in this file, it is a link to elsewhere.")
-            try:
-                item = group[name]
-            except Exception as error:  # of HDF5: KeyError, RuntimeError, OSError
-                raise ValueError(f"{shown} is damaged: {_text(error)}") from error
-            address = h5py.h5o.get_info(item.id).addr
-            if address in seen:
-                raise ValueError(f"{shown} must be there once, it is another name of an entry.")
-            seen.add(address)
-            if isinstance(item, h5py.Group):
-                waiting.append((item, entry, depth + 1))
-            elif isinstance(item, h5py.Dataset):
-                _check_dataset(item, shown)
-                sizes.append(int(item.size))
-            else:
-                raise ValueError(f"{shown} must be a group or an array of numbers, it is a {type(item).__name__}.")
-    return sizes
-
-
-def _check_dataset(item: h5py.Dataset, shown: str) -> None:
-    # bfloat16, which HDF5 does not know, is stored as two bytes
-    is_half = item.dtype.kind == "V" and item.dtype.itemsize == 2 and item.dtype.names is None
-    if item.dtype.kind not in "fiub" and not is_half:
-        raise ValueError(f"{shown} must hold numbers, it has the type {quote(item.dtype)}.")
-    if item.external or item.is_virtual or item.chunks is not None or item.shape is None:
-        raise ValueError(f"{shown} must be stored in one piece in this file.")
-    declared, stored = int(item.size) * item.dtype.itemsize, item.id.get_storage_size()
-    if declared != stored:
-        raise ValueError(f"{shown} has the shape {quote(item.shape)}, {declared} bytes, and holds {stored} bytes.")
+def _sizes_from_outside(path: Path) -> list[int]:
+    """What another process finds in a file. It takes a third of a second, and dies in place of this one."""
+    # -P: the modules next to the script are not to be taken for those of the same names elsewhere
+    command = [sys.executable, "-P", h5_sizes.__file__, str(path)]
+    try:
+        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_MOST_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"{path} is damaged: reading it takes more than {_MOST_SECONDS} seconds.") from None
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        cause = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
+        raise ValueError(f"{path} is damaged: the HDF5 library ends the process that reads it ({cause}).") from None
+    if "error" in answer:
+        raise ValueError(answer["error"])
+    return answer["sizes"]

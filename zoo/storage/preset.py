@@ -8,89 +8,33 @@ This module knows the files, not what is made of them: a task hands over the fun
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import os
-import re
 import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
 
-from zoo.storage.errors import quote
-from zoo.storage.files import remove_incomplete, synchronize_all, workplace
+from zoo.storage.files import abandoned, locked, remove_incomplete, synchronize_all, workplace
 from zoo.storage.h5 import H5Weights, open_h5
-from zoo.storage.json_files import parse_json, read_bytes
-from zoo.storage.locks import abandoned, locked, try_lock
+from zoo.storage.preset_format import (
+    CONFIG_FILE,
+    FORMAT_VERSION,
+    TOKENIZER_FOLDER,
+    WEIGHTS_FILE,
+    PresetDescription,
+    PresetFile,
+    preset_content,
+    read_preset_file,
+)
+from zoo.storage.stored_file import StoredFile
 from zoo.storage.tokenizer import CONFIG_FILE as TOKENIZER_FILE
 from zoo.storage.tokenizer import TokenizerFiles, read_tokenizer
-from zoo.storage.typed import to_dataclass
 
-FORMAT_VERSION = 2
-CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.weights.h5"
-TOKENIZER_FOLDER = "tokenizer"
-
-_MOST_CONFIG_BYTES = 2**24
-# names of the parts of this module: those above, or with a number where these are taken
-_PART = re.compile(r"model(-[0-9a-f]{8})?\.weights\.h5|tokenizer(-[0-9a-f]{8})?")
 _SECONDS_OF_A_CHANGE = 30
-
-
-@dataclasses.dataclass(frozen=True)
-class PresetDescription:
-    """What a task says about itself in `config.json` of a preset directory.
-
-    Args:
-        task: Name of the task.
-        backbone: Configuration of the backbone, see `zoo.config.config_from_dict`.
-        options: Arguments of the task besides backbone and tokenizer.
-        parameter_count: Number of weights of the backbone.
-    """
-
-    task: str
-    backbone: dict[str, Any]
-    options: dict[str, Any]
-    parameter_count: int
-
-
-@dataclasses.dataclass(frozen=True)
-class StoredFile:
-    """A file of a preset directory.
-
-    Args:
-        file: Its path in the directory.
-        bytes: Its size.
-        sha256: Its SHA-256.
-    """
-
-    file: str
-    bytes: int
-    sha256: str
-
-
-@dataclasses.dataclass(frozen=True)
-class PresetFile(PresetDescription):
-    """All of `config.json` of a preset directory.
-
-    Args:
-        weights: The file of the weights.
-        tokenizer: The `tokenizer.json`; None where the task has none.
-        replaced: Files and folders of the version before. They are removed as soon as nobody reads them.
-        format_version: Version of this format.
-    """
-
-    weights: StoredFile
-    tokenizer: StoredFile | None = None
-    replaced: tuple[str, ...] = ()
-    format_version: int = FORMAT_VERSION
-
-    def parts(self) -> tuple[str, ...]:
-        """Returns the names of what is in the directory besides `config.json`."""
-        files = (self.weights, *((self.tokenizer,) if self.tokenizer else ()))
-        return tuple(file.file.split("/")[0] for file in files)
+# SHA-256 of weights that this process has written
+_OWN_WEIGHTS: set[str] = set()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +99,7 @@ def write_preset(
 
 
 def _switch(directory: Path, place: Path, description: PresetDescription) -> None:
-    old = _read_config(directory)[0] if (directory / CONFIG_FILE).exists() else None
+    old = read_preset_file(directory)[0] if (directory / CONFIG_FILE).exists() else None
     moved = {}
     try:
         for part in (WEIGHTS_FILE, TOKENIZER_FOLDER):
@@ -167,8 +111,8 @@ def _switch(directory: Path, place: Path, description: PresetDescription) -> Non
         replaced = tuple(name for name in before if name not in moved.values())
         new = PresetFile(
             **{field.name: getattr(description, field.name) for field in dataclasses.fields(description)},
-            weights=_stored(directory, moved[WEIGHTS_FILE]),
-            tokenizer=_stored(directory, f"{moved[TOKENIZER_FOLDER]}/{TOKENIZER_FILE}")
+            weights=StoredFile.of(directory, moved[WEIGHTS_FILE]),
+            tokenizer=StoredFile.of(directory, f"{moved[TOKENIZER_FOLDER]}/{TOKENIZER_FILE}")
             if TOKENIZER_FOLDER in moved
             else None,
             replaced=replaced,
@@ -177,6 +121,7 @@ def _switch(directory: Path, place: Path, description: PresetDescription) -> Non
         (place / CONFIG_FILE).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
         synchronize_all(place)
         os.replace(place / CONFIG_FILE, directory / CONFIG_FILE)
+        _OWN_WEIGHTS.add(new.weights.sha256)
     except BaseException:
         for name in moved.values():
             _remove_part(directory / name)
@@ -202,17 +147,12 @@ def _remove_part(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)  # a tokenizer is in memory once it is open
 
 
-def _stored(directory: Path, name: str) -> StoredFile:
-    with open(directory / name, "rb") as file:
-        return StoredFile(name, os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest())
-
-
 def _require_free(directory: Path) -> None:
     is_taken = directory.exists() and not directory.is_dir()
     if (directory / CONFIG_FILE).exists():
         # the configuration of another library has the same file name
         try:
-            _read_config(directory)
+            read_preset_file(directory)
         except ValueError:
             is_taken = True
     if is_taken:
@@ -228,6 +168,7 @@ def open_preset(directory: str | os.PathLike) -> Iterator[Preset]:
 
     Raises:
         ValueError: If the directory is no saved model, or a file is not the one that was saved.
+        FileNotFoundError: If a file is missing.
 
     Example:
 
@@ -239,12 +180,12 @@ def open_preset(directory: str | os.PathLike) -> Iterator[Preset]:
     end = time.monotonic() + _SECONDS_OF_A_CHANGE
     with contextlib.ExitStack() as stack:
         while True:
-            config, content = _read_config(directory)
+            config, content = read_preset_file(directory)
             try:
-                file = stack.enter_context(_open_stored(directory, config.weights))
+                file = stack.enter_context(config.weights.open(directory, CONFIG_FILE))
                 tokenizer = None
                 if config.tokenizer is not None:
-                    _open_stored(directory, config.tokenizer).close()
+                    config.tokenizer.open(directory, CONFIG_FILE).close()
                     tokenizer = read_tokenizer((directory / config.tokenizer.file).parent)
                     if tokenizer.sha256 != config.tokenizer.sha256:
                         raise ValueError(f"{tokenizer.path} is not the file that was saved.")
@@ -253,74 +194,8 @@ def open_preset(directory: str | os.PathLike) -> Iterator[Preset]:
             except (OSError, ValueError):
                 stack.close()
                 # another process has replaced it meanwhile
-                if time.monotonic() > end or _content(directory) == content:
+                if time.monotonic() > end or preset_content(directory) == content:
                     raise
             stack.close()
-        yield Preset(directory / CONFIG_FILE, config, open_h5(directory / config.weights.file), tokenizer)
-
-
-def _open_stored(directory: Path, stored: StoredFile) -> BinaryIO:
-    """Opens a file, with a lock that keeps writers from removing it, and checks that it is the one that was saved."""
-    path = directory / stored.file
-    try:
-        file = open(path, "rb")
-    except OSError as error:
-        raise ValueError(f"{path}, named in {CONFIG_FILE}, is missing: {error.strerror}.") from error
-    try:
-        with contextlib.suppress(OSError):
-            try_lock(file.fileno(), shared=True)
-        size = os.fstat(file.fileno()).st_size
-        # the size first: it is known at once
-        digest = hashlib.file_digest(file, "sha256").hexdigest() if size == stored.bytes else None
-        if digest != stored.sha256:
-            raise ValueError(
-                f"{path} is damaged: it is not the file that was saved. It has {size} bytes"
-                + (f" with SHA-256 {digest}" if digest else "")
-                + f"; bytes and sha256 of {stored.file} in {CONFIG_FILE} are {stored.bytes} and "
-                + f"{quote(stored.sha256, most=64, plain=True)}."
-            )
-    except BaseException:
-        file.close()
-        raise
-    return file
-
-
-def read_description(directory: str | os.PathLike) -> PresetDescription:
-    """Returns the checked content of `config.json` of a saved model.
-
-    Args:
-        directory: The directory.
-
-    Raises:
-        ValueError: If the file is missing, is not JSON, is of another format version, or a value is not of its type.
-    """
-    return _read_config(Path(directory))[0]
-
-
-def _content(directory: Path) -> bytes:
-    path = directory / CONFIG_FILE
-    if not path.is_file():
-        raise ValueError(f"{directory} is no saved model: it has no {CONFIG_FILE}.")
-    return read_bytes(path, _MOST_CONFIG_BYTES)
-
-
-def _read_config(directory: Path) -> tuple[PresetFile, bytes]:
-    path, content = directory / CONFIG_FILE, _content(directory)
-    values = parse_json(content, str(path))
-    version = values.get("format_version") if isinstance(values, dict) else None
-    if version != FORMAT_VERSION:
-        raise ValueError(
-            f"{path} has format_version {quote(version)}; this version of the library reads {FORMAT_VERSION}."
-        )
-    config = to_dataclass(PresetFile, values, str(path))
-    names = {"weights.file": config.weights.file.split("/")}
-    if config.tokenizer is not None:
-        names["tokenizer.file"] = config.tokenizer.file.split("/")
-    # a downloaded model must not point outside its directory, nor have other files removed
-    for key, (name, *rest) in (*names.items(), *((f"replaced[{i}]", [n]) for i, n in enumerate(config.replaced))):
-        shown = quote("/".join([name, *rest]))
-        if not _PART.fullmatch(name) or rest != [TOKENIZER_FILE] * (key == "tokenizer.file"):
-            raise ValueError(f"{path}: {key} must be the name of a part, such as {WEIGHTS_FILE!r}, got {shown}.")
-        if (directory / name).is_symlink() and (directory / name).is_dir():
-            raise ValueError(f"{path}: {key} must be in this directory, {quote(name)} is a link.")
-    return config, content
+        weights = open_h5(directory / config.weights.file, is_own=config.weights.sha256 in _OWN_WEIGHTS)
+        yield Preset(directory / CONFIG_FILE, config, weights, tokenizer)

@@ -1,4 +1,4 @@
-"""A tokenizer on disk: `tokenizer.json` beside vocabulary files whose sizes and SHA-256 are checked on loading."""
+"""A tokenizer on disk: `tokenizer.json` and vocabulary files whose sizes and SHA-256 are checked on loading."""
 
 from __future__ import annotations
 
@@ -11,30 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from zoo.storage.errors import quote
-from zoo.storage.files import atomic_write, write_bytes
+from zoo.storage.files import atomic_write, locked, write_bytes
 from zoo.storage.json_files import parse_json, read_bytes
-from zoo.storage.locks import locked
+from zoo.storage.stored_file import StoredFile, is_plain
 from zoo.storage.typed import to_dataclass
 
 CONFIG_FILE = "tokenizer.json"
 FORMAT = "keras_transformer_zoo.tokenizer"
 FORMAT_VERSION = 1
 MOST_BYTES = 96 * 2**20
-
-
-@dataclasses.dataclass(frozen=True)
-class VocabularyFile:
-    """A vocabulary file of a tokenizer.
-
-    Args:
-        file: Its name in the directory.
-        bytes: Its size.
-        sha256: Its SHA-256.
-    """
-
-    file: str
-    bytes: int
-    sha256: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +37,7 @@ class TokenizerDescription:
     version: int
     kind: str
     config: dict[str, Any]
-    files: dict[str, VocabularyFile]
+    files: dict[str, StoredFile]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +85,7 @@ def write_tokenizer(directory: str | os.PathLike, kind: str, config: dict, files
         for name, content in files.items():
             digest = hashlib.sha256(content).hexdigest()
             path = Path(name)
-            entries[name] = VocabularyFile(f"{path.stem}-{digest[:16]}{path.suffix}", len(content), digest)
+            entries[name] = StoredFile(f"{path.stem}-{digest[:16]}{path.suffix}", len(content), digest)
             _write(directory / entries[name].file, content)
         description = TokenizerDescription(FORMAT, FORMAT_VERSION, kind, config, entries)
         text = json.dumps(dataclasses.asdict(description), indent=2, ensure_ascii=False) + "\n"
@@ -150,27 +135,19 @@ def _parse(path: Path, content: bytes) -> TokenizerDescription:
         raise ValueError(f"{path}: version must be {FORMAT_VERSION}, got {quote(values.get('version'))}.")
     description = to_dataclass(TokenizerDescription, values, str(path))
     for name, entry in description.files.items():
-        # A plain name only: a downloaded tokenizer must not be able to point outside its directory.
-        if Path(entry.file).name != entry.file or "\0" in entry.file or (path.parent / entry.file).is_dir():
+        # a downloaded tokenizer must not be able to point outside its directory
+        if not is_plain(entry.file) or (path.parent / entry.file).is_dir():
             raise ValueError(
                 f"{path}: files.{quote(name, plain=True)}.file must be the name of a file, got {quote(entry.file)}."
             )
     return description
 
 
-def _read_checked(directory: Path, entry: VocabularyFile) -> bytes:
-    path = directory / entry.file
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}, named in {CONFIG_FILE} (files), is missing.")
-    content = read_bytes(path, MOST_BYTES)
-    digest = hashlib.sha256(content).hexdigest()
-    if (len(content), digest) != (entry.bytes, entry.sha256):
-        raise ValueError(
-            f"{path} is damaged: it is not the file that was saved. It has {len(content)} bytes with SHA-256 {digest}; "
-            f"bytes and sha256 of {entry.file} in {CONFIG_FILE} are {entry.bytes} and "
-            f"{quote(entry.sha256, most=64, plain=True)}."
-        )
-    return content
+def _read_checked(directory: Path, entry: StoredFile) -> bytes:
+    if entry.bytes > MOST_BYTES:
+        raise ValueError(f"{directory / entry.file} must have at most {MOST_BYTES} bytes, got {entry.bytes}.")
+    with entry.open(directory, CONFIG_FILE) as file:
+        return file.read()
 
 
 def _stored_names(directory: Path) -> set[str]:

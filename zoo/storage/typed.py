@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 import types
 import typing
 from typing import Any, TypeVar
@@ -32,7 +33,7 @@ def to_dataclass(cls: type[T], values: Any, name: str, others: bool = False) -> 
     """
     require_type(values, dict[str, Any], name)
     fields = {field.name: field for field in dataclasses.fields(cls)}
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     for key in values:
         if key not in fields and not others:
             near = difflib.get_close_matches(key[:100], fields, n=1)
@@ -43,6 +44,11 @@ def to_dataclass(cls: type[T], values: Any, name: str, others: bool = False) -> 
         if key not in values and field.default is missing and field.default_factory is missing:
             raise ValueError(f"{_joined(name, key)} is missing.")
     return cls(**{key: _converted(values[key], hints[key], _joined(name, key)) for key in fields if key in values})
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def _joined(name: str, key: str) -> str:

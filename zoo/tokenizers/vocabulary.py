@@ -11,6 +11,9 @@ from zoo.storage import quote
 from zoo.tokenizers.sentencepiece_check import check_tokens
 from zoo.tokenizers.tensors import import_tensorflow
 
+# most tokens that are looked for in every text; Llama 3 has 256
+MOST_FOUND = 10_000
+
 
 class Vocabulary:
     """Tokens in the order of their ids, with the special ones; arguments and attributes as for `Tokenizer`."""
@@ -51,6 +54,12 @@ class Vocabulary:
         self._is_silent[sorted(silent)] = True
         self.special_tokens = [self._vocabulary[index] for index in sorted(silent | {self.unknown_id} - {None})]
         self._further_special = [self._vocabulary[index] for index in sorted(further)]
+        found = [*special_tokens, *added_tokens]
+        if len(found) > MOST_FOUND:
+            raise ValueError(
+                f"special_tokens and added_tokens, which are looked for in every text, must be at most {MOST_FOUND}, "
+                f"got {len(found)}."
+            )
         self._added = {token: self._special_id("added_tokens", token) for token in added_tokens}
         self._strip_left, self._strip_right = tuple(strip_left), tuple(strip_right)
         for role, tokens in (("strip_left", strip_left), ("strip_right", strip_right)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from zoo.tokenizers.sentencepiece_check import MOST_BYTES, parse_model
 from zoo.tokenizers.wordpiece import WordPieceTokenizer
 
 _MODEL_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.model", "sentencepiece.bpe.model")
+_CONFIG_FILES = ("special_tokens_map.json", "tokenizer_config.json")
 # Their ids are not those of the model file.
 _MOST_SENTINELS = 10_000  # T5 has 100
 _SHIFTED = ("XLMRoberta", "Camembert", "MBart", "MBart50", "Barthez", "XLNet", "Pegasus", "Reformer", "BigBird")
@@ -55,19 +56,29 @@ def load_huggingface(path: str | os.PathLike, **roles: str | None) -> Tokenizer:
     directory = path.parent if path.is_file() else path
     if not directory.is_dir():
         raise FileNotFoundError(f"There is no directory {str(path)!r}.")
-    config = {**_read_json(directory / "special_tokens_map.json"), **_read_json(directory / "tokenizer_config.json")}
+    config = {name: value for file in _CONFIG_FILES for name, value in _read_json(directory / file).items()}
     with naming(directory):
         roles = {**roles_from_config(config), **roles}
+    # what does not fit may be said in any of these
+    others = [name for name in _CONFIG_FILES if (directory / name).is_file()]
+
+    def named(file: Path) -> AbstractContextManager:
+        return naming(", ".join([str(file), *others]))
+
     json_file = path if path.is_file() else directory / "tokenizer.json"
     if json_file.is_file():
-        return _naming(json_file, lambda: _from_json(_read_json(json_file), roles))
+        with named(json_file):
+            return _from_json(_read_json(json_file), roles)
     model_file = next((directory / name for name in _MODEL_FILES if (directory / name).is_file()), None)
     if model_file is not None:
-        return _naming(model_file, lambda: _from_model(model_file, roles, config))
+        with named(model_file):
+            return _from_model(model_file, roles, config)
     if (directory / "vocab.json").is_file() and (directory / "merges.txt").is_file():
-        return _from_vocabulary_and_merges(directory, roles, config)
+        with named(directory / "vocab.json"):
+            return _from_vocabulary_and_merges(directory, roles, config)
     if (directory / "vocab.txt").is_file():
-        return _from_vocabulary(directory / "vocab.txt", roles, config)
+        with named(directory / "vocab.txt"):
+            return _from_vocabulary(directory / "vocab.txt", roles, config)
     raise FileNotFoundError(
         f"{str(directory)!r} holds no tokenizer: no tokenizer.json, {', '.join(_MODEL_FILES)}, "
         "vocab.json with merges.txt, or vocab.txt."
@@ -76,11 +87,6 @@ def load_huggingface(path: str | os.PathLike, **roles: str | None) -> Tokenizer:
 
 def _read_json(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
-
-
-def _naming(path: Path, make: Callable[[], Tokenizer]) -> Tokenizer:
-    with naming(path):
-        return make()
 
 
 def _from_json(content: dict[str, Any], roles: dict[str, str]) -> Tokenizer:

@@ -1,0 +1,69 @@
+"""Weights in HDF5 files: what is read of them, by whom, and what is refused."""
+
+import h5py
+import numpy as np
+import pytest
+
+from zoo.storage import h5_sizes, open_h5
+
+
+@pytest.fixture
+def path(tmp_path):
+    with h5py.File(tmp_path / "model.weights.h5", "w") as file:
+        file["layers/dense/vars/0"] = np.zeros((3, 4), "float32")
+        file["layers/dense/vars/1"] = np.float32(7)
+        file["layers/empty"] = np.zeros((0, 4), "float32")
+    return tmp_path / "model.weights.h5"
+
+
+def test_this_process_and_another_see_the_same(path):
+    assert open_h5(path) == open_h5(path, is_own=True)
+    assert (open_h5(path).tensors, open_h5(path).elements) == (3, 13)
+
+
+def change(path, name, make):
+    with h5py.File(path, "r+") as file:
+        del file[name]
+        make(file, name)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda file, name: file.__setitem__(name, h5py.ExternalLink("/etc/passwd", "/x")), "must be in this file"),
+        (lambda file, name: file.__setitem__(name, h5py.SoftLink("/")), "must be in this file"),
+        (lambda file, name: file.__setitem__(name, file["layers"]), "must be there once"),
+        (lambda file, name: file.__setitem__(name, [b"text"]), "must hold numbers"),
+        (
+            lambda file, name: file.create_dataset(name, shape=(10**6, 10**6), dtype="f4", chunks=(1000, 1000)),
+            "must be stored in one piece",
+        ),
+        (lambda file, name: file.create_dataset(name, shape=(10**6, 10**6), dtype="f4"), "and holds 0 bytes"),
+    ],
+)
+def test_what_is_refused(path, make, message):
+    change(path, "layers/dense/vars/0", make)
+    with pytest.raises(ValueError, match=f"model.weights.h5: /layers/dense/vars/0 {message}|{message}"):
+        open_h5(path, is_own=True)
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("import os; os.kill(os.getpid(), 11)", r"ends the process that reads it \(signal 11\)"),
+        ("raise SystemExit(3)", r"ends the process that reads it \(exit code 3\)"),
+    ],
+)
+def test_a_file_that_ends_the_process_that_reads_it(path, tmp_path, monkeypatch, script, message):
+    (tmp_path / "reader.py").write_text(script)
+    monkeypatch.setattr(h5_sizes, "__file__", str(tmp_path / "reader.py"))
+    with pytest.raises(ValueError, match=f"model.weights.h5 is damaged: the HDF5 library {message}"):
+        open_h5(path)
+
+
+def test_damaged_files(path):
+    content = path.read_bytes()
+    for damaged in (b"", content[:100], content[:-50], b"\x89HDF\r\n\x1a\n" + b"\xff" * 2000):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="model.weights.h5"):
+            open_h5(path, is_own=True)

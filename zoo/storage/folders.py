@@ -1,0 +1,168 @@
+"""Folders that are replaced whole, and read in one version while others replace them."""
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from zoo.storage.files import (
+    INCOMPLETE,
+    SET_ASIDE,
+    abandoned,
+    absolute,
+    places,
+    put_back,
+    remove,
+    remove_incomplete,
+    synchronize,
+    synchronize_all,
+    workplace,
+)
+
+T = TypeVar("T")
+_SECONDS_OF_A_SWITCH = 10
+
+
+@contextlib.contextmanager
+def replace_folder(directory: str | os.PathLike, may_replace: Callable[[Path], bool], what: str) -> Iterator[Path]:
+    """Gives a new folder that takes the place of `directory` when the block ends without an error.
+
+    Whatever stops the writing (an error, a full disk, a kill), what was there before stays good. In the worst case, a
+    kill between the two renames, `recover` puts it back. Of several writers the last one wins.
+
+    The working directory and mounted directories cannot be renamed: their files are replaced one by one, and a kill
+    while that is done leaves some of both.
+
+    Args:
+        directory: What is to be written.
+        may_replace: Whether an existing directory that is not empty is one of those that this replaces.
+        what: What such a directory is called in the error.
+
+    Raises:
+        FileExistsError: If the directory exists, is not empty and may not be replaced.
+
+    Example:
+
+    >>> with replace_folder("runs/model", lambda old: (old / "config.json").exists(), "saved model") as folder:
+    ...     (folder / "config.json").write_text("{}")
+    """
+    directory = absolute(directory)
+    recover(directory)
+    is_free = not directory.exists() or (directory.is_dir() and not any(directory.iterdir()))
+    if not is_free and not may_replace(directory):
+        raise FileExistsError(f"{directory} exists and is no {what}: it will not be overwritten.")
+    stays = directory.is_dir() and (os.path.ismount(directory) or _is_working_directory(directory))
+    home = directory if stays else directory.parent
+    home.mkdir(parents=True, exist_ok=True)
+    remove_incomplete(home, directory.name)
+    with workplace(home, directory.name) as place:
+        new = place / "new"
+        new.mkdir()
+        yield new
+        synchronize_all(new)
+        if stays:
+            _refill(new, directory, place)
+        else:
+            _exchange(new, directory, place)
+            synchronize(home)
+
+
+def _is_working_directory(directory: Path) -> bool:
+    here, directory = Path.cwd(), directory.resolve()
+    return directory == here or directory in here.parents
+
+
+def _exchange(new: Path, directory: Path, place: Path) -> None:
+    old = place / SET_ASIDE
+    while True:
+        is_set_aside = False
+        try:
+            os.rename(directory, old)
+            is_set_aside = True
+        except FileNotFoundError:
+            pass  # there is none, or another writer has set it aside just now
+        try:
+            os.rename(new, directory)
+            break
+        except BaseException:
+            if is_set_aside and not directory.exists():
+                os.rename(old, directory)
+                raise
+            if not directory.exists():
+                raise
+        # another writer was faster: its folder is replaced, too
+        shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _refill(new: Path, directory: Path, place: Path) -> None:
+    names = set(os.listdir(new))
+    old = place / "replaced"
+    old.mkdir()
+    for name in os.listdir(directory):
+        # what others are writing here stays
+        if not name.endswith(INCOMPLETE) and (name not in names or (directory / name).is_dir()):
+            os.rename(directory / name, old / name)
+    for name in sorted(names):
+        os.replace(new / name, directory / name)
+    synchronize(directory)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def recover(directory: str | os.PathLike) -> None:
+    """Puts back what a kill in the middle of a replacement has set aside; waits while another process replaces it.
+
+    Args:
+        directory: What is about to be read or written.
+    """
+    directory = absolute(directory)
+    end = time.monotonic() + _SECONDS_OF_A_SWITCH
+    while not directory.exists() and time.monotonic() < end:
+        set_aside = [place for place in places(directory.parent, directory.name) if (place / SET_ASIDE).is_dir()]
+        if not set_aside:
+            return
+        for place in set_aside:
+            with abandoned(place) as is_free:
+                if is_free:
+                    put_back(place)
+                    remove(place)
+                    break
+        else:
+            time.sleep(0.01)
+
+
+def read_one_version(directory: str | os.PathLike, read: Callable[[], T]) -> T:
+    """Returns what is read from a folder that `replace_folder` may replace meanwhile: all of one version.
+
+    Args:
+        directory: The folder.
+        read: Reads it.
+
+    Raises:
+        Exception: What `read` raises while the folder stays the same.
+    """
+    directory = absolute(directory)
+    for _ in range(20):
+        before = _identity(directory)
+        try:
+            result = read()
+        except Exception:
+            recover(directory)
+            if _identity(directory) == before:
+                raise
+        else:
+            if _identity(directory) == before:
+                return result
+    raise ValueError(f"{directory} was replaced each time that it was read.")
+
+
+def _identity(directory: Path) -> tuple[int, ...] | None:
+    """What tells a folder from those that were at its place before."""
+    try:
+        status = os.stat(directory)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns
