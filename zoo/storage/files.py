@@ -29,14 +29,15 @@ def write_bytes(path: Path, blocks: Iterable[bytes]) -> None:
     """Writes the blocks to a file and waits until they are on the disk.
 
     Args:
-        path: file to write.
-        blocks: contents, one after the other.
+        path: File to write.
+        blocks: Contents, one after the other.
 
     Raises:
-        OSError: if the disk is full or the file cannot be written.
+        OSError: If the disk is full or the file cannot be written.
 
     Example:
-        >>> write_bytes(Path("notes"), [b"one", b"two"])
+
+    >>> write_bytes(Path("notes"), [b"one", b"two"])
     """
     with open(path, "wb") as file:
         for block in blocks:
@@ -112,14 +113,15 @@ def atomic_write(path: Path) -> Iterator[Path]:
     A file replaces an earlier one in one step. A folder must not exist before.
 
     Args:
-        path: file or folder that shall come into being.
+        path: File or folder that shall come into being.
 
     Raises:
-        OSError: with a message that says what is unharmed, if writing fails.
+        OSError: With a message that says what is unharmed, if writing fails.
 
     Example:
-        >>> with atomic_write(Path("weights.safetensors")) as temporary:
-        ...     write_bytes(temporary, [content])
+
+    >>> with atomic_write(Path("weights.safetensors")) as temporary:
+    ...     write_bytes(temporary, [content])
     """
     path = absolute(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -201,14 +203,15 @@ def write_text_atomically(path: str | os.PathLike, text: str) -> None:
     """Writes a text file completely or not at all.
 
     Args:
-        path: file to write; its folder is made if it does not exist.
-        text: new content, written as UTF-8 with line ends as they are.
+        path: File to write; its folder is made if it does not exist.
+        text: New content, written as UTF-8 with line ends as they are.
 
     Raises:
-        OSError: if the disk is full or the file cannot be written; an earlier file of that name is unharmed.
+        OSError: If the disk is full or the file cannot be written; an earlier file of that name is unharmed.
 
     Example:
-        >>> write_text_atomically("config.yaml", "seed: 1\\n")
+
+    >>> write_text_atomically("config.yaml", "seed: 1\\n")
     """
     with atomic_write(Path(path)) as temporary:
         write_bytes(temporary, [text.encode("utf-8")])

@@ -47,18 +47,20 @@ def write_tensors(path: Path, tensors: Mapping[str, object], metadata: Mapping[s
     """Writes a safetensors file, one tensor at a time, so that a second copy of all weights is never held.
 
     Args:
-        path: file to write.
+        path: File to write.
         tensors: NumPy arrays, backend tensors or Keras variables by name.
-        metadata: strings for the header.
+        metadata: Strings for the header.
 
     Raises:
-        OSError: if the disk is full or the file cannot be written.
-        ValueError: for a dtype that the format lacks.
+        OSError: If the disk is full or the file cannot be written.
+        ValueError: For a dtype that the format lacks.
 
     Example:
-        >>> write_tensors(Path("weights.safetensors"), {"kernel": layer.kernel})
 
-    Source: https://huggingface.co/docs/safetensors (format).
+    >>> write_tensors(Path("weights.safetensors"), {"kernel": layer.kernel})
+
+    Reference:
+        https://huggingface.co/docs/safetensors (format).
     """
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     position = 0
@@ -110,14 +112,15 @@ def read_header(path: Path) -> dict[str, TensorEntry]:
     """Returns what a safetensors file says about its tensors, each entry checked.
 
     Args:
-        path: the file.
+        path: The file.
 
     Raises:
-        ValueError: if the header is damaged: it is no JSON, a dtype is unknown, a shape does not fit its bytes, or
+        ValueError: If the header is damaged: it is no JSON, a dtype is unknown, a shape does not fit its bytes, or
             tensors overlap, leave gaps or end outside the file. The message names file and tensor.
-        FileNotFoundError: if there is none.
+        FileNotFoundError: If there is none.
 
-    Source: https://huggingface.co/docs/safetensors (format).
+    Reference:
+        https://huggingface.co/docs/safetensors (format).
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"There is no file {path}.")
@@ -172,12 +175,13 @@ def open_tensors(path: Path) -> Iterator[safetensors.safe_open]:
     """Opens a safetensors file for reading tensor by tensor.
 
     Raises:
-        ValueError: if the file is damaged.
-        FileNotFoundError: if there is none.
+        ValueError: If the file is damaged.
+        FileNotFoundError: If there is none.
 
     Example:
-        >>> with open_tensors(Path("weights.safetensors")) as file:
-        ...     kernel = file.get_tensor("kernel")
+
+    >>> with open_tensors(Path("weights.safetensors")) as file:
+    ...     kernel = file.get_tensor("kernel")
     """
     read_header(path)
     try:
@@ -192,13 +196,14 @@ def name_variables(variables: Iterable, prefix: str = "") -> dict[str, object]:
 
     Args:
         variables: Keras variables.
-        prefix: put before each name.
+        prefix: Put before each name.
 
     Returns:
         The variables by name, in their order.
 
     Example:
-        >>> name_variables(model.variables, prefix="model/")   # {"model/dense/kernel": ...}
+
+    >>> name_variables(model.variables, prefix="model/")   # {"model/dense/kernel": ...}
     """
     seen: Counter[str] = Counter()
     named = {}
@@ -227,18 +232,19 @@ def match_variables(path: Path, named: Mapping[str, object], prefix: str = "") -
     out, and the order decides among equal names.
 
     Args:
-        path: safetensors file.
+        path: Safetensors file.
         named: Keras variables by name.
-        prefix: only the tensors whose names begin with it are looked at.
+        prefix: Only the tensors whose names begin with it are looked at.
 
     Returns:
         The names of the tensors by the names of the variables.
 
     Raises:
-        ValueError: if variables are missing on either side or differ in shape or dtype; the message lists them.
+        ValueError: If variables are missing on either side or differ in shape or dtype; the message lists them.
 
     Example:
-        >>> match_variables(Path("weights.safetensors"), name_variables(model.variables))
+
+    >>> match_variables(Path("weights.safetensors"), name_variables(model.variables))
     """
     with open_tensors(path) as file:
         stored = {
@@ -271,15 +277,16 @@ def read_variables(path: Path, named: Mapping[str, object], prefix: str = "") ->
     """Gives variables the values in a file, matched by `match_variables`.
 
     Args:
-        path: safetensors file.
+        path: Safetensors file.
         named: Keras variables by name.
-        prefix: only the tensors whose names begin with it are looked at.
+        prefix: Only the tensors whose names begin with it are looked at.
 
     Raises:
-        ValueError: if file and variables do not fit. No variable is changed then.
+        ValueError: If file and variables do not fit. No variable is changed then.
 
     Example:
-        >>> read_variables(Path("weights.safetensors"), name_variables(model.variables))
+
+    >>> read_variables(Path("weights.safetensors"), name_variables(model.variables))
     """
     counterparts = match_variables(path, named, prefix)
     with open_tensors(path) as file:

@@ -69,13 +69,13 @@ def write_tokenizer(directory: str | os.PathLike, kind: str, config: dict, files
     are left alone.
 
     Args:
-        directory: made if missing.
-        kind: the registered name of the tokenizer class.
-        config: its choices, as JSON can hold them.
-        files: content of each vocabulary file by its logical name, such as `"sentencepiece.model"`.
+        directory: Made if missing.
+        kind: The registered name of the tokenizer class.
+        config: Its choices, as JSON can hold them.
+        files: Content of each vocabulary file by its logical name, such as `"sentencepiece.model"`.
 
     Raises:
-        OSError: the directory can't be made or written, for example on a full disk. What was there stays good.
+        OSError: The directory can't be made or written, for example on a full disk. What was there stays good.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -99,11 +99,11 @@ def read_tokenizer(directory: str | os.PathLike) -> TokenizerFiles:
     """Reads what `write_tokenizer` wrote.
 
     Args:
-        directory: the directory.
+        directory: The directory.
 
     Raises:
-        FileNotFoundError: the directory, its `tokenizer.json` or a vocabulary file is missing.
-        ValueError: a file is not what was written: broken JSON, another format, another size or SHA-256.
+        FileNotFoundError: The directory, its `tokenizer.json` or a vocabulary file is missing.
+        ValueError: A file is not what was written: broken JSON, another format, another size or SHA-256.
     """
     directory = Path(directory)
     if not directory.is_dir():

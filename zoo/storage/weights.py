@@ -21,15 +21,16 @@ def save_weights(path: str | Path, model: keras.Model, metadata: dict[str, str] 
     """Writes the weights of a model, without its seed generators and its optimizer, completely or not at all.
 
     Args:
-        path: safetensors file to write.
-        model: built model.
-        metadata: strings for the header of the file.
+        path: Safetensors file to write.
+        model: Built model.
+        metadata: Strings for the header of the file.
 
     Raises:
-        OSError: if the file cannot be written; an earlier file of that name is unharmed.
+        OSError: If the file cannot be written; an earlier file of that name is unharmed.
 
     Example:
-        >>> save_weights("best.safetensors", model)
+
+    >>> save_weights("best.safetensors", model)
     """
     with atomic_write(Path(path)) as temporary:
         write_tensors(temporary, name_variables(model.weights), metadata)
@@ -39,15 +40,16 @@ def load_weights(path: str | Path, model: keras.Model) -> None:
     """Gives a model the weights of a file that `save_weights` wrote.
 
     Args:
-        path: safetensors file.
-        model: built model.
+        path: Safetensors file.
+        model: Built model.
 
     Raises:
-        ValueError: if the file is damaged or the weights differ in names, shapes or dtypes; all are listed.
-        FileNotFoundError: if there is no such file.
+        ValueError: If the file is damaged or the weights differ in names, shapes or dtypes; all are listed.
+        FileNotFoundError: If there is no such file.
 
     Example:
-        >>> load_weights(state.best_weights_path, model)
+
+    >>> load_weights(state.best_weights_path, model)
     """
     read_variables(Path(path), name_variables(model.weights))
 
@@ -59,17 +61,19 @@ def average_weights(paths: Sequence[str | Path], model: keras.Model) -> None:
     not floating point get the value in the last file.
 
     Args:
-        paths: safetensors files written by `save_weights`, such as `CheckpointAveraging.paths`.
-        model: built model.
+        paths: Safetensors files written by `save_weights`, such as `CheckpointAveraging.paths`.
+        model: Built model.
 
     Raises:
-        ValueError: if `paths` is empty, or a file is damaged or does not fit the model; the model is unchanged then.
-        FileNotFoundError: if a file is missing.
+        ValueError: If `paths` is empty, or a file is damaged or does not fit the model; the model is unchanged then.
+        FileNotFoundError: If a file is missing.
 
     Example:
-        >>> average_weights(averaging.paths, model)
 
-    Source: Vaswani et al. 2017, section 6.1.
+    >>> average_weights(averaging.paths, model)
+
+    Reference:
+        Vaswani et al. 2017, section 6.1.
     """
     paths = [Path(path) for path in paths]
     if not paths:

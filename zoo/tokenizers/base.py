@@ -28,21 +28,21 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
     ```
 
     Args:
-        vocabulary: all tokens, in the order of their ids. No token occurs twice.
-        pad_token, start_token, end_token, unknown_token, mask_token: the tokens that play these roles, each in the
+        vocabulary: All tokens, in the order of their ids. No token occurs twice.
+        pad_token, start_token, end_token, unknown_token, mask_token: The tokens that play these roles, each in the
             vocabulary, or `None` where the tokenizer has no such token. One token may play several roles.
-        special_tokens: further control tokens, such as `"<|im_start|>"`. `detokenize` leaves out these and all above
+        special_tokens: Further control tokens, such as `"<|im_start|>"`. `detokenize` leaves out these and all above
             but the unknown token; text that spells them becomes them only on request.
-        added_tokens: tokens that are found as a whole wherever a text spells them.
-        strip_left, strip_right: those of the tokens that, found in a text, swallow the white space before or after.
+        added_tokens: Tokens that are found as a whole wherever a text spells them.
+        strip_left, strip_right: Those of the tokens that, found in a text, swallow the white space before or after.
 
     Attributes:
-        vocabulary_size: number of tokens; ids are 0 to `vocabulary_size - 1`.
-        pad_id, start_id, end_id, unknown_id, mask_id: ids of the special tokens, or `None`.
-        special_tokens: all special tokens, those with a role included, in the order of their ids.
+        vocabulary_size: Number of tokens; ids are 0 to `vocabulary_size - 1`.
+        pad_id, start_id, end_id, unknown_id, mask_id: Ids of the special tokens, or `None`.
+        special_tokens: All special tokens, those with a role included, in the order of their ids.
 
     Raises:
-        ValueError: a token occurs twice, or a special token is not in the vocabulary.
+        ValueError: A token occurs twice, or a special token is not in the vocabulary.
     """
 
     # how many of the last tokens can change the text of those before them, but for bytes of a character that is not
@@ -88,7 +88,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
 
         Args:
             texts: `str`, `bytes`, a list, tuple or NumPy array of these, or a `tf.string` tensor of rank 0 or 1.
-            special_tokens: whether text that spells a special token becomes that token: `True` for all of
+            special_tokens: Whether text that spells a special token becomes that token: `True` for all of
                 `self.special_tokens`, or the names of some. Leave it `False` for text of strangers, who could
                 otherwise write into a chat what only the program should. What stands between two such tokens is
                 tokenized like a text of its own.
@@ -97,15 +97,16 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             int32 ids: a `tf.RaggedTensor` of shape `(batch, None)`, or a dense tensor `(length,)` for a single text.
 
         Raises:
-            TypeError: something is not text. The message names the row.
-            ValueError: the rank is above 1 or unknown, a text can't be encoded as UTF-8, or a name is not one of
+            TypeError: Something is not text. The message names the row.
+            ValueError: The rank is above 1 or unknown, a text can't be encoded as UTF-8, or a name is not one of
                 `self.special_tokens`.
 
         Example:
-            >>> tokenizer.tokenize(["a small dog", ""]).to_list()
-            [[9, 214, 31], []]
-            >>> tokenizer.tokenize("a dog<|endoftext|>", special_tokens=True).numpy().tolist()
-            [9, 31, 50256]
+
+        >>> tokenizer.tokenize(["a small dog", ""]).to_list()
+        [[9, 214, 31], []]
+        >>> tokenizer.tokenize("a dog<|endoftext|>", special_tokens=True).numpy().tolist()
+        [9, 31, 50256]
         """
         tf = import_tensorflow()
         tensor = as_text_tensor(texts)
@@ -126,21 +127,22 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         whole character. Positions of a token of byte-level BPE include the space that belongs to it.
 
         Args:
-            texts: as for `tokenize`.
+            texts: As for `tokenize`.
             unit: `"characters"`, to index a Python `str`, or `"bytes"`, to index its UTF-8.
-            special_tokens: as for `tokenize`.
+            special_tokens: As for `tokenize`.
 
         Returns:
             `(ids, starts, ends)`: three ragged tensors of one shape, or three vectors for a single text. `starts` is
             the position of the first character of the token, `ends` the one after its last.
 
         Raises:
-            TypeError, ValueError: as for `tokenize`, and for another `unit`.
+            TypeError, ValueError: As for `tokenize`, and for another `unit`.
 
         Example:
-            >>> ids, starts, ends = tokenizer.tokenize_with_offsets("a small dog")
-            >>> ["a small dog"[start:end] for start, end in zip(starts.numpy(), ends.numpy())]
-            ['a', 'small', 'dog']
+
+        >>> ids, starts, ends = tokenizer.tokenize_with_offsets("a small dog")
+        >>> ["a small dog"[start:end] for start, end in zip(starts.numpy(), ends.numpy())]
+        ['a', 'small', 'dog']
         """
         if unit not in ("characters", "bytes"):
             raise ValueError(f"unit={unit!r} must be 'characters' or 'bytes'.")
@@ -166,7 +168,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         Each word is tokenized by itself, as it would be in the text that joins the words by spaces.
 
         Args:
-            words: a ragged `tf.string` tensor `(batch, None)` or a list of lists of words.
+            words: A ragged `tf.string` tensor `(batch, None)` or a list of lists of words.
 
         Returns:
             `(ids, word_ids)`: ragged int32 tensors of one shape. `word_ids` is the position in its row of the word
@@ -174,13 +176,14 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             occur in it.
 
         Raises:
-            TypeError: a word is not text. The message names row and word.
-            ValueError: the words are not ragged of rank 2, or one can't be encoded as UTF-8.
+            TypeError: A word is not text. The message names row and word.
+            ValueError: The words are not ragged of rank 2, or one can't be encoded as UTF-8.
 
         Example:
-            >>> ids, word_ids = tokenizer.tokenize_words([["An", "unaffordable", "cafe"]])
-            >>> word_ids.to_list()
-            [[0, 1, 1, 1, 1, 2]]
+
+        >>> ids, word_ids = tokenizer.tokenize_words([["An", "unaffordable", "cafe"]])
+        >>> word_ids.to_list()
+        [[0, 1, 1, 1, 1, 2]]
         """
         tf = import_tensorflow()
         words = as_ragged_texts(words)
@@ -234,19 +237,20 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         where the tokenizer has none.
 
         Args:
-            ids: integers: a ragged tensor of rank 2, a dense tensor or array of rank 1 or 2, a list of ids (an empty
+            ids: Integers: a ragged tensor of rank 2, a dense tensor or array of rank 1 or 2, a list of ids (an empty
                 list is one empty row) or a list of rows.
 
         Returns:
             `tf.string` tensor: shape `(batch,)`, or a scalar if `ids` has rank 1.
 
         Raises:
-            TypeError: the ids are not integers.
-            ValueError: the rank is neither 1 nor 2.
+            TypeError: The ids are not integers.
+            ValueError: The rank is neither 1 nor 2.
 
         Example:
-            >>> tokenizer.detokenize([[9, 214, 31, tokenizer.end_id, 9]]).numpy()
-            array([b'a small dog'], dtype=object)
+
+        >>> tokenizer.detokenize([[9, 214, 31, tokenizer.end_id, 9]]).numpy()
+        array([b'a small dog'], dtype=object)
         """
         ragged, is_single = as_ragged_ids(ids)
         with import_tensorflow().device("CPU:0"):

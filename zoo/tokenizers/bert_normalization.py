@@ -44,10 +44,10 @@ def character_table(clean_text: bool, split_ideographs: bool, strip_accents: boo
     for a handful of marks of rare scripts.)
 
     Args:
-        clean_text: drop controls, U+0000 and U+FFFD.
-        split_ideographs: each CJK ideograph is a word.
-        strip_accents: decompose (NFD) and drop nonspacing marks.
-        lowercase: lower-case each character, without regard to its neighbours.
+        clean_text: Drop controls, U+0000 and U+FFFD.
+        split_ideographs: Each CJK ideograph is a word.
+        strip_accents: Decompose (NFD) and drop nonspacing marks.
+        lowercase: Lower-case each character, without regard to its neighbours.
     """
     removed, marks, punctuation, ideographs = (
         _membership(ranges) for ranges in (CONTROLS, NONSPACING_MARKS, PUNCTUATION, IDEOGRAPHS)
@@ -98,7 +98,7 @@ class NormalizedCharacters(NamedTuple):
 
     Attributes:
         points: `(characters,)` int32 code points.
-        row_splits: where each word begins.
+        row_splits: Where each word begins.
         sources: `(characters,)` int32 position in its word of the character that each comes from.
         is_alone: `(characters,)` whether it is a word of its own.
     """

@@ -16,8 +16,9 @@ def byte_characters() -> tuple[str, ...]:
     """Returns the character that stands for each byte: itself if visible, else the next free one from U+0100.
 
     Example:
-        >>> byte_characters()[ord(" ")], byte_characters()[ord("a")]
-        ('Ġ', 'a')
+
+    >>> byte_characters()[ord(" ")], byte_characters()[ord("a")]
+    ('Ġ', 'a')
     """
     others = iter(range(0x100, 0x200))
     return tuple(chr(byte if byte in _VISIBLE else next(others)) for byte in range(256))
@@ -32,7 +33,7 @@ def to_bytes(token: str) -> bytes:
     """Returns the bytes that a token of the printable alphabet stands for.
 
     Raises:
-        ValueError: a character is not in the alphabet.
+        ValueError: A character is not in the alphabet.
     """
     table = _bytes_of_characters()
     try:
@@ -50,8 +51,8 @@ def merging_model(tokens: Sequence[str], scores: Mapping[str, int]) -> bytes:
     no text spells; the model's obligatory unknown piece comes last and never comes up, since all bytes are pieces.
 
     Args:
-        tokens: all tokens in the order of their ids.
-        scores: rank of the last merge of each token that merging reaches (`merge_scores`).
+        tokens: All tokens in the order of their ids.
+        scores: Rank of the last merge of each token that merging reaches (`merge_scores`).
 
     Returns:
         A serialized `ModelProto`.

@@ -44,28 +44,29 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
     U+FFFD. `detokenize` gives valid UTF-8 too: a character that a model has begun and not finished comes out as U+FFFD.
 
     Args:
-        vocabulary: tokens in the alphabet that writes each byte as one printable character (a space is `Ġ`), in the
+        vocabulary: Tokens in the alphabet that writes each byte as one printable character (a space is `Ġ`), in the
             order of their ids, or a mapping from token to id. Special and added tokens are in it as they are spelled.
-        merges: pairs of tokens, the first merged first.
+        merges: Pairs of tokens, the first merged first.
         split: `"gpt2"` (RoBERTa too), `"llama3"`, `"qwen2"` or `"gpt4o"`, or several patterns that are applied one
             after the other, as `("digits", "gpt2")` of SmolLM2.
-        add_prefix_space: put a space before a text that does not begin with one.
+        add_prefix_space: Put a space before a text that does not begin with one.
         normalization: `None`, or `"NFC"` as Qwen.
-        whole_words_first: a word that is a token becomes that token, whatever the merges say (Llama 3's
+        whole_words_first: A word that is a token becomes that token, whatever the merges say (Llama 3's
             `ignore_merges`).
         pad_token, start_token, end_token, unknown_token, mask_token, special_tokens, added_tokens, strip_left,
-            strip_right: as for `Tokenizer`. Nothing is unknown to bytes; some models still have such a token.
+            strip_right: As for `Tokenizer`. Nothing is unknown to bytes; some models still have such a token.
 
     Raises:
-        ValueError: a byte or a merged token is not in the vocabulary, a token occurs twice, ids have gaps, or an
+        ValueError: A byte or a merged token is not in the vocabulary, a token occurs twice, ids have gaps, or an
             argument is not one of the values above.
 
     Example:
-        >>> tokenizer = ByteLevelBPETokenizer.from_files("vocab.json", "merges.txt", end_token="<|endoftext|>")
-        >>> tokenizer.tokenize(["Hello world"]).to_list()
-        [[15496, 995]]
 
-    References:
+    >>> tokenizer = ByteLevelBPETokenizer.from_files("vocab.json", "merges.txt", end_token="<|endoftext|>")
+    >>> tokenizer.tokenize(["Hello world"]).to_list()
+    [[15496, 995]]
+
+    Reference:
         Radford et al. (2019), Language Models are Unsupervised Multitask Learners, section 2.2; Sennrich et al. (2016),
         Neural Machine Translation of Rare Words with Subword Units, section 3.2.
     """
@@ -144,12 +145,12 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
 
         Args:
             vocabulary: JSON object from token to id.
-            merges: one pair per line, separated by a space; a first line that begins with `#version` is skipped.
-            **options: further arguments of the constructor. The files do not say which tokens are special.
+            merges: One pair per line, separated by a space; a first line that begins with `#version` is skipped.
+            **options: Further arguments of the constructor. The files do not say which tokens are special.
 
         Raises:
-            FileNotFoundError: a file is missing.
-            ValueError: a file is not what it should be.
+            FileNotFoundError: A file is missing.
+            ValueError: A file is not what it should be.
         """
         contents = [read_bytes(path, MOST_JSON_BYTES) for path in (vocabulary, merges)]
         tokens, pairs = read_vocabulary(contents[0], vocabulary), read_merges(contents[1], merges)
@@ -174,17 +175,17 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         `options` name others (which must then be in `special_tokens`).
 
         Args:
-            texts: lines of text, read once.
-            vocabulary_size: number of tokens, all included. Fewer are learned if the texts allow no more.
-            split: as for the constructor.
-            end_token: the token that ends a text.
-            special_tokens: further special tokens.
-            min_frequency: pairs that occur less often are not merged.
-            **options: further arguments of the constructor.
+            texts: Lines of text, read once.
+            vocabulary_size: Number of tokens, all included. Fewer are learned if the texts allow no more.
+            split: As for the constructor.
+            end_token: The token that ends a text.
+            special_tokens: Further special tokens.
+            min_frequency: Pairs that occur less often are not merged.
+            **options: Further arguments of the constructor.
 
         Raises:
-            TypeError: a text is not `str` or `bytes`.
-            ValueError: no text, a text that is not UTF-8, or a vocabulary too small for the bytes.
+            TypeError: A text is not `str` or `bytes`.
+            ValueError: No text, a text that is not UTF-8, or a vocabulary too small for the bytes.
         """
         from zoo.tokenizers.training import train_byte_level_bpe
 

@@ -16,15 +16,16 @@ def character_tokenizer(texts: Iterable[str]) -> SentencePieceTokenizer:
     of known characters comes back exactly.
 
     Args:
-        texts: texts, read once.
+        texts: Texts, read once.
 
     Raises:
-        ValueError: the texts hold no character.
+        ValueError: The texts hold no character.
 
     Example:
-        >>> tokenizer = character_tokenizer(["to be\\n"])
-        >>> tokenizer.tokenize(["be to"]).to_list()
-        [[6, 7, 5, 9, 8]]
+
+    >>> tokenizer = character_tokenizer(["to be\\n"])
+    >>> tokenizer.tokenize(["be to"]).to_list()
+    [[6, 7, 5, 9, 8]]
     """
     from sentencepiece import sentencepiece_model_pb2 as schema
 

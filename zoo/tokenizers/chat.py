@@ -22,18 +22,19 @@ class ChatFormat:
     user could write control tokens. `chat_format_of` recognizes the common ones by their text.
 
     Args:
-        before: for each role the text before its words.
-        after: for each role the text after them.
-        start: text at the beginning of every conversation.
-        reply: what asks for a reply.
-        special_tokens: the control tokens in these texts; a tokenizer must have them.
-        default_system: system message of a conversation that does not begin with one; `None` puts none there.
-        strips: whether white space around each message is dropped.
-        alternates: whether `user` and `assistant` must take turns, `user` first.
+        before: For each role the text before its words.
+        after: For each role the text after them.
+        start: Text at the beginning of every conversation.
+        reply: What asks for a reply.
+        special_tokens: The control tokens in these texts; a tokenizer must have them.
+        default_system: System message of a conversation that does not begin with one; `None` puts none there.
+        strips: Whether white space around each message is dropped.
+        alternates: Whether `user` and `assistant` must take turns, `user` first.
 
     Example:
-        >>> CHAT_FORMATS["chatml"].render([{"role": "user", "content": "Hello"}])
-        '<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n'
+
+    >>> CHAT_FORMATS["chatml"].render([{"role": "user", "content": "Hello"}])
+    '<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n'
     """
 
     before: Mapping[str, str]
@@ -55,11 +56,11 @@ class ChatFormat:
         """Returns the texts of a conversation in order, each with whether it is of the format (else of a message).
 
         Args:
-            messages: mappings with `role` and `content`.
-            add_reply: whether to end with what asks for a reply.
+            messages: Mappings with `role` and `content`.
+            add_reply: Whether to end with what asks for a reply.
 
         Raises:
-            ValueError: no messages, an unknown role or key, roles that do not take turns, or content that is no `str`;
+            ValueError: No messages, an unknown role or key, roles that do not take turns, or content that is no `str`;
                 the message names the position.
         """
         messages = list(messages)
@@ -80,11 +81,11 @@ class ChatFormat:
         """Returns a conversation as one text, to be read. To tokenize one use `tokenize_chat`.
 
         Args:
-            messages: mappings with `role` and `content`.
-            add_reply: whether to end with what asks for a reply.
+            messages: Mappings with `role` and `content`.
+            add_reply: Whether to end with what asks for a reply.
 
         Raises:
-            ValueError: as for `parts`.
+            ValueError: As for `parts`.
         """
         return "".join(text for text, _ in self.parts(messages, add_reply))
 
@@ -183,7 +184,7 @@ def chat_format_of(template: str) -> ChatFormat:
     The template is compared, not run.
 
     Raises:
-        ValueError: the template is not known. Choose one of `CHAT_FORMATS`, or write a `ChatFormat`.
+        ValueError: The template is not known. Choose one of `CHAT_FORMATS`, or write a `ChatFormat`.
     """
     digest = hashlib.sha256(template.strip().replace("\n", "\\n").encode("utf-8")).hexdigest()
     if digest not in _KNOWN_TEMPLATES:
@@ -203,21 +204,22 @@ def tokenize_chat(
     Ids equal those of the whole text with its control tokens, so long as no message spells one.
 
     Args:
-        tokenizer: the tokenizer of the model.
-        messages: mappings with `role` and `content`.
-        chat_format: a key of `CHAT_FORMATS`, or a `ChatFormat`.
-        add_reply: whether to end with what asks for a reply.
+        tokenizer: The tokenizer of the model.
+        messages: Mappings with `role` and `content`.
+        chat_format: A key of `CHAT_FORMATS`, or a `ChatFormat`.
+        add_reply: Whether to end with what asks for a reply.
 
     Returns:
         The ids, start tokens of the format included.
 
     Raises:
-        ValueError: the format is not known, the tokenizer lacks one of its control tokens, or `messages` is not a
+        ValueError: The format is not known, the tokenizer lacks one of its control tokens, or `messages` is not a
             conversation of this format.
 
     Example:
-        >>> tokenize_chat(tokenizer, [{"role": "user", "content": "Hello"}], "chatml")
-        [151644, 872, 198, 9707, 151645, 198, 151644, 77091, 198]
+
+    >>> tokenize_chat(tokenizer, [{"role": "user", "content": "Hello"}], "chatml")
+    [151644, 872, 198, 9707, 151645, 198, 151644, 77091, 198]
     """
     if isinstance(chat_format, str):
         if chat_format not in CHAT_FORMATS:

@@ -15,11 +15,12 @@ class CodePointSet:
     """A small set of code points, for the graph.
 
     Args:
-        ranges: code points, as in `zoo.tokenizers.unicode_ranges`.
+        ranges: Code points, as in `zoo.tokenizers.unicode_ranges`.
 
     Example:
-        >>> CodePointSet("9-d 20").holds(tf.constant([32, 65]))
-        <tf.Tensor: shape=(2,), dtype=bool, numpy=array([ True, False])>
+
+    >>> CodePointSet("9-d 20").holds(tf.constant([32, 65]))
+    <tf.Tensor: shape=(2,), dtype=bool, numpy=array([ True, False])>
     """
 
     def __init__(self, ranges: str):
@@ -40,7 +41,7 @@ class Tokens(NamedTuple):
 
     Attributes:
         ids: `tf.RaggedTensor` of int32, shape `(batch, None)`.
-        starts, ends: for each of the values of `ids` the position in the text, in characters, of its first character
+        starts, ends: For each of the values of `ids` the position in the text, in characters, of its first character
             and of the one after its last; `None` where they were not asked for.
     """
 
@@ -93,10 +94,10 @@ def tokenize_distinct_words(texts, find_words: Callable, encode_words: Callable,
 
     Args:
         texts: `tf.string` `(batch,)`.
-        find_words: called with all code points of the batch, `(characters,)`, and whether each begins a row. Returns
+        find_words: Called with all code points of the batch, `(characters,)`, and whether each begins a row. Returns
             whether each belongs to a word (`None`: all do) and whether it begins one.
-        encode_words: called with distinct words, `tf.string` `(words,)`, and `with_offsets`. Returns `Tokens` of these.
-        with_offsets: whether to return the positions in the text.
+        encode_words: Called with distinct words, `tf.string` `(words,)`, and `with_offsets`. Returns `Tokens` of these.
+        with_offsets: Whether to return the positions in the text.
 
     Returns:
         `Tokens` of the texts.

@@ -20,14 +20,14 @@ def merge_scores(vocabulary: Collection[str], merges: Sequence[Pair]) -> dict[st
     the same choices as one that looks at the pair.
 
     Args:
-        vocabulary: all tokens.
-        merges: pairs by rank.
+        vocabulary: All tokens.
+        merges: Pairs by rank.
 
     Returns:
         Rank of the last merge of each token that is reached by merging.
 
     Raises:
-        ValueError: a merge names a token that is not in the vocabulary.
+        ValueError: A merge names a token that is not in the vocabulary.
     """
     ranks: dict[Pair, int] = {}
     for number, pair in enumerate(merges):

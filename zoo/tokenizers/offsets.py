@@ -20,8 +20,8 @@ def to_bytes(texts, ids, starts, ends):
 
     Args:
         texts: `tf.string` `(batch,)`.
-        ids: ragged tensor of the tokens, `(batch, None)`.
-        starts, ends: flat int32 positions of the tokens in characters.
+        ids: Ragged tensor of the tokens, `(batch, None)`.
+        starts, ends: Flat int32 positions of the tokens in characters.
 
     Returns:
         Flat int32 positions in bytes, `(starts, ends)`.
@@ -39,8 +39,8 @@ def to_characters(texts, ids, starts, ends):
 
     Args:
         texts: `tf.string` `(batch,)`.
-        ids: ragged tensor of the tokens, `(batch, None)`.
-        starts, ends: flat positions of the tokens in bytes.
+        ids: Ragged tensor of the tokens, `(batch, None)`.
+        starts, ends: Flat positions of the tokens in bytes.
 
     Returns:
         Flat int32 positions in characters, `(starts, ends)`.

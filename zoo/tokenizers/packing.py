@@ -10,8 +10,8 @@ def add_start_end(ids, start_id: int | None, end_id: int | None, max_length: int
 
     Args:
         ids: `tf.RaggedTensor` of int32 ids, shape `(batch, None)`.
-        start_id, end_id: the tokens to add; `None` adds none.
-        max_length: longest row that is returned, in tokens, the added ones included. Longer rows lose tokens at their
+        start_id, end_id: The tokens to add; `None` adds none.
+        max_length: Longest row that is returned, in tokens, the added ones included. Longer rows lose tokens at their
             right, never the added ones. `None` cuts nothing.
 
     Returns:
@@ -22,8 +22,9 @@ def add_start_end(ids, start_id: int | None, end_id: int | None, max_length: int
         ValueError: `max_length` leaves no room for a token of the text.
 
     Example:
-        >>> add_start_end(tf.ragged.constant([[5, 6, 7], []]), start_id=1, end_id=2, max_length=4).to_list()
-        [[1, 5, 6, 2], [1, 2]]
+
+    >>> add_start_end(tf.ragged.constant([[5, 6, 7], []]), start_id=1, end_id=2, max_length=4).to_list()
+    [[1, 5, 6, 2], [1, 2]]
     """
     tf = import_tensorflow()
     if not isinstance(ids, tf.RaggedTensor):
@@ -49,8 +50,8 @@ def to_dense(ids, pad_id: int, multiple: int = 1):
 
     Args:
         ids: `tf.RaggedTensor` of ids, shape `(batch, None)`.
-        pad_id: the token to pad with.
-        multiple: the length is rounded up to a multiple of this, at least one multiple, so that few distinct shapes
+        pad_id: The token to pad with.
+        multiple: The length is rounded up to a multiple of this, at least one multiple, so that few distinct shapes
             arise (XLA compiles anew for each).
 
     Returns:
@@ -61,9 +62,10 @@ def to_dense(ids, pad_id: int, multiple: int = 1):
         ValueError: `pad_id` is `None`, or `multiple` is below 1.
 
     Example:
-        >>> token_ids, padding_mask = to_dense(tf.ragged.constant([[5, 6, 7], [8]]), pad_id=0, multiple=4)
-        >>> token_ids.numpy().tolist()
-        [[5, 6, 7, 0], [8, 0, 0, 0]]
+
+    >>> token_ids, padding_mask = to_dense(tf.ragged.constant([[5, 6, 7], [8]]), pad_id=0, multiple=4)
+    >>> token_ids.numpy().tolist()
+    [[5, 6, 7, 0], [8, 0, 0, 0]]
     """
     tf = import_tensorflow()
     if not isinstance(ids, tf.RaggedTensor):

@@ -36,25 +36,26 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
     " ⁇ " by default. A special token of the user comes out as it is spelled.
 
     Args:
-        proto: a serialized `ModelProto`, the content of a `*.model` file.
-        pad_token, start_token, end_token: tokens to use in these roles. `None` takes the model's own, if it has them.
+        proto: A serialized `ModelProto`, the content of a `*.model` file.
+        pad_token, start_token, end_token: Tokens to use in these roles. `None` takes the model's own, if it has them.
             Mistral's, for example, has no padding token.
         unknown_token: `None` or the model's own.
-        mask_token: the token that masked language models put in the place of others.
-        special_tokens: tokens to count as special beside the model's control tokens.
-        added_tokens, strip_left, strip_right: as for `Tokenizer`; user-defined tokens of the model need not be named.
+        mask_token: The token that masked language models put in the place of others.
+        special_tokens: Tokens to count as special beside the model's control tokens.
+        added_tokens, strip_left, strip_right: As for `Tokenizer`; user-defined tokens of the model need not be named.
 
     Raises:
         TypeError: `proto` is not bytes.
         ValueError: `proto` is not a SentencePiece model, or a given token is not in it.
 
     Example:
-        >>> tokenizer = SentencePieceTokenizer.train(sentences, vocabulary_size=8000)
-        >>> ids = tokenizer.tokenize(["A small dog.", "Ein kleiner Hund."])
-        >>> tokenizer.detokenize(ids).numpy()
-        array([b'A small dog.', b'Ein kleiner Hund.'], dtype=object)
 
-    References:
+    >>> tokenizer = SentencePieceTokenizer.train(sentences, vocabulary_size=8000)
+    >>> ids = tokenizer.tokenize(["A small dog.", "Ein kleiner Hund."])
+    >>> tokenizer.detokenize(ids).numpy()
+    array([b'A small dog.', b'Ein kleiner Hund.'], dtype=object)
+
+    Reference:
         Kudo and Richardson (2018), SentencePiece; Kudo (2018), Subword Regularization, section 3.2 (unigram);
         Sennrich et al. (2016), Neural Machine Translation of Rare Words with Subword Units (BPE).
     """
@@ -122,12 +123,12 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         """Reads a `*.model` file.
 
         Args:
-            path: the file.
+            path: The file.
             **special_tokens: `pad_token`, `start_token`, `end_token`, as for the constructor.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: it is not a SentencePiece model.
+            FileNotFoundError: There is no such file.
+            ValueError: It is not a SentencePiece model.
         """
         content = read_bytes(path, MOST_BYTES)
         with naming(path):
@@ -156,22 +157,22 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         Padding, start, end and unknown get the ids 0, 1, 2 and 3; `special_tokens` and the byte tokens follow.
 
         Args:
-            texts: sentences or lines, read once; all are held in memory by the trainer. U+2585 in them counts as a
+            texts: Sentences or lines, read once; all are held in memory by the trainer. U+2585 in them counts as a
                 space, because the trainer keeps that character for itself.
-            vocabulary_size: number of tokens, all special ones included.
+            vocabulary_size: Number of tokens, all special ones included.
             model_type: `"unigram"` or `"bpe"`.
-            special_tokens: tokens that are found as a whole wherever a text spells them, such as `"<mask>"`.
-            character_coverage: share of the characters of the texts that become tokens, 0.98 to 1. The rarest
+            special_tokens: Tokens that are found as a whole wherever a text spells them, such as `"<mask>"`.
+            character_coverage: Share of the characters of the texts that become tokens, 0.98 to 1. The rarest
                 others are unknown, or bytes with `byte_fallback`.
-            byte_fallback: adds 256 tokens, one for each byte, that spell what is not in the vocabulary.
-            split_digits: every digit is a token of its own.
+            byte_fallback: Adds 256 tokens, one for each byte, that spell what is not in the vocabulary.
+            split_digits: Every digit is a token of its own.
             normalization: `"nmt_nfkc"`, `"nfkc"`, the two with `"_cf"` for case folding, or `"identity"`.
-            remove_extra_whitespaces: drop spaces at both ends and all but one of several. With `False`, `"identity"`
+            remove_extra_whitespaces: Drop spaces at both ends and all but one of several. With `False`, `"identity"`
                 and `byte_fallback=True`, every text without U+2581 comes back exactly.
 
         Raises:
-            TypeError: a text is not `str` or `bytes`.
-            ValueError: no text, not UTF-8, a vocabulary too large or too small for the texts (the message says what
+            TypeError: A text is not `str` or `bytes`.
+            ValueError: No text, not UTF-8, a vocabulary too large or too small for the texts (the message says what
                 they allow), or an argument outside its range.
         """
         proto = train_sentencepiece(

@@ -15,10 +15,10 @@ class SentencePieceOperations:
     `keras.backend.clear_session` empties the cache of kernels. A shared name keeps it; equal models share one.
 
     Args:
-        proto: a serialized `ModelProto`.
+        proto: A serialized `ModelProto`.
 
     Attributes:
-        resource: what a SavedModel must track.
+        resource: What a SavedModel must track.
 
     Raises:
         ValueError: TensorFlow can't load the model.

@@ -17,12 +17,13 @@ class StringIndex:
     """Numbers of known strings, by constants of the graph: no table to initialize, to lose or to track.
 
     Args:
-        strings: different strings.
-        numbers: their numbers.
+        strings: Different strings.
+        numbers: Their numbers.
 
     Example:
-        >>> StringIndex(["a", "b"], [7, 8])(tf.constant(["b", "c"]))
-        <tf.Tensor: shape=(2,), dtype=int32, numpy=array([ 8, -1], dtype=int32)>
+
+    >>> StringIndex(["a", "b"], [7, 8])(tf.constant(["b", "c"]))
+    <tf.Tensor: shape=(2,), dtype=int32, numpy=array([ 8, -1], dtype=int32)>
     """
 
     _BUCKETS = 2**63 - 1
@@ -50,8 +51,8 @@ class SpecialTokenSplitter:
     """Splits texts at tokens that they spell; of several that begin at one place the longest counts.
 
     Args:
-        ids: id of each token by its text.
-        strip_left, strip_right: tokens that swallow white space before or after them.
+        ids: Id of each token by its text.
+        strip_left, strip_right: Tokens that swallow white space before or after them.
     """
 
     def __init__(self, ids: Mapping[str, int], strip_left: Sequence[str], strip_right: Sequence[str]):

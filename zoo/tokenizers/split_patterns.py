@@ -44,10 +44,10 @@ class WordSplitter:
     After a line break the other patterns have taken the white space up to it, so they mark only what follows one.
 
     Args:
-        names: keys of `PATTERNS`.
+        names: Keys of `PATTERNS`.
 
     Raises:
-        ValueError: a name is not known.
+        ValueError: A name is not known.
     """
 
     def __init__(self, names: Sequence[str]):

@@ -45,10 +45,10 @@ class StoredTokenizer:
         A tokenizer that was there before stays whole until the new one is complete, whatever interrupts the writing.
 
         Args:
-            directory: made if missing; other files in it are left alone.
+            directory: Made if missing; other files in it are left alone.
 
         Raises:
-            OSError: the directory can't be made or written.
+            OSError: The directory can't be made or written.
         """
         write_tokenizer(directory, self.kind, self._config(), self._files())
 
@@ -57,12 +57,13 @@ class StoredTokenizer:
         """Reads a tokenizer that `save` wrote; `Tokenizer.load` reads every kind.
 
         Raises:
-            FileNotFoundError: the directory or one of its files is missing.
-            ValueError: a file is damaged, or the tokenizer is of another kind.
+            FileNotFoundError: The directory or one of its files is missing.
+            ValueError: A file is damaged, or the tokenizer is of another kind.
 
         Example:
-            >>> tokenizer.save("run/tokenizer")
-            >>> tokenizer = Tokenizer.load("run/tokenizer")
+
+        >>> tokenizer.save("run/tokenizer")
+        >>> tokenizer = Tokenizer.load("run/tokenizer")
         """
         return cls.from_stored(read_tokenizer(directory))
 
@@ -71,7 +72,7 @@ class StoredTokenizer:
         """Makes the tokenizer from the files that `zoo.storage.read_tokenizer` read.
 
         Raises:
-            ValueError: a choice or a vocabulary file is damaged, or the tokenizer is of another kind.
+            ValueError: A choice or a vocabulary file is damaged, or the tokenizer is of another kind.
         """
         if stored.kind not in _KINDS:
             raise ValueError(f"{stored.path}: kind must be one of {sorted(_KINDS)}, got {quote(stored.kind)}.")

@@ -27,8 +27,8 @@ def as_text_tensor(texts: Any):
         texts: `str`, `bytes`, a flat list, tuple or NumPy array of these, or a `tf.string` tensor of rank 0 or 1.
 
     Raises:
-        TypeError: something is not text.
-        ValueError: the rank is above 1 or unknown, or a `str` holds a lone surrogate, which UTF-8 can't encode.
+        TypeError: Something is not text.
+        ValueError: The rank is above 1 or unknown, or a `str` holds a lone surrogate, which UTF-8 can't encode.
     """
     tf = import_tensorflow()
     if isinstance(texts, (str, bytes)):
@@ -60,14 +60,14 @@ def as_ragged_ids(ids: Any):
     """Converts one row or a batch of rows of token ids to a ragged int32 tensor.
 
     Args:
-        ids: integers: a ragged tensor of rank 2, a dense tensor or array of rank 1 or 2, a list of ids or of rows.
+        ids: Integers: a ragged tensor of rank 2, a dense tensor or array of rank 1 or 2, a list of ids or of rows.
 
     Returns:
         `(ragged, is_single)`: a `tf.RaggedTensor` of shape `(batch, None)`, and whether `ids` had rank 1.
 
     Raises:
-        TypeError: the values are not integers.
-        ValueError: the rank is unknown or neither 1 nor 2.
+        TypeError: The values are not integers.
+        ValueError: The rank is unknown or neither 1 nor 2.
     """
     tf = import_tensorflow()
     if isinstance(ids, (list, tuple)):
@@ -108,11 +108,11 @@ def as_ragged_texts(words: Any):
     """Converts a batch of rows of words to a ragged `tf.string` tensor `(batch, None)`.
 
     Args:
-        words: a ragged `tf.string` tensor of rank 2, or a list of lists of `str` or `bytes`.
+        words: A ragged `tf.string` tensor of rank 2, or a list of lists of `str` or `bytes`.
 
     Raises:
-        TypeError: a word is not text; the message names its row and position.
-        ValueError: the rank is not 2, or a word can't be encoded as UTF-8.
+        TypeError: A word is not text; the message names its row and position.
+        ValueError: The rank is not 2, or a word can't be encoded as UTF-8.
     """
     tf = import_tensorflow()
     if isinstance(words, tf.RaggedTensor):

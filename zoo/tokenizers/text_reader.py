@@ -9,9 +9,9 @@ class TextReader:
     """Checks texts on their way to a trainer and keeps what went wrong, which a trainer may turn into something else.
 
     Attributes:
-        rows: number of texts read so far.
-        has_text: whether one of them is more than white space.
-        failure: the error that ended the reading, or `None`.
+        rows: Number of texts read so far.
+        has_text: Whether one of them is more than white space.
+        failure: The error that ended the reading, or `None`.
     """
 
     def __init__(self, texts: Iterable[str | bytes]):

@@ -71,8 +71,9 @@ def code_points(ranges: str) -> list[range]:
     """Returns the ranges of code points that one of the strings above lists.
 
     Example:
-        >>> code_points("9-b 20")
-        [range(9, 12), range(32, 33)]
+
+    >>> code_points("9-b 20")
+    [range(9, 12), range(32, 33)]
     """
     pairs = [word.split("-") for word in ranges.split()]
     return [range(int(pair[0], 16), int(pair[-1], 16) + 1) for pair in pairs]

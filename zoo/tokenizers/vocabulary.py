@@ -92,7 +92,7 @@ class Vocabulary:
         """Returns the id of a token.
 
         Raises:
-            ValueError: the token is not in the vocabulary.
+            ValueError: The token is not in the vocabulary.
         """
         if token not in self._ids:
             raise ValueError(f"token={token!r} is not in the vocabulary of {self.vocabulary_size} tokens.")
@@ -102,7 +102,7 @@ class Vocabulary:
         """Returns the token with an id.
 
         Raises:
-            ValueError: the id is not in the range 0 to `vocabulary_size - 1`.
+            ValueError: The id is not in the range 0 to `vocabulary_size - 1`.
         """
         if not 0 <= token_id < self.vocabulary_size:
             raise ValueError(f"token_id={token_id!r} must be at least 0 and below {self.vocabulary_size}.")

@@ -12,11 +12,11 @@ def in_order_of_ids(ids: Mapping[str, int], name: str = "vocabulary") -> list[st
     """Returns the tokens in the order of their ids.
 
     Args:
-        ids: id of each token.
-        name: what they are called in errors.
+        ids: Id of each token.
+        name: What they are called in errors.
 
     Raises:
-        ValueError: the ids are not 0, 1, 2, ...
+        ValueError: The ids are not 0, 1, 2, ...
     """
     tokens = sorted(ids, key=ids.get)
     for index, token in enumerate(tokens):
@@ -29,11 +29,11 @@ def read_vocabulary(content: bytes, source: str | os.PathLike) -> dict[str, int]
     """Returns the ids of the tokens that a `vocab.json` holds.
 
     Args:
-        content: what is in the file.
-        source: name of the file, for errors.
+        content: What is in the file.
+        source: Name of the file, for errors.
 
     Raises:
-        ValueError: it is no JSON object from tokens to ids.
+        ValueError: It is no JSON object from tokens to ids.
     """
     vocabulary = parse_json(content, str(source))
     require_type(vocabulary, dict[str, int], f"{source}: the object from tokens to ids")
@@ -44,11 +44,11 @@ def read_tokens(content: bytes, source: str | os.PathLike) -> list[str]:
     """Returns the tokens that a `vocab.txt` holds, one per line.
 
     Args:
-        content: what is in the file.
-        source: name of the file, for errors.
+        content: What is in the file.
+        source: Name of the file, for errors.
 
     Raises:
-        ValueError: it is not UTF-8.
+        ValueError: It is not UTF-8.
     """
     return [line.removesuffix("\r") for line in _lines(content, source)]
 
@@ -57,11 +57,11 @@ def read_merges(content: bytes, source: str | os.PathLike) -> list[tuple[str, st
     """Returns the pairs of tokens that a `merges.txt` holds, the first merged first.
 
     Args:
-        content: what is in the file.
-        source: name of the file, for errors.
+        content: What is in the file.
+        source: Name of the file, for errors.
 
     Raises:
-        ValueError: a line does not hold two tokens.
+        ValueError: A line does not hold two tokens.
     """
     lines = _lines(content, source)
     start = 1 if lines and lines[0].startswith("#version") else 0

@@ -46,24 +46,25 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
     `detokenize` joins pieces with spaces, without those before punctuation; it can't know what was dropped.
 
     Args:
-        vocabulary: all tokens, in the order of their ids.
-        lowercase: lower-case the text, as the uncased models do.
-        strip_accents: drop accents; `None` drops them if `lowercase`.
-        clean_text: drop control characters, U+0000 and U+FFFD.
-        split_ideographs: each CJK ideograph is a word of its own.
-        pad_token, start_token, end_token, unknown_token, mask_token: tokens in these roles, each in the vocabulary or
+        vocabulary: All tokens, in the order of their ids.
+        lowercase: Lower-case the text, as the uncased models do.
+        strip_accents: Drop accents; `None` drops them if `lowercase`.
+        clean_text: Drop control characters, U+0000 and U+FFFD.
+        split_ideographs: Each CJK ideograph is a word of its own.
+        pad_token, start_token, end_token, unknown_token, mask_token: Tokens in these roles, each in the vocabulary or
             `None`. The unknown token must be there.
-        special_tokens, added_tokens, strip_left, strip_right: as for `Tokenizer`.
+        special_tokens, added_tokens, strip_left, strip_right: As for `Tokenizer`.
 
     Raises:
-        ValueError: a token occurs twice or is empty, or a special token is not in the vocabulary.
+        ValueError: A token occurs twice or is empty, or a special token is not in the vocabulary.
 
     Example:
-        >>> tokenizer = WordPieceTokenizer.from_file("vocab.txt", lowercase=True)
-        >>> tokenizer.tokenize(["An unaffordable cafe."]).to_list()
-        [[2019, 14477, 4246, 8551, 3085, 7668, 1012]]
 
-    References:
+    >>> tokenizer = WordPieceTokenizer.from_file("vocab.txt", lowercase=True)
+    >>> tokenizer.tokenize(["An unaffordable cafe."]).to_list()
+    [[2019, 14477, 4246, 8551, 3085, 7668, 1012]]
+
+    Reference:
         Devlin et al. (2019), BERT, section 3 and its code; Wu et al. (2016), Google's Neural Machine Translation
         System, section 4.1; Song et al. (2021), Fast WordPiece Tokenization (the operation that is used here).
     """
@@ -127,13 +128,13 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         """Reads a `vocab.txt`: one token per line, its id is the number of the line, from 0.
 
         Args:
-            path: the file.
-            lowercase: whether the model is uncased. The file does not say it.
-            **options: further arguments of the constructor.
+            path: The file.
+            lowercase: Whether the model is uncased. The file does not say it.
+            **options: Further arguments of the constructor.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: it is not UTF-8, or not a vocabulary.
+            FileNotFoundError: There is no such file.
+            ValueError: It is not UTF-8, or not a vocabulary.
         """
         with naming(path):
             return cls(read_tokens(read_bytes(path, MOST_BYTES), path), lowercase=lowercase, **options)
@@ -154,16 +155,16 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]` and `[MASK]` get the ids 0 to 4; `special_tokens` follow.
 
         Args:
-            texts: lines of text, read once.
-            vocabulary_size: number of tokens, the special ones included. Fewer are learned if the texts allow no more.
-            lowercase: whether to lower-case.
-            special_tokens: further special tokens.
-            min_frequency: pairs of pieces that occur less often are not merged.
+            texts: Lines of text, read once.
+            vocabulary_size: Number of tokens, the special ones included. Fewer are learned if the texts allow no more.
+            lowercase: Whether to lower-case.
+            special_tokens: Further special tokens.
+            min_frequency: Pairs of pieces that occur less often are not merged.
             **options: `strip_accents`, `clean_text`, `split_ideographs`, as for the constructor.
 
         Raises:
-            TypeError: a text is not `str` or `bytes`.
-            ValueError: no text, a text that is not UTF-8, or a vocabulary too small for the characters of the texts.
+            TypeError: A text is not `str` or `bytes`.
+            ValueError: No text, a text that is not UTF-8, or a vocabulary too small for the characters of the texts.
         """
         from zoo.tokenizers.training import train_wordpiece
 

@@ -35,7 +35,7 @@ def load_huggingface(path: str | os.PathLike, **roles: str | None) -> Tokenizer:
     `special_tokens_map.json` beside them.
 
     Args:
-        path: the directory, or one `tokenizer.json`.
+        path: The directory, or one `tokenizer.json`.
         **roles: `pad_token`, `start_token`, `end_token`, `unknown_token`, `mask_token`: tokens to use in these roles
             instead of those that the files name.
 
@@ -44,13 +44,14 @@ def load_huggingface(path: str | os.PathLike, **roles: str | None) -> Tokenizer:
         `tokenizers` library.
 
     Raises:
-        FileNotFoundError: the directory holds none of these files.
-        ValueError: a file asks for something that could not be reproduced exactly; the message names it.
+        FileNotFoundError: The directory holds none of these files.
+        ValueError: A file asks for something that could not be reproduced exactly; the message names it.
 
     Example:
-        >>> tokenizer = load_huggingface("path/to/gpt2")
-        >>> tokenizer.tokenize(["Hello world"]).to_list()
-        [[15496, 995]]
+
+    >>> tokenizer = load_huggingface("path/to/gpt2")
+    >>> tokenizer.tokenize(["Hello world"]).to_list()
+    [[15496, 995]]
     """
     path = Path(path)
     directory = path.parent if path.is_file() else path

@@ -95,12 +95,12 @@ def read(part: dict[str, Any], where: str, **allowed: Any) -> dict[str, Any]:
     """Returns the settings of one part.
 
     Args:
-        part: an object of the file, with a `type`.
-        where: what to call it in errors.
-        **allowed: for each key that may occur a tuple of the values that are understood, an `OfType`, or `ANY`.
+        part: An object of the file, with a `type`.
+        where: What to call it in errors.
+        **allowed: For each key that may occur a tuple of the values that are understood, an `OfType`, or `ANY`.
 
     Raises:
-        ValueError: a key or a value that is not listed.
+        ValueError: A key or a value that is not listed.
     """
     settings = {key: value for key, value in part.items() if key != "type"}
     name = f"{where} ({part.get('type')})"
@@ -118,9 +118,9 @@ def require_keys(part: dict[str, Any], where: str, *keys: str) -> None:
     """Raises a ValueError where a part lacks a key.
 
     Args:
-        part: an object of the file.
-        where: what to call it in errors.
-        *keys: the keys.
+        part: An object of the file.
+        where: What to call it in errors.
+        *keys: The keys.
     """
     for key in keys:
         if key not in part:
@@ -131,7 +131,7 @@ def parts(component: dict[str, Any] | None, list_key: str) -> list[dict[str, Any
     """Returns a component as a list: of none, of itself, or of what a `Sequence` holds.
 
     Raises:
-        ValueError: a part is no object with a `type`.
+        ValueError: A part is no object with a `type`.
     """
     if component is None:
         return []

@@ -22,7 +22,7 @@ def describe_sentencepiece(proto: bytes) -> dict[str, Any] | None:
     """Returns normalizer, splitting, decoder and model of a `tokenizer.json`, or None where it can't say the same.
 
     Args:
-        proto: the model.
+        proto: The model.
     """
     model = _model(proto)
     normalizer, trainer = model.normalizer_spec, model.trainer_spec

@@ -35,15 +35,15 @@ def bpe_proto(
     """Returns a BPE model with bytes for characters that are no tokens.
 
     Args:
-        tokens: all tokens in the order of their ids, with those of the form `<0x0A>` for the bytes.
-        merges: pairs of tokens, the first merged first.
-        unknown_token: the token that the model needs for what it can't spell.
-        control: tokens that no text spells.
-        added: tokens that stand for the text that they are.
-        adds_space: whether a space is put before each text.
+        tokens: All tokens in the order of their ids, with those of the form `<0x0A>` for the bytes.
+        merges: Pairs of tokens, the first merged first.
+        unknown_token: The token that the model needs for what it can't spell.
+        control: Tokens that no text spells.
+        added: Tokens that stand for the text that they are.
+        adds_space: Whether a space is put before each text.
 
     Raises:
-        ValueError: there is no unknown token, or a byte has no token.
+        ValueError: There is no unknown token, or a byte has no token.
     """
     if unknown_token not in tokens:
         raise ValueError(f"model.unk_token={unknown_token!r} must be in the vocabulary.")
@@ -91,14 +91,14 @@ def unigram_proto(
     """Returns a unigram model.
 
     Args:
-        pieces: tokens with their log-probabilities, in the order of their ids.
-        unknown_id: id of the unknown token.
-        control: tokens that no text spells.
-        added: tokens that stand for the text that they are.
-        byte_fallback: whether characters without a token become bytes, by the tokens of the form `<0x0A>`.
-        charsmap: the compiled normalization; empty for none.
-        adds_space: whether a space is put before each text.
-        removes_extra_spaces: whether spaces at both ends and all but one of several are dropped.
+        pieces: Tokens with their log-probabilities, in the order of their ids.
+        unknown_id: Id of the unknown token.
+        control: Tokens that no text spells.
+        added: Tokens that stand for the text that they are.
+        byte_fallback: Whether characters without a token become bytes, by the tokens of the form `<0x0A>`.
+        charsmap: The compiled normalization; empty for none.
+        adds_space: Whether a space is put before each text.
+        removes_extra_spaces: Whether spaces at both ends and all but one of several are dropped.
     """
     model = _empty(unknown_id, pieces[unknown_id][0])
     piece = model.SentencePiece

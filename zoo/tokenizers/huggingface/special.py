@@ -50,14 +50,14 @@ def added_tokens(entries: list[AddedToken], normalizes: bool) -> dict[str, list[
     """Reads `added_tokens`.
 
     Args:
-        entries: the list of the file.
-        normalizes: whether the tokenizer changes characters before it looks for tokens.
+        entries: The list of the file.
+        normalizes: Whether the tokenizer changes characters before it looks for tokens.
 
     Returns:
         `special_tokens`, `added_tokens`, `strip_left` and `strip_right`, as `Tokenizer` takes them.
 
     Raises:
-        ValueError: a token asks for what is not supported.
+        ValueError: A token asks for what is not supported.
     """
     result: dict[str, list[str]] = {"special_tokens": [], "added_tokens": [], "strip_left": [], "strip_right": []}
     for entry in entries:
@@ -78,7 +78,7 @@ def vocabulary_with_added(vocabulary: Mapping[str, int], entries: list[AddedToke
     """Returns the ids of all tokens, the added ones included.
 
     Raises:
-        ValueError: an added token has another id in the vocabulary.
+        ValueError: An added token has another id in the vocabulary.
     """
     ids = dict(vocabulary)
     for entry in entries:
@@ -93,7 +93,7 @@ def tokens_put_around(post_processor: dict[str, Any] | None) -> tuple[list[str],
     """Returns the tokens that a post-processor puts before and after a single text.
 
     Raises:
-        ValueError: its type is not known.
+        ValueError: Its type is not known.
     """
     before: list[str] = []
     after: list[str] = []

@@ -37,24 +37,25 @@ def save_huggingface(
     for; and it drops the space before a token that a SentencePiece model calls user-defined.
 
     Args:
-        tokenizer: the tokenizer.
-        directory: made if missing; other files in it are left alone.
-        before, after: tokens that the library puts around a text.
-        pair_separators: how often those of `after` stand between the two texts of a pair.
-        max_length: most tokens that the model takes.
-        input_names: what the library gives to the model.
+        tokenizer: The tokenizer.
+        directory: Made if missing; other files in it are left alone.
+        before, after: Tokens that the library puts around a text.
+        pair_separators: How often those of `after` stand between the two texts of a pair.
+        max_length: Most tokens that the model takes.
+        input_names: What the library gives to the model.
 
     Raises:
-        ValueError: the library can't do what the tokenizer does; the message names it.
+        ValueError: The library can't do what the tokenizer does; the message names it.
 
     Warns:
-        UserWarning: only the `tokenizer.model` of a SentencePiece model could be written, because a `tokenizer.json`
+        UserWarning: Only the `tokenizer.model` of a SentencePiece model could be written, because a `tokenizer.json`
             can't say what it does. `load_huggingface` reads it, `AutoTokenizer` does not.
 
     Example:
-        >>> save_huggingface(tokenizer, "exported", before=["[CLS]"], after=["[SEP]"])
-        >>> transformers.AutoTokenizer.from_pretrained("exported")("A small dog.")["input_ids"]
-        [101, 1037, 2235, 3899, 1012, 102]
+
+    >>> save_huggingface(tokenizer, "exported", before=["[CLS]"], after=["[SEP]"])
+    >>> transformers.AutoTokenizer.from_pretrained("exported")("A small dog.")["input_ids"]
+    [101, 1037, 2235, 3899, 1012, 102]
     """
     directory, settings = Path(directory), tokenizer.get_config()
     content = _describe(tokenizer, settings)
