@@ -200,7 +200,7 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "
         ),
         (
             {"added_tokens": [{"id": 5, "content": "<x>", "special": True}]},
-            "must be 4, as ids are 0, 1, 2",
+            "as ids are 0, 1, 2, ..., got 5",
         ),
         ({"added_tokens": [{"id": 5, "content": "<|endoftext|>", "special": True}]}, "has the ids 0 and 5"),
     ],

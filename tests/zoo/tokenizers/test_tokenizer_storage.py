@@ -101,7 +101,7 @@ def test_damaged_vocabulary_file(saved):
     content = path.read_bytes()
     for damaged in (content[:-1], content + b" ", bytes([content[0] ^ 1]) + content[1:], b""):
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=f"is damaged: .* has {len(damaged)} bytes .* are {len(content)} and "):
+        with pytest.raises(ValueError, match=f"is damaged: .* has {len(damaged)} bytes.* are {len(content)} and "):
             Tokenizer.load(saved)
 
 
