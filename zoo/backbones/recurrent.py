@@ -10,7 +10,7 @@ from layers.embeddings import TokenEmbedding
 from layers.recurrent import RecurrentDecoder, RecurrentEncoder, ScheduledSampling
 from zoo.backbones.backbone import Backbone
 from zoo.config import RecurrentConfig
-from zoo.generation.categorical import draw
+from zoo.generation.random import draw
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")

@@ -1,27 +1,26 @@
 """Decoding: one loop for all models, samplers, beam search, logit processors, log-likelihoods."""
 
-from zoo.generation.compile import compiled, next_power_of_two, pad_batch, pad_length
+from zoo.generation.beam import Beam
+from zoo.generation.constraints import BannedTokens, ForcedTokens, MinimumLength, NoRepeatNGram
+from zoo.generation.contrastive import Contrastive
 from zoo.generation.decode import decode
 from zoo.generation.engine import Engine
 from zoo.generation.filters import MinP, Temperature, TopK, TopP, TypicalP
-from zoo.generation.logit_processor import Context, LogitProcessor
-from zoo.generation.options import GenerationCache, GenerationOptions
+from zoo.generation.graph import graph_function
 from zoo.generation.penalties import FrequencyPenalty, LogitBias, PresencePenalty, RepetitionPenalty
-from zoo.generation.processors import BannedTokens, ForcedTokens, MinimumLength, NoRepeatNGram, get_processors
-from zoo.generation.prompts import ContinuedTexts, MappedTexts
-from zoo.generation.sampler import Sampler
-from zoo.generation.samplers import Beam, Contrastive, Greedy, Sample, get_sampler
-from zoo.generation.score import score
+from zoo.generation.processors import Context, LogitProcessor, get_processors, register_processor
+from zoo.generation.programs import compiled, next_power_of_two, pad_batch
+from zoo.generation.request import GenerationCache, GenerationOptions
+from zoo.generation.samplers import Greedy, Sample, Sampler, get_sampler, register_sampler
+from zoo.generation.score import TextScorer, score
 from zoo.generation.session import Session
 from zoo.generation.speculative import SpeculativeDecoding
 from zoo.generation.text_generator import TextGenerator
-from zoo.generation.text_scorer import TextScorer
 
 __all__ = [
     "BannedTokens",
     "Beam",
     "Context",
-    "ContinuedTexts",
     "Contrastive",
     "Engine",
     "ForcedTokens",
@@ -31,7 +30,6 @@ __all__ = [
     "Greedy",
     "LogitBias",
     "LogitProcessor",
-    "MappedTexts",
     "MinP",
     "MinimumLength",
     "NoRepeatNGram",
@@ -51,8 +49,10 @@ __all__ = [
     "decode",
     "get_processors",
     "get_sampler",
+    "graph_function",
     "next_power_of_two",
     "pad_batch",
-    "pad_length",
+    "register_processor",
+    "register_sampler",
     "score",
 ]

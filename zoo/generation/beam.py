@@ -3,18 +3,14 @@
 import dataclasses
 from typing import Any, ClassVar
 
-import keras
 from keras import ops
 
 from zoo.generation.checks import require_count, require_number
-from zoo.generation.loop import Loop, repeat_rows, take_rows
-from zoo.generation.sampler import Sampler
-from zoo.generation.selection import end_lengths, pick, write
-
-PACKAGE = "keras_transformer_zoo"
+from zoo.generation.loop import Loop, end_lengths, repeat_rows, take_rows
+from zoo.generation.samplers import Sampler, register_sampler
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
+@register_sampler("beam")
 @dataclasses.dataclass(frozen=True)
 class Beam(Sampler):
     """Beam search for the hypothesis with the highest length-normalised log-probability.
@@ -165,7 +161,7 @@ class BeamSearch(Loop):
         parents, tokens, log_probabilities = _best_extensions(
             logits, moving["log_probabilities"], num_beams * (1 + len(enders)), normalise=not settings.processors
         )
-        ends = end_lengths(tokens, pick(history, parents), position, settings.end_ids, settings.stop_sequences)
+        ends = end_lengths(tokens, _pick(history, parents), position, settings.end_ids, settings.stop_sequences)
         position = position + 1
         # The candidates are sorted: the first `num_beams` may be finished.
         candidates = {
@@ -182,13 +178,13 @@ class BeamSearch(Loop):
 
         # The best that go on.
         log_probabilities, places = ops.top_k(ops.where(ends > 0, float("-inf"), log_probabilities), num_beams)
-        tokens = pick(tokens, places)
+        tokens = _pick(tokens, places)
         if num_beams > 1:
-            parents = pick(parents, places)
-            history = pick(history, parents)
+            parents = _pick(parents, places)
+            history = _pick(history, parents)
             rows = ops.arange(ops.shape(tokens)[0], dtype="int32")
             state = take_rows(state, ops.reshape(ops.expand_dims(rows * num_beams, -1) + parents, (-1,)))
-        history = write(history, position - 1, tokens)
+        history = _write(history, position - 1, tokens)
 
         attainable = log_probabilities[:, 0] / length_normalisation(length_limit, alpha)
         hopeless = results["scores"][:, -1] >= attainable
@@ -231,7 +227,7 @@ def _best_extensions(logits: Any, log_probabilities: Any, count: int, normalise:
     tokens = ops.reshape(ops.cast(tokens, "int32"), (-1, beams * per_beam))
     values, places = ops.top_k(ops.reshape(best, (-1, beams * per_beam)), min(count, beams * per_beam))
     places = ops.cast(places, "int32")
-    return places // per_beam, pick(tokens, places), values
+    return places // per_beam, _pick(tokens, places), values
 
 
 def _merge(
@@ -249,13 +245,27 @@ def _merge(
         ("finished", candidates["finished"]),
         ("log_probabilities", candidates["log_probabilities"]),
     ):
-        merged[name] = pick(ops.concatenate([results[name], values], axis=1), places)
+        merged[name] = _pick(ops.concatenate([results[name], values], axis=1), places)
     # The texts are gathered once, straight from the hypotheses that the candidates extend.
     new = places >= kept
     candidate = ops.maximum(places - kept, 0)
-    sources = ops.where(new, kept + pick(parents, candidate), places)
-    texts = pick(ops.concatenate([results["token_ids"], history], axis=1), sources)
+    sources = ops.where(new, kept + _pick(parents, candidate), places)
+    texts = _pick(ops.concatenate([results["token_ids"], history], axis=1), sources)
     merged["token_ids"] = ops.where(
-        ops.expand_dims(new, -1), write(texts, position - 1, pick(candidates["token_ids"], candidate)), texts
+        ops.expand_dims(new, -1), _write(texts, position - 1, _pick(candidates["token_ids"], candidate)), texts
     )
     return merged
+
+
+def _pick(values: Any, indices: Any) -> Any:
+    """Returns `values[b, indices[b, j]]`, values `(batch, size, ...)`, indices `(batch, count)`: one gather of rows."""
+    batch, size = ops.shape(values)[0], values.shape[1]
+    offsets = ops.expand_dims(ops.arange(batch, dtype="int32") * size, -1)
+    flat = ops.reshape(values, (-1, *ops.shape(values)[2:]))
+    return ops.take(flat, offsets + ops.cast(indices, "int32"), axis=0)
+
+
+def _write(texts: Any, position: Any, tokens: Any) -> Any:
+    """Returns `texts` `(batch, count, length)` with `tokens` `(batch, count)` at the given position."""
+    here = ops.arange(ops.shape(texts)[-1], dtype="int32") == position
+    return ops.where(here, ops.expand_dims(tokens, -1), texts)

@@ -2,8 +2,12 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
 
 
 def is_integer(value: Any) -> bool:
@@ -51,6 +55,22 @@ def require_number(
         raise ValueError(f"{name} must be a number{allowed}{hint}, got {value!r}.")
 
 
+def as_seed(seed: Any) -> Any:
+    """Returns a seed as an integer scalar that compiled programs take on every backend.
+
+    Args:
+        seed: Integer in [0, 2**32), or an integer tensor, which is returned as it is.
+
+    Raises:
+        ValueError: If it is no such integer.
+    """
+    if ops.is_tensor(seed):
+        return seed
+    value = np.uint32(require_count("seed", seed, 0, 2**32 - 1))
+    # JAX has no 64 bits; TensorFlow moves no unsigned integers to a GPU
+    return ops.convert_to_tensor(value if keras.backend.backend() == "jax" else value.astype("int64"))
+
+
 def as_ids(name: str, ids: Any) -> tuple[int, ...]:
     """Returns one id or several as a tuple of Python integers.
 
@@ -77,18 +97,53 @@ def as_sequences(name: str, sequences: Any) -> tuple[tuple[int, ...], ...]:
     return result
 
 
-def from_name(what: str, identifier: dict[str, Any], by_name: dict[str, type]) -> Any:
-    """Returns the object that a dictionary with the key "name" and arguments describes, as in a YAML file.
+class Register:
+    """Classes that are found by name, as in a YAML file, and known to Keras files.
 
-    Raises:
-        ValueError: For a name that does not exist or an argument that the object does not have.
+    Args:
+        what: What they are, for errors: "sampler".
     """
-    arguments = dict(identifier)
-    name = arguments.pop("name", None)
-    if name not in by_name:
-        raise ValueError(f"The name of a {what} must be one of {sorted(by_name)}, got {name!r}.")
-    fields = [field.name for field in dataclasses.fields(by_name[name])]
-    unknown = sorted(set(arguments) - set(fields))
-    if unknown:
-        raise ValueError(f"The arguments of {what} {name!r} must be among {fields}, got {unknown} too.")
-    return by_name[name](**arguments)
+
+    def __init__(self, what: str):
+        self._what = what
+        self._classes: dict[str, type] = {}
+
+    def __call__(self, name: str) -> Callable[[type], type]:
+        """Returns a decorator that makes a class known by a name.
+
+        Args:
+            name: The name. A class that is defined again takes the place of the first.
+
+        Raises:
+            ValueError: If another class has the name.
+        """
+
+        def register(cls: type) -> type:
+            known = self._classes.get(name)
+            if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+                raise ValueError(f"name must be a new name of a {self._what}, got {name!r}, which is {known!r}.")
+            self._classes[name] = cls
+            return keras.saving.register_keras_serializable("keras_transformer_zoo")(cls)
+
+        return register
+
+    @property
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted(self._classes)
+
+    def make(self, identifier: dict[str, Any]) -> Any:
+        """Returns the object that a dictionary with the key "name" and arguments describes.
+
+        Raises:
+            ValueError: For a name that does not exist or an argument that the object does not have.
+        """
+        arguments = dict(identifier)
+        name = arguments.pop("name", None)
+        if name not in self._classes:
+            raise ValueError(f"The name of a {self._what} must be one of {self.names}, got {name!r}.")
+        fields = [field.name for field in dataclasses.fields(self._classes[name])]
+        unknown = sorted(set(arguments) - set(fields))
+        if unknown:
+            raise ValueError(f"The arguments of {self._what} {name!r} must be among {fields}, got {unknown} too.")
+        return self._classes[name](**arguments)

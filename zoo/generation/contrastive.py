@@ -3,18 +3,14 @@
 import dataclasses
 from typing import Any, ClassVar
 
-import keras
 from keras import ops
 
 from zoo.generation.checks import require_count, require_number
-from zoo.generation.loop import Loop, repeat_rows, take_rows
-from zoo.generation.sampler import Sampler
-from zoo.generation.token_by_token import add_tokens, empty_texts, texts_of
-
-PACKAGE = "keras_transformer_zoo"
+from zoo.generation.loop import Loop, add_tokens, empty_texts, repeat_rows, take_rows, texts_of
+from zoo.generation.samplers import Sampler, register_sampler
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
+@register_sampler("contrastive")
 @dataclasses.dataclass(frozen=True)
 class Contrastive(Sampler):
     """Contrastive search: of the most probable tokens the one whose hidden state is least like those before it.

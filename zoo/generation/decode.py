@@ -1,4 +1,4 @@
-"""The decoding loop: from a step function to token ids."""
+"""Decoding with a step function of one's own: from first tokens to token ids."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,8 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from zoo.generation.options import GenerationOptions
-from zoo.generation.random import uniforms
+from zoo.generation.request import GenerationOptions
 
 
 def decode(
@@ -92,61 +91,31 @@ def decode(
     >>> decode(step, (), (), [0, 1], 0, 4, Greedy(), end_ids=3, pad_id=0)["token_ids"]
     [[1, 2, 3, 0], [2, 3, 0, 0]]
     """
-    settings = GenerationOptions(max_new_tokens, sampler, processors, stop_sequences, end_ids, pad_id)
-    loop = settings.sampler.make_loop(step, settings)
-    inputs = loop_inputs(
-        settings, state, constants, first_tokens, first_index, length_limit, seed, streams, prompt, prompt_hidden
+    options = GenerationOptions(max_new_tokens, sampler, processors, stop_sequences, end_ids, pad_id)
+    first_tokens = ops.cast(ops.convert_to_tensor(first_tokens), "int32")
+    batch = ops.shape(first_tokens)[0]
+    given = {
+        "state": state,
+        "constants": constants,
+        "length_limit": ops.full((batch,), max_new_tokens, "int32") if length_limit is None else length_limit,
+        "streams": ops.arange(batch, dtype="int32") if streams is None else streams,
+        "prompt": ops.zeros((batch, 0), "int32") if prompt is None else prompt,
+    }
+    given = keras.tree.map_structure(ops.convert_to_tensor, given)
+    _check_rows(first_tokens, given)
+    if options.sampler.needs_hidden and prompt_hidden is None and given["prompt"].shape[1] != 1:
+        raise ValueError(
+            f"prompt_hidden must be given with {options.sampler!r}, which compares hidden states with those of the "
+            "prompt, got None."
+        )
+    loop = options.sampler.make_loop(step, options)
+    inputs = loop.inputs(
+        first_tokens=first_tokens, first_index=first_index, seed=seed, prompt_hidden=prompt_hidden, **given
     )
     return loop.result(loop.advance(loop.start(inputs)))
 
 
-def loop_inputs(
-    settings: GenerationOptions,
-    state: Any,
-    constants: Any,
-    first_tokens: Any,
-    first_index: Any,
-    length_limit: Any = None,
-    seed: Any = 0,
-    streams: Any = None,
-    prompt: Any = None,
-    prompt_hidden: Any = None,
-) -> dict[str, Any]:
-    """Returns the tensors that a loop starts from, checked; arguments and errors as for `decode`."""
-    max_new_tokens = settings.max_new_tokens
-    first_tokens = ops.cast(ops.convert_to_tensor(first_tokens), "int32")
-    state, constants = keras.tree.map_structure(ops.convert_to_tensor, (state, constants))
-    batch = ops.shape(first_tokens)[0]
-    if length_limit is None:
-        length_limit = ops.full((batch,), max_new_tokens, dtype="int32")
-    length_limit = ops.clip(ops.cast(ops.convert_to_tensor(length_limit), "int32"), 0, max_new_tokens)
-    prompt = (
-        ops.zeros((batch, 0), dtype="int32") if prompt is None else ops.cast(ops.convert_to_tensor(prompt), "int32")
-    )
-    if settings.sampler.needs_hidden and prompt_hidden is None and prompt.shape[1] != 1:
-        raise ValueError(
-            f"prompt_hidden must be given with {settings.sampler!r}, which compares hidden states with those of the "
-            "prompt, got None."
-        )
-    _check_rows(first_tokens, state=state, constants=constants, length_limit=length_limit, prompt=prompt)
-    inputs = {
-        "state": state,
-        "constants": constants,
-        "first_tokens": first_tokens,
-        "first_index": ops.cast(first_index, "int32"),
-        "length_limit": length_limit,
-        "prompt": prompt,
-    }
-    if settings.sampler.needs_hidden:
-        inputs["prompt_hidden"] = prompt_hidden
-    if settings.sampler.needs_numbers:
-        streams = ops.arange(batch, dtype="int32") if streams is None else ops.convert_to_tensor(streams)
-        _check_rows(first_tokens, streams=streams)
-        inputs["numbers"] = uniforms(seed, streams, max_new_tokens)
-    return inputs
-
-
-def _check_rows(first_tokens: Any, **structures: Any) -> None:
+def _check_rows(first_tokens: Any, structures: dict[str, Any]) -> None:
     """Every tensor must have the batch of `first_tokens` on axis 0, as far as the shapes are known now."""
     if len(first_tokens.shape) != 1:
         raise ValueError(f"first_tokens must have the shape (batch,), got {tuple(first_tokens.shape)}.")

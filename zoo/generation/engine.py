@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from zoo.generation.compile import next_power_of_two
-from zoo.generation.decode import loop_inputs
-from zoo.generation.options import GenerationCache, GenerationOptions
-from zoo.generation.programs import Programs
-from zoo.generation.random import seed_tensor, uniforms
+from zoo.generation.checks import as_seed
+from zoo.generation.loop import Loop
+from zoo.generation.programs import Programs, next_power_of_two
+from zoo.generation.request import GenerationCache, GenerationOptions
 from zoo.generation.session import Session
 from zoo.generation.speculative import SpeculativeDecoding
 from zoo.preprocessing.token_rows import padded_length
@@ -40,9 +39,12 @@ class Engine:
     def __init__(self, backbone: Any, draft: Any = None):
         self.backbone = backbone
         self.draft = draft
-        self._programs = Programs(
-            lambda: [*self.backbone.variables, *(self.draft.variables if self.draft is not None else ())]
-        )
+        self._programs = Programs(self._variables)
+
+    def _variables(self) -> list[Any]:
+        return [*self.backbone.variables, *(self.draft.variables if self.draft is not None else ())]
+
+    # Batches of any sizes, step by step.
 
     def begin(
         self,
@@ -71,62 +73,35 @@ class Engine:
         Raises:
             ValueError: If there is no prompt, or one is empty.
         """
+        if not len(prompts):
+            raise ValueError("prompts must hold at least one row, got none.")
         for row, prompt in enumerate(prompts):
             if not len(prompt):
                 raise ValueError(f"prompts[{row}] must have at least 1 token to continue, got none.")
-        if not len(prompts):
-            raise ValueError("prompts must hold at least one row, got none.")
         count = len(prompts)
         batch = next_power_of_two(count)
-        limits = np.minimum([options.max_new_tokens] * count if limits is None else limits, options.max_new_tokens)
+        most = options.max_new_tokens
+        limits = np.minimum([most] * count if limits is None else limits, most)
         rounded = dataclasses.replace(options, max_new_tokens=padded_length(max(int(limits.max()), 1)))
         lengths = np.array([len(prompt) for prompt in prompts])
         width = 1 if lengths.max() == 1 else padded_length(int(lengths.max()))
-        tokens = np.full((batch, width), -1, "int32")
-        for row, prompt in enumerate(prompts):
-            tokens[row, width - len(prompt) :] = prompt
-        inputs = {} if source is None else self._source(source, batch, options.pad_id)
         capacity = width + min(rounded.max_new_tokens, FIRST_ROOM) + options.slack
         if self.draft is not None:
             self._require_rewinding(capacity)
-        state, fed = None, width
-        if cache is not None and not options.sampler.needs_hidden:
-            state, fed = self._continued(cache, batch, lengths, width, capacity)
-        rows = [limits, range(count) if streams is None else streams]
-        rows = [np.pad(np.asarray(values, "int32"), (0, batch - count)) for values in rows]
-        arguments = [ops.convert_to_tensor(array) for array in (tokens, *rows)]
-        carry = self._start_program(rounded, capacity, fed, arguments, seed, inputs, state)
-        return Session(self, options, rounded, carry, lengths, width, capacity, prompts)
-
-    def decode(
-        self, tokens: Any, source: Mapping[str, Any], limits: Any, seed: Any, options: GenerationOptions
-    ) -> dict[str, Any]:
-        """The whole generation as one graph function of tensors of unknown sizes, as an export needs it.
-
-        Args:
-            tokens: Prompts `(batch, length)`, padded on the left with -1.
-            source: For an encoder-decoder `encoder_token_ids` and `encoder_padding_mask`, `(batch, source_length)`.
-            limits: Most tokens for each row, `(batch,)`.
-            seed: Seed, an integer scalar.
-            options: How to generate, without a draft.
-
-        Returns:
-            What `zoo.generation.decode` returns.
-        """
-        capacity = ops.shape(tokens)[1] + options.max_new_tokens + options.slack
-        streams = ops.arange(ops.shape(tokens)[0], dtype="int32")
-        loop = self.loop(options)
-        return loop.result(
-            loop.advance(self._start(loop, options, capacity, None, tokens, limits, streams, seed, source))
+        state, fed = self._continued(cache, options, batch, lengths, width, capacity)
+        streams = range(count) if streams is None else streams
+        rows = [np.pad(np.asarray(values, "int32"), (0, batch - count)) for values in (limits, streams)]
+        arrays = [_padded(prompts, batch, width, -1, left=True), *rows]
+        carry = self._run_start(
+            rounded,
+            capacity,
+            fed,
+            *map(ops.convert_to_tensor, arrays),
+            as_seed(seed),
+            {} if source is None else self._encoder_inputs(source, batch, options.pad_id),
+            *(() if state is None else (state,)),
         )
-
-    def loop(self, options: GenerationOptions) -> Any:
-        """Returns the loop of the options."""
-        if options.lookahead:
-            return SpeculativeDecoding(self._check, self.draft.decode_step, options)
-        return options.sampler.make_loop(
-            self._step_with_hidden if options.sampler.needs_hidden else self.backbone.decode_step, options
-        )
+        return Session(self, options, rounded, carry, prompts, width, capacity)
 
     def advance(self, options: GenerationOptions, carry: Any, until: int) -> Any:
         """Runs the compiled loop until `until` tokens have been generated or all rows are done."""
@@ -146,14 +121,52 @@ class Engine:
                 moving[name] = {**moving[name], **backbone.resize_state(known, capacity)}
         return {**carry, "moving": moving}
 
+    # The whole of it in a graph.
+
+    def decode(
+        self,
+        tokens: Any,
+        source: Mapping[str, Any],
+        limits: Any,
+        streams: Any,
+        seed: Any,
+        options: GenerationOptions,
+    ) -> dict[str, Any]:
+        """The whole generation as one graph function of tensors of unknown sizes, as an export needs it.
+
+        Args:
+            tokens: Prompts `(batch, length)`, padded on the left with -1.
+            source: For an encoder-decoder `encoder_token_ids` and `encoder_padding_mask`, `(batch, source_length)`.
+            limits: Most tokens for each row, `(batch,)`.
+            streams: Stream of random numbers of each row, `(batch,)`.
+            seed: Seed, an integer scalar.
+            options: How to generate, without a draft.
+
+        Returns:
+            What `zoo.generation.decode` returns.
+        """
+        loop = self.loop(options)
+        capacity = ops.shape(tokens)[1] + options.max_new_tokens + options.slack
+        return loop.result(loop.advance(self._start(loop, capacity, None, tokens, limits, streams, seed, source)))
+
+    def loop(self, options: GenerationOptions) -> Loop:
+        """Returns the loop of the options."""
+        if options.lookahead:
+            return SpeculativeDecoding(self._feed, self.draft.decode_step, options)
+        step = self._step_with_hidden if options.sampler.needs_hidden else self.backbone.decode_step
+        return options.sampler.make_loop(step, options)
+
     def _step_with_hidden(self, token_ids: Any, index: Any, state: Any, constants: Any) -> tuple[Any, Any]:
         state = {name: value for name, value in state.items() if name != "hidden"}
         hidden, state = self.backbone.advance(ops.expand_dims(token_ids, 1), index, state, constants)
         return self.backbone.logits(hidden)[:, 0], {**state, "hidden": hidden[:, 0]}
 
-    def _check(self, token_ids: Any, index: Any, state: Any, constants: Any) -> tuple[Any, Any]:
+    def _feed(self, token_ids: Any, index: Any, state: Any, constants: Any) -> tuple[Any, Any]:
+        """Feeds several tokens per row, `(batch, new)`; logits `(batch, new, vocabulary)` and the new state."""
         hidden, state = self.backbone.advance(token_ids, index, state, constants)
         return self.backbone.logits(hidden), state
+
+    # Steps of the beginning.
 
     def _require_rewinding(self, capacity: int) -> None:
         if not (self.backbone.can_rewind(capacity) and self.draft.can_rewind(capacity)):
@@ -162,21 +175,26 @@ class Engine:
                 f"of attention windows shorter than the text ({capacity} positions)."
             )
 
-    def _source(self, source: Sequence[Sequence[int]], batch: int, pad_id: int) -> dict[str, Any]:
-        longest = max(len(row) for row in source)
-        width = padded_length(longest, self.backbone.config.max_length)
-        token_ids, mask = np.full((batch, width), pad_id, "int32"), np.zeros((batch, width), "bool")
-        for row, ids in enumerate(source):
-            token_ids[row, : len(ids)], mask[row, : len(ids)] = ids, True
+    def _encoder_inputs(self, source: Sequence[Sequence[int]], batch: int, pad_id: int) -> dict[str, Any]:
+        width = padded_length(max(len(row) for row in source), self.backbone.config.max_length)
+        lengths = np.pad([len(row) for row in source], (0, batch - len(source)))
         return {
-            "encoder_token_ids": ops.convert_to_tensor(token_ids),
-            "encoder_padding_mask": ops.convert_to_tensor(mask),
+            "encoder_token_ids": ops.convert_to_tensor(_padded(source, batch, width, pad_id)),
+            "encoder_padding_mask": ops.convert_to_tensor(np.arange(width) < lengths[:, None]),
         }
 
     def _continued(
-        self, cache: GenerationCache, batch: int, lengths: np.ndarray, width: int, capacity: int
+        self,
+        cache: GenerationCache | None,
+        options: GenerationOptions,
+        batch: int,
+        lengths: np.ndarray,
+        width: int,
+        capacity: int,
     ) -> tuple[Any, int]:
-        """The cached state, moved so that all rows end together, and how many tokens to feed."""
+        """The cached state, moved so that all rows end together (None: start anew), and how many tokens to feed."""
+        if cache is None or options.sampler.needs_hidden:
+            return None, width
         fed = padded_length(int((lengths - cache.known).max()))
         if fed >= width:
             return None, width
@@ -185,28 +203,17 @@ class Engine:
         state = self.backbone.resize_state(cache.state, capacity, shift)
         return (None, width) if state is None else (state, fed)
 
-    def _start_program(
-        self,
-        options: GenerationOptions,
-        capacity: int,
-        fed: int,
-        arguments: list,
-        seed: Any,
-        source: dict[str, Any],
-        state: Any,
-    ) -> Any:
-        def start(tokens: Any, limits: Any, streams: Any, seed: Any, source: Any, *state: Any) -> Any:
-            loop = self.loop(options)
-            return self._start(loop, options, capacity, fed, tokens, limits, streams, seed, source, *state)
+    def _run_start(self, options: GenerationOptions, capacity: int, fed: int, *arguments: Any) -> Any:
+        """Runs the compiled `_start` on tensors."""
 
-        key = ("start", options, capacity, fed)
-        states = () if state is None else (state,)
-        return self._programs.run(key, start, options.jit_compile, *arguments, seed_tensor(seed), source, *states)
+        def start(*arguments: Any) -> Any:
+            return self._start(self.loop(options), capacity, fed, *arguments)
+
+        return self._programs.run(("start", options, capacity, fed), start, options.jit_compile, *arguments)
 
     def _start(
         self,
-        loop: Any,
-        options: GenerationOptions,
+        loop: Loop,
         capacity: Any,
         fed: int | None,
         tokens: Any,
@@ -219,27 +226,46 @@ class Engine:
         """Feeds the last `fed` tokens but one (None: all) and starts the loop, which feeds the last one itself."""
         width = ops.shape(tokens)[1]
         first = 0 if fed is None else width - fed
+        has_more = tokens.shape[1] != 1
         ids = ops.maximum(tokens, 0)
         inputs = dict(source)
-        if tokens.shape[1] != 1:
+        if has_more or not source:
             inputs["padding_mask"] = tokens >= 0
-        elif not source:
-            inputs["padding_mask"] = ops.ones_like(tokens, dtype="bool")
         fresh, constants = self.backbone.start_decoding(inputs, capacity)
         state, hidden = fresh if state is None else state, None
-        if tokens.shape[1] != 1:
+        if has_more:
             hidden, state = self.backbone.advance(ids[:, first:-1], first, state, constants)
-        text = tokens
-        if source:
-            # the token that decoding starts with is no part of the text that processors look at
-            beginning = ops.expand_dims(ops.argmax(ops.cast(tokens >= 0, "int32"), axis=1), 1)
-            text = ops.where(ops.arange(width, dtype="int32") == ops.cast(beginning, "int32"), -1, tokens)
-        arguments = loop_inputs(options, state, constants, ids[:, -1], width - 1, limits, seed, streams, text, hidden)
-        if options.lookahead:
+        given = {}
+        if loop.settings.lookahead:
             draft_state, draft_constants = self.draft.start_decoding(inputs, capacity)
-            if tokens.shape[1] != 1:
+            if has_more:
                 _, draft_state = self.draft.advance(ids[:, :-1], 0, draft_state, draft_constants)
-            count = options.max_new_tokens + options.lookahead
-            numbers = ops.stack([uniforms(seed, streams, count, purpose) for purpose in range(3)])
-            arguments.update(draft_state=draft_state, draft_constants=draft_constants, numbers=numbers)
-        return loop.start(arguments)
+            given = {"draft_state": draft_state, "draft_constants": draft_constants}
+        return loop.start(
+            loop.inputs(
+                state=state,
+                constants=constants,
+                first_tokens=ids[:, -1],
+                first_index=width - 1,
+                length_limit=limits,
+                seed=seed,
+                streams=streams,
+                prompt=_without_first(tokens) if source else tokens,
+                prompt_hidden=hidden,
+                **given,
+            )
+        )
+
+
+def _padded(rows: Sequence[Sequence[int]], batch: int, width: int, value: int, left: bool = False) -> np.ndarray:
+    """Rows of ids as int32 `(batch, width)`."""
+    padded = np.full((batch, width), value, "int32")
+    for row, ids in enumerate(rows):
+        padded[row, width - len(ids) if left else 0 :][: len(ids)] = ids
+    return padded
+
+
+def _without_first(tokens: Any) -> Any:
+    """Prompts without their first token: the one that decoding starts with is no part of the text."""
+    first = ops.expand_dims(ops.cast(ops.argmax(ops.cast(tokens >= 0, "int32"), axis=1), "int32"), 1)
+    return ops.where(ops.arange(ops.shape(tokens)[1], dtype="int32") == first, -1, tokens)

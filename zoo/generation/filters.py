@@ -4,15 +4,14 @@ import dataclasses
 import math
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
-from zoo.generation.categorical import nucleus
 from zoo.generation.checks import require_count, require_number
-from zoo.generation.logit_processor import Context, LogitProcessor, forbid
+from zoo.generation.processors import Context, LogitProcessor, forbid, register_processor
 
-PACKAGE = "keras_transformer_zoo"
+# Halvings of an interval of about 15 nats: the cut is found to about 1e-7, the spacing of float32 numbers near 1.
+_HALVINGS = 27
 
 
 def keep(logits: Any, kept: Any) -> Any:
@@ -26,7 +25,7 @@ def keep(logits: Any, kept: Any) -> Any:
     return forbid(logits, ops.logical_not(ops.logical_or(kept, best)))
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
+@register_processor("temperature")
 @dataclasses.dataclass(frozen=True)
 class Temperature(LogitProcessor):
     """Divides the logits: below 1 the distribution gets sharper, above 1 flatter.
@@ -50,7 +49,7 @@ class Temperature(LogitProcessor):
         return logits * min(1.0 / self.temperature, float(np.finfo("float32").max))
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
+@register_processor("top_k")
 @dataclasses.dataclass(frozen=True)
 class TopK(LogitProcessor):
     """Keeps the most probable tokens.
@@ -81,7 +80,40 @@ class TopK(LogitProcessor):
         return keep(logits, ops.logical_or(logits > lowest, tied))
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
+def nucleus(weights: Any, top_p: float) -> Any:
+    """Marks the smallest set of most probable tokens that holds at least the mass `top_p`.
+
+    The set is found as a threshold on the logarithms by bisection, without sorting the vocabulary. Tokens that tie
+    with the least probable member are all kept, so the result does not depend on the order of the vocabulary.
+
+    Args:
+        weights: float32 tensor `(batch, vocabulary)`, probabilities divided by the largest of the row.
+        top_p: Probability mass to keep, in (0, 1).
+
+    Returns:
+        bool tensor `(batch, vocabulary)`; the most probable token may be missing by a rounding.
+
+    Reference:
+        Holtzman et al. 2020, "The curious case of neural text degeneration", section 3.1.
+    """
+    total = ops.sum(weights, axis=-1, keepdims=True)
+    wanted = top_p * total
+    # All tokens less probable than (1 - top_p) / vocabulary together hold less than 1 - top_p: the cut is above.
+    low = ops.log(total) + math.log((1.0 - top_p) / weights.shape[-1])
+    high = ops.ones_like(low) * 1e-3
+
+    def halve(_: Any, interval: tuple[Any, Any]) -> tuple[Any, Any]:
+        low, high = interval
+        middle = 0.5 * (low + high)
+        mass = ops.sum(ops.where(weights >= ops.exp(middle), weights, 0.0), axis=-1, keepdims=True)
+        enough = mass >= wanted
+        return ops.where(enough, middle, low), ops.where(enough, high, middle)
+
+    low, _ = ops.fori_loop(0, _HALVINGS, halve, (low, high))
+    return weights >= ops.exp(low)
+
+
+@register_processor("top_p")
 @dataclasses.dataclass(frozen=True)
 class TopP(LogitProcessor):
     """Keeps the smallest set of most probable tokens that holds a share of the probability.
@@ -107,7 +139,7 @@ class TopP(LogitProcessor):
         return keep(logits, nucleus(ops.exp(logits - ops.max(logits, axis=-1, keepdims=True)), self.top_p))
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
+@register_processor("min_p")
 @dataclasses.dataclass(frozen=True)
 class MinP(LogitProcessor):
     """Keeps the tokens that are not much less probable than the most probable one.
@@ -134,7 +166,7 @@ class MinP(LogitProcessor):
         return keep(logits, logits >= ops.max(logits, axis=-1, keepdims=True) + math.log(self.min_p))
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
+@register_processor("typical_p")
 @dataclasses.dataclass(frozen=True)
 class TypicalP(LogitProcessor):
     """Keeps the tokens whose information is closest to what is expected, up to a share of the probability.

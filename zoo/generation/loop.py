@@ -1,11 +1,12 @@
-"""What all decoding loops share: the carried tensors, stopping and going on."""
+"""The decoding loop: one step after the other over tensors of fixed shapes, until all rows are done."""
 
 from typing import Any
 
 import keras
 from keras import ops
 
-from zoo.generation.logit_processor import Context, process
+from zoo.generation.processors import Context, ends_with, process
+from zoo.generation.random import uniforms
 
 
 class Loop:
@@ -26,12 +27,40 @@ class Loop:
         self.step = step
         self.settings = settings
 
+    def inputs(
+        self,
+        *,
+        state: Any,
+        constants: Any,
+        first_tokens: Any,
+        first_index: Any,
+        length_limit: Any,
+        seed: Any,
+        streams: Any,
+        prompt: Any,
+        prompt_hidden: Any = None,
+    ) -> dict[str, Any]:
+        """Returns what the loop starts from; arguments as for `zoo.generation.decode`, all given."""
+        sampler, most = self.settings.sampler, self.settings.max_new_tokens
+        inputs = {
+            "state": state,
+            "constants": constants,
+            "first_tokens": first_tokens,
+            "first_index": ops.cast(first_index, "int32"),
+            "length_limit": ops.clip(ops.cast(length_limit, "int32"), 0, most),
+            "prompt": ops.cast(prompt, "int32"),
+        }
+        if sampler.needs_hidden:
+            inputs["prompt_hidden"] = prompt_hidden
+        if sampler.needs_numbers:
+            inputs["numbers"] = uniforms(seed, streams, most)
+        return inputs
+
     def start(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Returns the carried value before the first step.
 
         Args:
-            inputs: Tensors `state`, `constants`, `first_tokens`, `first_index`, `length_limit`, `prompt` and, for
-                samplers that draw, `numbers`.
+            inputs: What `inputs` returned.
         """
         raise NotImplementedError
 
@@ -67,6 +96,134 @@ class Loop:
             logits,
             Context(prompt, generated, position, settings.end_ids, settings.stop_sequences),
         )
+
+
+class TokenByToken(Loop):
+    """One hypothesis per row, for every sampler that has a method `choose`."""
+
+    def start(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        first_tokens = inputs["first_tokens"]
+        return {
+            "fixed": {name: inputs[name] for name in inputs if name not in ("state", "first_tokens")},
+            "moving": {
+                **empty_texts(first_tokens, self.settings.max_new_tokens, self.settings.pad_id),
+                "done": inputs["length_limit"] <= 0,
+                "tokens": first_tokens,
+                "state": inputs["state"],
+            },
+        }
+
+    def advance_once(self, fixed: dict[str, Any], moving: dict[str, Any]) -> dict[str, Any]:
+        position = moving["position"]
+        logits, state = self.step(
+            moving["tokens"], fixed["first_index"] + position, moving["state"], fixed["constants"]
+        )
+        logits = ops.cast(logits, "float32")
+        chosen = self.choose(logits, fixed, moving)
+        return {**add_tokens(moving, chosen, logits, fixed["length_limit"], self.settings), "state": state}
+
+    def choose(self, logits: Any, fixed: dict[str, Any], moving: dict[str, Any]) -> Any:
+        """Returns the next tokens `(batch,)`, from the processed logits."""
+        settings, position = self.settings, moving["position"]
+        if settings.processors:
+            logits = self.process(logits, fixed["prompt"], ops.transpose(moving["output"]), position)
+        numbers = ops.take(fixed["numbers"], position, axis=0) if "numbers" in fixed else None
+        return settings.sampler.choose(logits, numbers)
+
+    def result(self, carry: dict[str, Any]) -> dict[str, Any]:
+        return texts_of(carry["moving"])
+
+
+def empty_texts(first_tokens: Any, length: Any, pad_id: int) -> dict[str, Any]:
+    """Returns the moving values of texts without a token: their output is `(length, batch)`."""
+    nothing = ops.zeros_like(first_tokens)
+    return {
+        "position": ops.convert_to_tensor(0, dtype="int32"),
+        "output": ops.full((length, ops.shape(first_tokens)[0]), pad_id, dtype="int32"),
+        "lengths": nothing,
+        "end_lengths": nothing,
+        "finished": ops.cast(nothing, "bool"),
+        "log_probabilities": ops.cast(nothing, "float32"),
+    }
+
+
+def add_tokens(moving: dict[str, Any], chosen: Any, logits: Any, length_limit: Any, settings: Any) -> dict[str, Any]:
+    """Returns the moving values after one more token for each row that is not done.
+
+    Args:
+        moving: The values before.
+        chosen: Int32 `(batch,)`.
+        logits: The model's own, `(batch, vocabulary)`.
+        length_limit: `(batch,)`.
+        settings: The settings of the loop.
+    """
+    position, alive = moving["position"], ops.logical_not(moving["done"])
+    gained = token_log_probabilities(logits, chosen)
+    ends = end_lengths(chosen, ops.transpose(moving["output"]), position, settings.end_ids, settings.stop_sequences)
+    ends = ops.where(alive, ends, 0)
+    chosen = ops.where(alive, chosen, settings.pad_id)
+    finished = ops.logical_or(moving["finished"], ends > 0)
+    return {
+        **moving,
+        "position": position + 1,
+        "tokens": chosen,
+        "output": ops.slice_update(moving["output"], (position, 0), ops.expand_dims(chosen, 0)),
+        "lengths": moving["lengths"] + ops.cast(alive, "int32"),
+        "end_lengths": moving["end_lengths"] + ends,
+        "finished": finished,
+        "log_probabilities": moving["log_probabilities"] + ops.where(alive, gained, 0.0),
+        "done": ops.logical_or(moving["done"], ops.logical_or(ends > 0, position + 1 >= length_limit)),
+    }
+
+
+def texts_of(moving: dict[str, Any]) -> dict[str, Any]:
+    """Returns the texts in the form that `decode` describes."""
+    names = ("lengths", "end_lengths", "finished", "log_probabilities")
+    return {"token_ids": ops.transpose(moving["output"]), **{name: moving[name] for name in names}}
+
+
+def is_one_of(token_ids: Any, ids: tuple) -> Any:
+    """Returns a bool tensor of the shape of `token_ids`: whether each is among the Python integers `ids`."""
+    result = ops.zeros_like(token_ids, dtype="bool")
+    for token_id in ids:
+        result = ops.logical_or(result, token_ids == token_id)
+    return result
+
+
+def end_lengths(tokens: Any, texts: Any, count: Any, end_ids: tuple, stop_sequences: tuple) -> Any:
+    """Returns how many tokens of the end each text has when a token is added to it.
+
+    Args:
+        tokens: The added tokens, int32 `(...)`.
+        texts: The generated tokens before them, `(..., length)`.
+        count: How many of these there are, an int32 scalar.
+        end_ids: Ids of end tokens.
+        stop_sequences: Tuple of tuples of ids.
+
+    Returns:
+        Int32 tensor `(...)`: 1 behind an end token, the length of the longest stop sequence that is complete, 0 where
+        the text goes on.
+    """
+    result = ops.cast(is_one_of(tokens, end_ids), "int32")
+    for sequence in stop_sequences:
+        complete = ops.logical_and(tokens == sequence[-1], ends_with(texts, count, sequence[:-1]))
+        result = ops.where(complete, ops.maximum(result, len(sequence)), result)
+    return result
+
+
+def token_log_probabilities(logits: Any, labels: Any) -> Any:
+    """Returns the log-probability of each label under the softmax of its logits, without a second full-size tensor.
+
+    Args:
+        logits: Float tensor `(..., vocabulary)`.
+        labels: Integer tensor `(...)` with values in [0, vocabulary).
+
+    Returns:
+        float32 tensor `(...)`.
+    """
+    logits = ops.cast(logits, "float32")
+    chosen = ops.take_along_axis(logits, ops.expand_dims(labels, -1), axis=-1)
+    return ops.squeeze(chosen, -1) - ops.logsumexp(logits, axis=-1)
 
 
 def repeat_rows(structure: Any, count: int) -> Any:

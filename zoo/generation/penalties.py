@@ -4,39 +4,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
 from zoo.generation.checks import as_ids, require_number
-from zoo.generation.logit_processor import Context, LogitProcessor, members
-
-PACKAGE = "keras_transformer_zoo"
+from zoo.generation.processors import Context, LogitProcessor, members, register_processor
 
 
-def occurrences(token_ids: Any, where: Any, vocabulary_size: int) -> Any:
-    """Returns how often each token occurs, float32 `(rows, vocabulary)`.
-
-    Args:
-        token_ids: `(rows, length)`.
-        where: Bools of the same shape: which of them count.
-        vocabulary_size: Number of tokens.
-    """
-    rows = ops.shape(token_ids)[0]
-    # padding on the left is -1, and what follows the end may be any number
-    where = ops.logical_and(where, ops.logical_and(token_ids >= 0, token_ids < vocabulary_size))
-    numbers = ops.broadcast_to(ops.expand_dims(ops.arange(rows, dtype="int32"), 1), ops.shape(token_ids))
-    indices = ops.reshape(ops.stack([numbers, ops.where(where, token_ids, 0)], axis=-1), (-1, 2))
-    return ops.scatter(indices, ops.reshape(ops.cast(where, "float32"), (-1,)), (rows, vocabulary_size))
-
-
-def _counts(logits: Any, context: Context, include_prompt: bool) -> Any:
-    tokens, count = (context.tokens, context.count) if include_prompt else (context.generated, context.position)
-    filled = ops.arange(ops.shape(tokens)[1], dtype="int32") < count
-    return occurrences(tokens, ops.broadcast_to(filled, ops.shape(tokens)), logits.shape[-1])
-
-
-@keras.saving.register_keras_serializable(PACKAGE)
+@register_processor("repetition_penalty")
 @dataclasses.dataclass(frozen=True)
 class RepetitionPenalty(LogitProcessor):
     """Makes tokens that the text holds already less probable: positive logits are divided, negative multiplied.
@@ -59,14 +34,32 @@ class RepetitionPenalty(LogitProcessor):
         require_number("penalty", self.penalty, above=0)
 
     def __call__(self, logits: Any, context: Context) -> Any:
-        seen = _counts(logits, context, self.include_prompt) > 0
+        seen = context.occurrences(logits.shape[-1], self.include_prompt) > 0
         penalised = ops.where(logits > 0, logits / self.penalty, logits * self.penalty)
         return ops.where(seen, penalised, logits)
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
 @dataclasses.dataclass(frozen=True)
-class PresencePenalty(LogitProcessor):
+class _Subtraction(LogitProcessor):
+    """A penalty that is subtracted from the logits of the tokens that the text holds already."""
+
+    penalty: float
+    include_prompt: bool = False
+
+    def __post_init__(self):
+        require_number("penalty", self.penalty)
+
+    def __call__(self, logits: Any, context: Context) -> Any:
+        return logits - self.penalty * self.times(context.occurrences(logits.shape[-1], self.include_prompt))
+
+    def times(self, occurrences: Any) -> Any:
+        """Returns how often the penalty of each token is subtracted, `(rows, vocabulary)`."""
+        raise NotImplementedError
+
+
+@register_processor("presence_penalty")
+@dataclasses.dataclass(frozen=True)
+class PresencePenalty(_Subtraction):
     """Subtracts a constant from the logits of the tokens that the text holds already.
 
     Args:
@@ -77,20 +70,13 @@ class PresencePenalty(LogitProcessor):
         ValueError: If the penalty is no number.
     """
 
-    penalty: float
-    include_prompt: bool = False
-
-    def __post_init__(self):
-        require_number("penalty", self.penalty)
-
-    def __call__(self, logits: Any, context: Context) -> Any:
-        seen = _counts(logits, context, self.include_prompt) > 0
-        return ops.where(seen, logits - self.penalty, logits)
+    def times(self, occurrences: Any) -> Any:
+        return ops.minimum(occurrences, 1.0)
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
+@register_processor("frequency_penalty")
 @dataclasses.dataclass(frozen=True)
-class FrequencyPenalty(LogitProcessor):
+class FrequencyPenalty(_Subtraction):
     """Subtracts from the logit of each token a constant for every time that the text holds it already.
 
     Args:
@@ -101,17 +87,11 @@ class FrequencyPenalty(LogitProcessor):
         ValueError: If the penalty is no number.
     """
 
-    penalty: float
-    include_prompt: bool = False
-
-    def __post_init__(self):
-        require_number("penalty", self.penalty)
-
-    def __call__(self, logits: Any, context: Context) -> Any:
-        return logits - self.penalty * _counts(logits, context, self.include_prompt)
+    def times(self, occurrences: Any) -> Any:
+        return occurrences
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
+@register_processor("logit_bias")
 @dataclasses.dataclass(frozen=True)
 class LogitBias(LogitProcessor):
     """Adds numbers to the logits of given tokens.

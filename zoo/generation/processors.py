@@ -1,172 +1,174 @@
-"""Processors that forbid and force tokens, and all processors by name."""
+"""What a logit processor is: a rule that changes what may be generated next, applied in the order of a list."""
 
 import dataclasses
 from typing import Any
 
-import keras
+import numpy as np
 from keras import ops
 
-from zoo.generation.checks import as_ids, as_sequences, from_name, require_count
-from zoo.generation.filters import MinP, Temperature, TopK, TopP, TypicalP
-from zoo.generation.logit_processor import Context, LogitProcessor, forbid, members
-from zoo.generation.penalties import FrequencyPenalty, LogitBias, PresencePenalty, RepetitionPenalty, occurrences
-from zoo.generation.selection import ends_with
+from zoo.generation.checks import Register
 
-PACKAGE = "keras_transformer_zoo"
+register_processor = Register("processor")
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
-@dataclasses.dataclass(frozen=True)
-class NoRepeatNGram(LogitProcessor):
-    """Forbids tokens that would complete a sequence of `size` tokens that the text holds already.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Context:
+    """What a processor may look at: the texts so far, and what would end them.
 
-    Args:
-        size: Length of the sequences, at least 1.
-        include_prompt: Whether the prompt is part of the text.
-
-    Raises:
-        ValueError: If the size is not an integer of at least 1.
-
-    Reference:
-        Paulus et al. 2017, "A deep reinforced model for abstractive summarization", section 2.5 (size 3).
+    Attributes:
+        prompt: Int32 `(rows, prompt_length)`, padded on the left with -1; no columns without a prompt.
+        generated: Int32 `(rows, length)`; only the first `position` columns have been generated.
+        position: Int32 scalar, the number of tokens generated so far.
+        end_ids: Ids of the end tokens.
+        stop_sequences: Tuple of tuples of ids.
     """
 
-    size: int
-    include_prompt: bool = True
+    prompt: Any
+    generated: Any
+    position: Any
+    end_ids: tuple
+    stop_sequences: tuple
 
-    def __post_init__(self):
-        require_count("size", self.size)
+    @property
+    def tokens(self) -> Any:
+        """Prompt and generated tokens `(rows, prompt_length + length)`; the first `count` columns are filled."""
+        return ops.concatenate([self.prompt, self.generated], axis=1)
 
-    def __call__(self, logits: Any, context: Context) -> Any:
-        tokens, count = (
-            (context.tokens, context.count) if self.include_prompt else (context.generated, context.position)
-        )
-        length = ops.shape(tokens)[1]
-        last = ops.arange(length, dtype="int32")  # where a sequence would end
-        repeated = ops.broadcast_to(last < count, ops.shape(tokens))
-        for back in range(1, self.size):
-            recent = ops.take(tokens, ops.maximum(count - back, 0), axis=1)
-            earlier = ops.roll(tokens, back, axis=1)
-            same = ops.logical_and(earlier == ops.expand_dims(recent, 1), earlier >= 0)
-            repeated = ops.logical_and(repeated, ops.logical_and(same, last >= back))
-        repeated = ops.logical_and(repeated, count >= self.size)
-        return forbid(logits, occurrences(tokens, repeated, logits.shape[-1]) > 0)
+    @property
+    def count(self) -> Any:
+        """Number of filled columns of `tokens`, an int32 scalar."""
+        return ops.shape(self.prompt)[1] + self.position
+
+    def text(self, include_prompt: bool) -> tuple[Any, Any]:
+        """Returns `tokens` and `count` with the prompt, `generated` and `position` without it."""
+        return (self.tokens, self.count) if include_prompt else (self.generated, self.position)
+
+    def occurrences(self, vocabulary_size: int, include_prompt: bool) -> Any:
+        """Returns how often each token occurs in the text, float32 `(rows, vocabulary)`."""
+        tokens, count = self.text(include_prompt)
+        filled = ops.arange(ops.shape(tokens)[1], dtype="int32") < count
+        return occurrences(tokens, ops.broadcast_to(filled, ops.shape(tokens)), vocabulary_size)
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
 @dataclasses.dataclass(frozen=True)
-class MinimumLength(LogitProcessor):
-    """Forbids to end a text before it has so many generated tokens, the end token or stop sequence not counted.
+class LogitProcessor:
+    """A rule for what may come next, applied to the logits before the sampler chooses.
 
-    Args:
-        length: Number of tokens, at least 0.
+    A subclass is a frozen dataclass whose fields are plain values, so that it compares by value and goes through
+    JSON, and defines `__call__`.
 
-    Raises:
-        ValueError: If the length is not an integer of at least 0.
+    Example:
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Only(LogitProcessor):
+    ...     token_ids: tuple
+    ...
+    ...     def __call__(self, logits, context):
+    ...         allowed = members(self.token_ids, logits.shape[-1], "token_ids")
+    ...         return ops.where(allowed, logits, float("-inf"))
+    >>> model.generate("Once upon a time", processors=[Only((4, 5, 6))])
     """
 
-    length: int
-
-    def __post_init__(self):
-        require_count("length", self.length, 0)
-
     def __call__(self, logits: Any, context: Context) -> Any:
-        if context.end_ids:
-            ends = members(context.end_ids, logits.shape[-1], "end_ids")
-            logits = forbid(logits, ops.logical_and(context.position < self.length, ends))
-        for sequence in context.stop_sequences:
-            completing = ops.logical_and(
-                ends_with(context.generated, context.position, sequence[:-1]),
-                context.position + 1 - len(sequence) < self.length,
-            )
-            last = members(sequence[-1:], logits.shape[-1], "stop_sequences")
-            logits = forbid(logits, ops.logical_and(ops.expand_dims(completing, 1), last))
+        """Returns changed logits.
+
+        Args:
+            logits: float32 `(rows, vocabulary)`; log-probabilities in beam search. -inf forbids a token.
+            context: The texts so far.
+        """
+        raise NotImplementedError
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the fields as a dictionary of JSON values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "LogitProcessor":
+        """Returns the processor that `get_config` describes; an unknown name raises a TypeError."""
+        return cls(**config)
+
+
+def process(processors: tuple, logits: Any, context: Context) -> Any:
+    """Applies processors one after the other.
+
+    Where they leave a row no token at all its text ends: only the end tokens remain, with the logits that they came
+    with. Without end tokens the rules are dropped for this step.
+
+    Args:
+        processors: Tuple of processors.
+        logits: float32 `(rows, vocabulary)`.
+        context: The texts so far.
+
+    Returns:
+        float32 `(rows, vocabulary)`, at least one entry of each row above -inf.
+    """
+    if not processors:
         return logits
+    processed = logits
+    for processor in processors:
+        processed = processor(processed, context)
+    fallback = logits
+    if context.end_ids:
+        fallback = forbid(logits, ~members(context.end_ids, logits.shape[-1], "end_ids"))
+    possible = ops.any(processed > float("-inf"), axis=-1, keepdims=True)
+    return ops.where(possible, processed, fallback)
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
-@dataclasses.dataclass(frozen=True)
-class BannedTokens(LogitProcessor):
-    """Forbids tokens, and sequences of tokens: the last token of one, where the text ends with those before it.
-
-    Args:
-        token_ids: Ids and sequences of ids, for example `[3, [4, 5]]`.
-        include_prompt: Whether a sequence may begin in the prompt.
-
-    Raises:
-        ValueError: If a sequence is empty, or an id is not an integer of at least 0.
-    """
-
-    token_ids: tuple
-    include_prompt: bool = True
-
-    def __post_init__(self):
-        object.__setattr__(self, "token_ids", as_sequences("token_ids", self.token_ids))
-
-    def __call__(self, logits: Any, context: Context) -> Any:
-        alone = tuple(sequence[0] for sequence in self.token_ids if len(sequence) == 1)
-        logits = forbid(logits, members(alone, logits.shape[-1], "token_ids"))
-        if len(alone) == len(self.token_ids):
-            return logits
-        tokens, count = (
-            (context.tokens, context.count) if self.include_prompt else (context.generated, context.position)
-        )
-        for sequence in self.token_ids:
-            if len(sequence) > 1:
-                begun = ops.expand_dims(ends_with(tokens, count, sequence[:-1]), 1)
-                last = members(sequence[-1:], logits.shape[-1], "token_ids")
-                logits = forbid(logits, ops.logical_and(begun, last))
-        return logits
+def forbid(logits: Any, forbidden: Any) -> Any:
+    """Returns the logits with -inf where `forbidden` is true; shapes that broadcast."""
+    return ops.where(forbidden, float("-inf"), logits)
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
-@dataclasses.dataclass(frozen=True)
-class ForcedTokens(LogitProcessor):
-    """Forces generated tokens to be the given ones.
+def members(ids: tuple, vocabulary_size: int, name: str) -> np.ndarray:
+    """Returns bools `(vocabulary,)`, true for the ids.
 
     Args:
-        token_ids: The ids, in order.
-        first: Which generated token the first of them is, counted from 0.
+        ids: Token ids.
+        vocabulary_size: Number of tokens.
+        name: What the ids are, for the error.
 
     Raises:
-        ValueError: If `first` or an id is not an integer of at least 0, or there is no id.
+        ValueError: If an id is beyond the vocabulary.
     """
-
-    token_ids: tuple
-    first: int = 0
-
-    def __post_init__(self):
-        object.__setattr__(self, "token_ids", as_ids("token_ids", self.token_ids))
-        if not self.token_ids:
-            raise ValueError("token_ids must hold at least one id, got none.")
-        require_count("first", self.first, 0)
-
-    def __call__(self, logits: Any, context: Context) -> Any:
-        members(self.token_ids, logits.shape[-1], "token_ids")
-        place = context.position - self.first
-        forced = ops.take(
-            ops.convert_to_tensor(self.token_ids, dtype="int32"), ops.clip(place, 0, len(self.token_ids) - 1)
-        )
-        others = ops.arange(logits.shape[-1], dtype="int32") != forced
-        now = ops.logical_and(place >= 0, place < len(self.token_ids))
-        return forbid(logits, ops.logical_and(now, others))
+    beyond = [token_id for token_id in ids if token_id >= vocabulary_size]
+    if beyond:
+        raise ValueError(f"{name} must be ids below the vocabulary size of {vocabulary_size}, got {beyond}.")
+    result = np.zeros(vocabulary_size, "bool")
+    result[list(ids)] = True
+    return result
 
 
-_BY_NAME = {
-    "banned_tokens": BannedTokens,
-    "forced_tokens": ForcedTokens,
-    "frequency_penalty": FrequencyPenalty,
-    "logit_bias": LogitBias,
-    "min_p": MinP,
-    "minimum_length": MinimumLength,
-    "no_repeat_ngram": NoRepeatNGram,
-    "presence_penalty": PresencePenalty,
-    "repetition_penalty": RepetitionPenalty,
-    "temperature": Temperature,
-    "top_k": TopK,
-    "top_p": TopP,
-    "typical_p": TypicalP,
-}
+def occurrences(token_ids: Any, where: Any, vocabulary_size: int) -> Any:
+    """Returns how often each token occurs, float32 `(rows, vocabulary)`.
+
+    Args:
+        token_ids: `(rows, length)`.
+        where: Bools of the same shape: which of them count.
+        vocabulary_size: Number of tokens.
+    """
+    rows = ops.shape(token_ids)[0]
+    # padding on the left is -1, and what follows the end may be any number
+    where = ops.logical_and(where, ops.logical_and(token_ids >= 0, token_ids < vocabulary_size))
+    numbers = ops.broadcast_to(ops.expand_dims(ops.arange(rows, dtype="int32"), 1), ops.shape(token_ids))
+    indices = ops.reshape(ops.stack([numbers, ops.where(where, token_ids, 0)], axis=-1), (-1, 2))
+    return ops.scatter(indices, ops.reshape(ops.cast(where, "float32"), (-1,)), (rows, vocabulary_size))
+
+
+def ends_with(texts: Any, count: Any, sequence: tuple) -> Any:
+    """Returns whether the first `count` tokens of each text end with a sequence.
+
+    Args:
+        texts: Integer tensor `(..., length)`.
+        count: Int32 scalar.
+        sequence: Python integers; every text ends with an empty one.
+
+    Returns:
+        Bool tensor `(...)`.
+    """
+    result = ops.ones_like(texts[..., 0], dtype="bool")
+    for back, token_id in enumerate(reversed(sequence), start=1):
+        result = ops.logical_and(result, ops.take(texts, ops.maximum(count - back, 0), axis=-1) == token_id)
+    return ops.logical_and(result, count >= len(sequence))
 
 
 def get_processors(identifiers: Any) -> tuple:
@@ -194,9 +196,15 @@ def get_processors(identifiers: Any) -> tuple:
 
 def _get_processor(identifier: Any) -> Any:
     if callable(identifier):
+        try:
+            hash(identifier)
+        except TypeError as error:
+            raise TypeError(
+                f"A processor must be hashable, as a frozen dataclass of plain values is, got {identifier!r}."
+            ) from error
         return identifier
     if not isinstance(identifier, dict):
         raise TypeError(
             f"A processor must be a LogitProcessor or a dictionary with the key 'name', got {identifier!r}."
         )
-    return from_name("processor", identifier, _BY_NAME)
+    return register_processor.make(identifier)

@@ -1,15 +1,136 @@
-"""Compiled programs, kept as long as they are used and few."""
+"""Compiled functions of tensors, kept as long as they are used and few, and batches of few sizes for them."""
 
 import collections
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import keras
-
-from zoo.generation.compile import compiled
+from keras import ops
 
 # Programs that are kept; each holds its code only, tens to hundreds of kilobytes.
 MOST_PROGRAMS = 64
+
+
+def compiled(
+    function: Callable,
+    jit_compile: bool = True,
+    variables: Any = (),
+    signature: Any = None,
+    exact_shapes: bool = False,
+) -> Callable:
+    """Compiles a function of tensors for the current backend.
+
+    TensorFlow: `tf.function(jit_compile=jit_compile, autograph=False)`, so conditions and loops over tensors are those
+    of `keras.ops`; the result can be called eagerly or inside another `tf.function` (tokenization outside, XLA inside)
+    and stays compiled in a SavedModel.
+    JAX: `jax.jit`; with `jit_compile=False` the function as it is, because JAX compiles with XLA or not at all.
+
+    XLA compiles one program for each combination of shapes: see `pad_batch`.
+
+    Args:
+        function: Callable whose positional arguments and results are tensors or nested structures of them.
+        jit_compile: Whether to compile with XLA.
+        variables: The `keras.Variable`s that the function reads (`model.variables`), a sequence or a callable that
+            returns one. JAX would bake the values of variables into the program at the first call; the ones given
+            here are passed in at every call, so that later training is seen. TensorFlow reads all variables
+            at every call.
+        signature: Shape and type of each argument, `[((None, None), "int32"), ...]`, None for a size that varies. With
+            it TensorFlow traces the function once, whatever the sizes (XLA still compiles for each); JAX has no use
+            for it.
+        exact_shapes: Whether TensorFlow traces the function for each combination of shapes, so that it never sees an
+            unknown size, instead of for few. The arguments must be tensors then.
+
+    Returns:
+        Callable with the positional arguments of `function`.
+
+    Raises:
+        ValueError: On a backend without a compiler here, if `jit_compile` is true.
+
+    Example:
+
+    >>> compiled(lambda x: keras.ops.sum(x, axis=-1))(keras.ops.ones((2, 3)))    # [3., 3.]
+    """
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        if signature is not None:
+            signature = [tf.TensorSpec(shape, dtype) for shape, dtype in signature]
+        if not exact_shapes:
+            return tf.function(
+                function, input_signature=signature, jit_compile=jit_compile, autograph=False, reduce_retracing=True
+            )
+        traces = {}
+
+        def call_exact(*arguments: Any) -> Any:
+            shapes = tuple((tuple(leaf.shape), leaf.dtype) for leaf in keras.tree.flatten(arguments))
+            if shapes not in traces:
+                program = tf.function(function, jit_compile=jit_compile, autograph=False)
+                traces[shapes] = program.get_concrete_function(*arguments)
+            return traces[shapes](*arguments)
+
+        return call_exact
+    if not jit_compile:
+        return function
+    if backend != "jax":
+        raise ValueError(f"jit_compile must be False without the TensorFlow or JAX backend, got True with {backend!r}.")
+    import jax
+
+    @jax.jit
+    def program(values: list, *arguments: Any) -> Any:
+        with keras.StatelessScope(state_mapping=list(zip(current(), values, strict=True))):
+            return function(*arguments)
+
+    def current() -> list:
+        return list(variables() if callable(variables) else variables)
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        return program([variable.value for variable in current()], *arguments)
+
+    return call
+
+
+def next_power_of_two(count: Any) -> Any:
+    """Returns the smallest power of two that is at least `count` and 1; a Python integer or an integer tensor."""
+    if isinstance(count, int):
+        return 1 << max(count - 1, 0).bit_length()
+    filled = ops.maximum(count - 1, 0)
+    for shift in (1, 2, 4, 8, 16):
+        filled = ops.bitwise_or(filled, ops.right_shift(filled, shift))
+    return filled + 1
+
+
+def pad_batch(tensors: Any) -> Any:
+    """Adds rows of zeros (false) until the number of rows is a power of two.
+
+    A batch of any size then runs in one of few compiled programs. Give the `length_limit` of `decode` along with
+    the other arguments: the added rows get the limit 0, are finished from the beginning and cost no extra step.
+    Cut the results with `[:batch]`. Works on tensors of unknown batch size inside a `tf.function`.
+
+    Args:
+        tensors: Nested structure of tensors with the same batch on axis 0.
+
+    Returns:
+        The structure with `next_power_of_two(batch)` rows everywhere.
+
+    Example:
+
+    >>> pad_batch({"ids": keras.ops.ones((3, 2))})["ids"].shape
+    (4, 2)
+    """
+
+    def pad(tensor: Any) -> Any:
+        tensor = ops.convert_to_tensor(tensor)
+        shape = list(ops.shape(tensor))
+        size = next_power_of_two(shape[0])
+        if isinstance(size, int) and shape[0] == size:
+            return tensor
+        shape[0] = size - shape[0]
+        return ops.concatenate([tensor, ops.zeros(shape, dtype=tensor.dtype)], axis=0)
+
+    return keras.tree.map_structure(pad, tensors)
 
 
 class Programs:

@@ -1,16 +1,17 @@
-"""Random numbers that depend on nothing but (seed, stream, step)."""
+"""Random numbers that depend on nothing but (seed, stream, step), and draws from a distribution with them."""
 
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
-from zoo.generation.checks import require_count
+from zoo.generation.checks import as_seed
 
 # Rotation distances and key parity of Threefry-2x32 (Salmon et al. 2011, table 2 and section 3.3).
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
+# Weights that are summed at once when a token is drawn.
+_BLOCK = 256
 
 
 def _uint32(value: Any) -> Any:
@@ -19,22 +20,6 @@ def _uint32(value: Any) -> Any:
         return ops.cast(value, "uint32")
     # by way of NumPy: JAX takes Python integers as 32 bits with a sign
     return ops.convert_to_tensor(np.asarray(value, "uint32"))
-
-
-def seed_tensor(seed: Any) -> Any:
-    """Returns a seed as an integer scalar that compiled programs take on every backend.
-
-    Args:
-        seed: Integer in [0, 2**32), or an integer tensor, which is returned as it is.
-
-    Raises:
-        ValueError: If it is no such integer.
-    """
-    if ops.is_tensor(seed):
-        return seed
-    value = np.uint32(require_count("seed", seed, 0, 2**32 - 1))
-    # JAX has no 64 bits; TensorFlow moves no unsigned integers to a GPU
-    return ops.convert_to_tensor(value if keras.backend.backend() == "jax" else value.astype("int64"))
 
 
 def _rotate_left(word: Any, distance: int) -> Any:
@@ -97,7 +82,7 @@ def uniforms(seed: Any, streams: Any, count: Any, purpose: int = 0) -> Any:
     >>> uniforms(seed=7, streams=[0, 1], count=3).shape
     (3, 2)
     """
-    seed = seed_tensor(seed)
+    seed = as_seed(seed)
     stream_words = ops.expand_dims(_uint32(streams), 0)
     seed_words = ops.add(ops.zeros_like(stream_words), _uint32(seed))
     steps = ops.expand_dims(_uint32(ops.arange(count, dtype="int32")), 1)
@@ -105,3 +90,51 @@ def uniforms(seed: Any, streams: Any, count: Any, purpose: int = 0) -> Any:
     # 23 bits and a half: exact in float32, and neither 0 nor 1 can occur.
     numbers = ops.cast(ops.right_shift(words, _uint32(9)), "float32")
     return (2.0 * numbers + 1.0) * 2.0**-24
+
+
+def _invert(weights: Any, target: Any) -> tuple[Any, Any]:
+    """First index at which the running sum of `weights` `(batch, size)` exceeds `target` `(batch, 1)`.
+
+    Also returns the running sum before it, `(batch, 1)`. Running sums that are computed in parallel need not be
+    monotone to the last bit, nor end at exactly the sum: an entry of weight zero is skipped all the same, and a target
+    that nothing exceeds falls to the last positive entry.
+    """
+    size = weights.shape[-1]
+    running = ops.cumsum(weights, axis=-1)
+    places = ops.arange(size, dtype="int32")
+    positive = weights > 0.0
+    exceeds = ops.logical_and(running > target, positive)
+    first = ops.min(ops.where(exceeds, places, size), axis=-1, keepdims=True)
+    last = ops.max(ops.where(positive, places, 0), axis=-1, keepdims=True)
+    index = ops.minimum(first, last)
+    before = ops.take_along_axis(running, index, axis=-1) - ops.take_along_axis(weights, index, axis=-1)
+    return index[:, 0], before
+
+
+def draw(weights: Any, numbers: Any) -> Any:
+    """Draws one index per row with probability proportional to its weight, by inversion of the distribution.
+
+    The running sum is taken in two levels (over blocks, then within the chosen block): faster than one long sum and
+    with smaller rounding errors. The probability of an index is exact up to the resolution of the numbers, 2**-23.
+
+    Args:
+        weights: float32 tensor `(batch, size)`, not negative, at least one positive per row.
+        numbers: float32 tensor `(batch,)`, uniform in (0, 1).
+
+    Returns:
+        int32 tensor `(batch,)`. An index of weight zero is never returned.
+    """
+    size = weights.shape[-1]
+    target = ops.expand_dims(numbers, -1)
+    if size <= _BLOCK:
+        index, _ = _invert(weights, target * ops.sum(weights, axis=-1, keepdims=True))
+        return index
+    blocks = -(-size // _BLOCK)
+    padded = ops.pad(weights, ((0, 0), (0, blocks * _BLOCK - size)))
+    padded = ops.reshape(padded, (-1, blocks, _BLOCK))
+    sums = ops.sum(padded, axis=-1)
+    target = target * ops.sum(sums, axis=-1, keepdims=True)
+    block, before = _invert(sums, target)
+    inside = ops.take_along_axis(padded, ops.reshape(block, (-1, 1, 1)), axis=1)[:, 0]
+    index, _ = _invert(inside, target - before)
+    return block * _BLOCK + index

@@ -1,21 +1,110 @@
-"""The samplers that choose token by token, and all samplers by name."""
+"""Samplers: small immutable values that say how the next tokens are chosen; those that choose one by one."""
 
 import dataclasses
 from typing import Any, ClassVar
 
-import keras
 from keras import ops
 
-from zoo.generation.beam import Beam
-from zoo.generation.checks import from_name
-from zoo.generation.contrastive import Contrastive
+from zoo.generation.checks import Register
 from zoo.generation.filters import MinP, Temperature, TopK, TopP
-from zoo.generation.sampler import Sampler
+from zoo.generation.loop import TokenByToken
+from zoo.generation.random import draw
 
-PACKAGE = "keras_transformer_zoo"
+register_sampler = Register("sampler")
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
+@dataclasses.dataclass(frozen=True)
+class Sampler:
+    """How the next tokens are chosen.
+
+    A subclass is a frozen dataclass whose fields are plain values, so that it compares by value and goes through JSON.
+    It defines `weights` (the distribution to draw from) or `choose`, or brings a loop of its own with `make_loop`.
+
+    Attributes:
+        needs_numbers: Whether `choose` reads random numbers. Without them the result is certain.
+        needs_hidden: Whether the loop reads hidden states, see `ContrastiveSearch`.
+        incremental: Whether a token stays once it has been generated. Otherwise texts cannot be streamed or continued.
+        extra_positions: How many positions of a cache the loop fills beyond the generated tokens.
+
+    Example:
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Flat(Sampler):
+    ...     margin: float = 2.0
+    ...
+    ...     def weights(self, logits):
+    ...         return ops.cast(logits >= ops.max(logits, axis=-1, keepdims=True) - self.margin, "float32")
+    >>> model.generate("Once upon a time", sampler=Flat(), seed=3)
+    """
+
+    needs_numbers: ClassVar[bool] = True
+    needs_hidden: ClassVar[bool] = False
+    incremental: ClassVar[bool] = True
+    extra_positions: ClassVar[int] = 0
+
+    def weights(self, logits: Any) -> Any:
+        """Returns the distribution that tokens are drawn from; it need not be normalised.
+
+        Args:
+            logits: float32 `(batch, vocabulary)`, processed.
+
+        Returns:
+            float32 `(batch, vocabulary)`, 0 for what is never drawn, at least one weight of each row above 0.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define weights(), choose() or make_loop().")
+
+    def choose(self, logits: Any, numbers: Any) -> Any:
+        """Returns the next tokens, `(batch,)` int32.
+
+        Args:
+            logits: float32 `(batch, vocabulary)`, processed.
+            numbers: float32 `(batch,)`, uniform in (0, 1), the only source of chance; None if `needs_numbers` is false.
+        """
+        return draw(self.weights(logits), numbers)
+
+    def make_loop(self, step: Any, settings: Any) -> Any:
+        """Returns the `zoo.generation.loop.Loop` that decodes with this sampler.
+
+        Args:
+            step: The step function, see `zoo.generation.decode`.
+            settings: `zoo.generation.GenerationOptions`.
+        """
+        return TokenByToken(step, settings)
+
+    def with_results(self, count: int) -> tuple["Sampler", int]:
+        """Returns a sampler, and how often to run it for each text, to get `count` different results.
+
+        Args:
+            count: Number of results, at least 1.
+
+        Raises:
+            ValueError: If the sampler cannot give so many.
+        """
+        if count > 1 and not self.needs_numbers:
+            raise ValueError(f"num_results must be 1 with {self!r}, which has one result, got {count}.")
+        return self, count
+
+    @property
+    def num_texts(self) -> int | None:
+        """How many results each text has without `with_results`; None for a single one that is no list."""
+        return None
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the distribution is known, as speculative decoding needs it."""
+        return type(self).weights is not Sampler.weights
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the fields as a dictionary of JSON values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Sampler":
+        """Returns the sampler that `get_config` describes; an unknown name raises a TypeError."""
+        return cls(**config)
+
+
+@register_sampler("greedy")
 @dataclasses.dataclass(frozen=True)
 class Greedy(Sampler):
     """Always the most probable token (of equal ones the lowest id)."""
@@ -29,7 +118,7 @@ class Greedy(Sampler):
         return ops.one_hot(ops.argmax(logits, axis=-1), logits.shape[-1], dtype="float32")
 
 
-@keras.saving.register_keras_serializable(PACKAGE)
+@register_sampler("sample")
 @dataclasses.dataclass(frozen=True)
 class Sample(Sampler):
     """Draws tokens from the model's distribution, sharpened or flattened, and cut to its most probable part.
@@ -89,9 +178,6 @@ def _weights(logits: Any) -> Any:
     return ops.exp(logits - ops.max(logits, axis=-1, keepdims=True))
 
 
-_BY_NAME = {"greedy": Greedy, "sample": Sample, "beam": Beam, "contrastive": Contrastive}
-
-
 def get_sampler(identifier: Any) -> Sampler:
     """Returns the sampler that a name, a configuration or a sampler stands for.
 
@@ -114,7 +200,7 @@ def get_sampler(identifier: Any) -> Sampler:
         identifier = {"name": identifier}
     if not isinstance(identifier, dict):
         raise TypeError(
-            f"sampler must be a Sampler, one of the names {sorted(_BY_NAME)}, or a dictionary with the key 'name', got "
-            f"{identifier!r}."
+            f"sampler must be a Sampler, one of the names {register_sampler.names}, or a dictionary with the key "
+            f"'name', got {identifier!r}."
         )
-    return from_name("sampler", identifier, _BY_NAME)
+    return register_sampler.make(identifier)

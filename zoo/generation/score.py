@@ -1,23 +1,15 @@
 """Log-likelihoods of given texts."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
+import numpy as np
 from keras import ops
 
-
-def token_log_probabilities(logits: Any, labels: Any) -> Any:
-    """Returns the log-probability of each label under the softmax of its logits, without a second full-size tensor.
-
-    Args:
-        logits: Float tensor `(..., vocabulary)`.
-        labels: Integer tensor `(...)` with values in [0, vocabulary).
-
-    Returns:
-        float32 tensor `(...)`.
-    """
-    logits = ops.cast(logits, "float32")
-    chosen = ops.take_along_axis(logits, ops.expand_dims(labels, -1), axis=-1)
-    return ops.squeeze(chosen, -1) - ops.logsumexp(logits, axis=-1)
+from zoo.generation.loop import token_log_probabilities
+from zoo.generation.programs import Programs
+from zoo.preprocessing.token_rows import map_by_length
 
 
 def score(logits: Any, labels: Any, mask: Any) -> dict[str, Any]:
@@ -57,3 +49,44 @@ def score(logits: Any, labels: Any, mask: Any) -> dict[str, Any]:
         "token_log_probabilities": values,
         "lengths": ops.sum(ops.cast(mask, "int32"), axis=-1),
     }
+
+
+class TextScorer:
+    """Computes log-likelihoods of the labels of token-level batches.
+
+    Args:
+        model: From token-level inputs to logits `(batch, length, vocabulary)`.
+    """
+
+    def __init__(self, model: Any):
+        self._model = model
+        self._programs = Programs(lambda: model.variables)
+
+    def tokens(self, inputs: dict[str, Any], labels: Any, mask: Any) -> Any:
+        """Returns the log-likelihood of each row's labels, `(batch,)`; a graph function.
+
+        Args:
+            inputs: Token-level inputs of the model.
+            labels: `(batch, length)`.
+            mask: 1 or true where a label counts, `(batch, length)`.
+        """
+        return score(self._model(inputs, training=False), labels, mask)["log_probabilities"]
+
+    def rows(
+        self, lengths: Sequence[int], batch_of: Callable[[np.ndarray], tuple[Any, Any, Any]], batch_size: int
+    ) -> np.ndarray:
+        """Returns the log-likelihood of many rows, `(rows,)`, in batches of rows of similar length.
+
+        Args:
+            lengths: Number of tokens of each row.
+            batch_of: From row numbers to the arguments of `tokens`.
+            batch_size: Rows per batch.
+        """
+
+        def run(rows: np.ndarray) -> np.ndarray:
+            batch = keras.tree.map_structure(lambda leaf: ops.convert_to_tensor(np.asarray(leaf)), batch_of(rows))
+            jit_compile = keras.backend.backend() == "jax"
+            program = self._programs.run("score", self.tokens, jit_compile, *batch, exact_shapes=jit_compile)
+            return ops.convert_to_numpy(program)
+
+        return np.array(map_by_length(run, lengths, batch_size), "float32")

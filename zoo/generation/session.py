@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from zoo.generation.options import GenerationCache, GenerationOptions
+from zoo.generation.request import GenerationCache, GenerationOptions
 
 
 class Session:
@@ -20,16 +20,26 @@ class Session:
     def __init__(
         self,
         engine: Any,
-        options: GenerationOptions,
+        asked: GenerationOptions,
         rounded: GenerationOptions,
         carry: Any,
-        lengths: np.ndarray,
-        length: int,
-        capacity: int,
         prompts: Sequence[Sequence[int]],
+        width: int,
+        capacity: int,
     ):
-        self._engine, self._asked, self._options, self._carry = engine, options, rounded, carry
-        self._lengths, self._length, self._capacity, self._prompts = lengths, length, capacity, prompts
+        self._engine, self._asked, self._options, self._carry = engine, asked, rounded, carry
+        self._prompts, self._width, self._capacity = prompts, width, capacity
+        self._lengths = np.array([len(prompt) for prompt in prompts])
+
+    @property
+    def prompts(self) -> Sequence[Sequence[int]]:
+        """Token ids of each row's prompt."""
+        return self._prompts
+
+    @property
+    def incremental(self) -> bool:
+        """Whether tokens stay once they have been generated."""
+        return self._options.sampler.incremental
 
     @property
     def done(self) -> np.ndarray:
@@ -57,10 +67,10 @@ class Session:
         options = self._options
         goal = options.max_new_tokens if count is None else min(self.position + count, options.max_new_tokens)
         while not self.is_done and self.position < goal:
-            room = self._capacity - self._length - options.slack
+            room = self._capacity - self._width - options.slack
             if self.position >= room:
                 room = min(2 * room, options.max_new_tokens)
-                self._capacity = self._length + room + options.slack
+                self._capacity = self._width + room + options.slack
                 self._carry = self._engine.grow(self._carry, self._capacity)
             self._carry = self._engine.advance(options, self._carry, min(goal, room))
         return self
@@ -133,4 +143,4 @@ class Session:
         state = {name: value for name, value in self._carry["moving"]["state"].items() if name != "hidden"}
         # the last generated token has not been fed
         known = np.minimum(self._lengths + np.maximum(self.result()["lengths"] - 1, 0), [len(ids) for ids in token_ids])
-        return GenerationCache(token_ids, state, self._length - self._lengths, known, self._capacity)
+        return GenerationCache(token_ids, state, self._width - self._lengths, known, self._capacity)

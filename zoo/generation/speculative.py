@@ -4,11 +4,8 @@ from typing import Any
 
 from keras import ops
 
-from zoo.generation.categorical import draw
-from zoo.generation.loop import Loop
-from zoo.generation.score import token_log_probabilities
-from zoo.generation.selection import end_lengths
-from zoo.generation.token_by_token import empty_texts, texts_of
+from zoo.generation.loop import Loop, empty_texts, end_lengths, texts_of, token_log_probabilities
+from zoo.generation.random import draw, uniforms
 
 
 class SpeculativeDecoding(Loop):
@@ -33,7 +30,7 @@ class SpeculativeDecoding(Loop):
         settings: Settings with a sampler that defines `weights`, and with `lookahead`, the number of proposals per
             round. Both states must have room for this many tokens more than are generated.
 
-    The inputs hold in addition `draft_state`, `draft_constants` and `numbers`, `(3, max_new_tokens + lookahead,
+    `inputs` takes in addition `draft_state` and `draft_constants`. The numbers are `(3, max_new_tokens + lookahead,
     batch)`: for proposing, keeping and replacing. The result holds in addition `rounds`, the number of passes of the
     target model.
 
@@ -46,6 +43,17 @@ class SpeculativeDecoding(Loop):
         super().__init__(step, settings)
         self.draft_step = draft_step
         self.lookahead = settings.lookahead
+
+    def inputs(
+        self, *, draft_state: Any, draft_constants: Any, seed: Any, streams: Any, **given: Any
+    ) -> dict[str, Any]:
+        count = self.settings.max_new_tokens + self.lookahead
+        return {
+            **super().inputs(seed=seed, streams=streams, **given),
+            "draft_state": draft_state,
+            "draft_constants": draft_constants,
+            "numbers": ops.stack([uniforms(seed, streams, count, purpose) for purpose in range(3)]),
+        }
 
     def start(self, inputs: dict[str, Any]) -> dict[str, Any]:
         first_tokens, settings = inputs["first_tokens"], self.settings

@@ -1,37 +1,37 @@
 """Texts in, texts out: the same for models that continue texts and for those that map them to others."""
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from zoo.generation.checks import require_count
 from zoo.generation.engine import Engine
-from zoo.generation.options import GenerationCache, GenerationOptions
-from zoo.generation.session import Session
-from zoo.generation.text_request import make_request
-from zoo.generation.texts import PieceWriter, cut_at_stops, split_stops
-from zoo.preprocessing.rows import as_text, as_texts, require_count
+from zoo.generation.request import (
+    GenerationCache,
+    GenerationOptions,
+    make_request,
+    room,
+    split_stops,
+    streams_of,
+    with_results,
+)
+from zoo.generation.texts import TextSession
+from zoo.preprocessing.rows import as_text, as_texts
 from zoo.preprocessing.token_rows import map_by_length
-
-# Tokens between two looks at the texts for stop strings.
-STOP_INTERVAL = 16
-# The stream of random numbers of result k of row r is k * FIRST_RESULTS + r.
-FIRST_RESULTS = 1 << 24
 
 
 class TextGenerator:
     """Writes texts with a model: in batches, as a stream, as a function of a SavedModel.
 
     Args:
-        backbone: A backbone that decodes.
-        prompts: What texts are to the model, `ContinuedTexts` or `MappedTexts`.
+        task: The task: its `backbone` decodes, its `preprocessor` makes prompts of texts.
     """
 
-    def __init__(self, backbone: Any, prompts: Any):
-        self.backbone = backbone
-        self.prompts = prompts
-        self.engine = Engine(backbone)
+    def __init__(self, task: Any):
+        self._task = task
+        self.backbone = task.backbone
+        self.engine = Engine(task.backbone)
         # the draft that was used last, with its engine
         self._drafted: tuple[Any, Engine] | None = None
 
@@ -107,9 +107,8 @@ class TextGenerator:
         >>> model.generate("Once upon a time", max_new_tokens=40, sampler={"name": "sample", "temperature": 0.8})
         'Once upon a time there was a ...'
         """
-        single = isinstance(texts, (str, bytes))
-        rows = [as_text(texts, "texts")] if single else as_texts(texts, "texts")
-        require_count(batch_size, "batch_size")
+        single, rows = _as_rows(texts)
+        require_count("batch_size", batch_size)
         stops, sequences = split_stops(stop)
         options = self.options(
             sampler=sampler,
@@ -117,11 +116,11 @@ class TextGenerator:
             max_new_tokens=max_new_tokens,
             stop_sequences=sequences,
             processors=processors,
-            lookahead=0 if draft is None else require_count(lookahead, "lookahead"),
+            lookahead=0 if draft is None else require_count("lookahead", lookahead),
             jit_compile=jit_compile,
         )
-        options, repeats, results_per_text = _results(options, num_results)
-        if return_cache and (stops or results_per_text is not None):
+        options, repeats, per_text = with_results(options, num_results)
+        if return_cache and (stops or per_text is not None):
             raise ValueError(
                 "return_cache must be False with stop strings, which can end a text within a token, and with several "
                 "results, got True."
@@ -129,41 +128,39 @@ class TextGenerator:
         if cache is not None and repeats > 1:
             raise ValueError(f"num_results must be None or 1 with a cache, got {num_results}.")
         request = make_request(
-            self.prompts, rows, beginnings, options.max_new_tokens, max_length, max_new_tokens, truncate, cache
+            self.preprocessor,
+            rows,
+            beginnings,
+            most=options.max_new_tokens,
+            max_length=max_length,
+            max_new_tokens=max_new_tokens,
+            truncate=truncate,
+            cache=cache,
         )
-        engine, left = self._engine_with(draft), [None]
-        if cache is not None or return_cache:
-            batch_size = max(len(rows), 1)
+        engine, left = self._engine_with(draft), None
 
         def write(numbers: np.ndarray) -> list[tuple[list[bytes], np.ndarray]]:
-            order = np.argsort(numbers) if cache is not None or return_cache else np.arange(len(numbers))
-            numbers = numbers[order]
-            texts, places = numbers // repeats, numbers % repeats
-            chosen = request.take(texts)
+            """Texts and scores of a batch; repetition k of row r has the number r * repeats + k."""
+            nonlocal left
+            rows, places = numbers // repeats, numbers % repeats
             session = engine.begin(
-                *chosen[:1], options, **chosen[1], seed=seed, streams=places * FIRST_RESULTS + texts, cache=cache
+                **request.take(rows), options=options, seed=seed, streams=streams_of(rows, places), cache=cache
             )
-            written = self._finish(session, chosen[0], stops, options)
-            left[0] = session.cache() if return_cache else None
-            back = np.argsort(order)
-            return [(written[0][place], written[1][place]) for place in back]
+            results = TextSession(session, self.preprocessor, stops).finish()
+            left = session.cache() if return_cache else None
+            return results
 
-        results = map_by_length(write, np.repeat(request.lengths, repeats), batch_size)
+        if cache is None and not return_cache:
+            results = map_by_length(write, np.repeat(request.lengths, repeats), batch_size)
+        else:
+            results = write(np.arange(len(rows))) if rows else []
         before = [b""] * len(rows) if strip_prompt else request.before
-        outputs, scores = [], []
-        for row in range(len(rows)):
-            parts = results[row * repeats : (row + 1) * repeats]
-            whole = [(before[row] + text).decode("utf-8", "replace") for part in parts for text in part[0]]
-            scores.append(np.concatenate([part[1] for part in parts]))
-            outputs.append(whole[0] if results_per_text is None else whole)
-        width = results_per_text or 1
-        scores = np.array([row[:width] for row in scores], "float32").reshape(len(rows), width)
-        scores = scores[:, 0] if results_per_text is None else scores
-        answer = [outputs[0] if single else outputs]
+        texts, scores = _by_text(results, before, repeats, per_text)
+        answer = [texts[0] if single else texts]
         if return_scores:
-            answer.append((float(scores[0]) if results_per_text is None else scores[0]) if single else scores)
+            answer.append((scores[0] if per_text else float(scores[0])) if single else scores)
         if return_cache:
-            answer.append(left[0])
+            answer.append(left)
         return answer[0] if len(answer) == 1 else tuple(answer)
 
     def stream(
@@ -200,31 +197,32 @@ class TextGenerator:
         >>> for piece in model.stream("Once upon a time", max_new_tokens=40):
         ...     print(piece, end="", flush=True)
         """
-        require_count(chunk, "chunk")
-        single = isinstance(texts, (str, bytes))
-        rows = [as_text(texts, "texts")] if single else as_texts(texts, "texts")
+        require_count("chunk", chunk)
+        single, rows = _as_rows(texts)
         stops, sequences = split_stops(stop)
-        lookahead = 0 if draft is None else require_count(lookahead, "lookahead")
+        lookahead = 0 if draft is None else require_count("lookahead", lookahead)
         settings = self.options(stop_sequences=sequences, lookahead=lookahead, **options)
         if not settings.sampler.incremental:
             raise ValueError(
                 f"sampler must write texts from left to right for stream(), got {settings.sampler!r}: use generate()."
             )
-        limits = (options.get("max_length"), options.get("max_new_tokens"))
-        request = make_request(self.prompts, rows, beginnings, settings.max_new_tokens, *limits, truncate, None)
+        request = make_request(
+            self.preprocessor,
+            rows,
+            beginnings,
+            most=settings.max_new_tokens,
+            max_length=options.get("max_length"),
+            max_new_tokens=options.get("max_new_tokens"),
+            truncate=truncate,
+        )
         if not rows:
             return iter(())
-        prompts, arguments = request.take(np.arange(len(rows)))
-        session = self._engine_with(draft).begin(prompts, settings, **arguments, seed=seed)
-        pieces = self._pieces(session, prompts, stops, chunk)
-        first = [text.decode("utf-8", "replace") for text in request.before]
-
-        def all_pieces() -> Iterator[Any]:
-            if not strip_prompt and any(first):
-                yield first
-            yield from pieces
-
-        return (piece[0] for piece in all_pieces()) if single else all_pieces()
+        engine, every = self._engine_with(draft), np.arange(len(rows))
+        session = engine.begin(**request.take(every), options=settings, seed=seed)
+        first = [b"" if strip_prompt else text for text in request.before]
+        texts = TextSession(session, self.preprocessor, stops)
+        pieces = texts.pieces([text.decode("utf-8", "replace") for text in first], chunk)
+        return (piece[0] for piece in pieces) if single else pieces
 
     def generate_tokens(
         self,
@@ -252,14 +250,15 @@ class TextGenerator:
             What `zoo.generation.decode` returns, in NumPy arrays.
         """
         settings = self.options(lookahead=0 if draft is None else lookahead, **options)
+        preprocessor = self.preprocessor
         if prompts is None:
-            prompts = [[self.prompts.preprocessor.require_decoder_start()]] * len(source)
+            prompts = [[preprocessor.require_decoder_start()]] * len(source)
         longest = options.get("max_length") or self.longest
-        limits = []
-        for row, prompt in enumerate(prompts):
-            limits.append(self.prompts.room(len(prompt), None if source is None else len(source[row]), longest))
-            if limits[-1] < 1:
-                raise ValueError(f"prompts[{row}] has {len(prompt)} tokens, which leaves no room below {longest}.")
+        lengths = np.array([len(prompt) for prompt in prompts], "int64")
+        source_lengths = None if source is None else np.array([len(row) for row in source], "int64")
+        limits = room(lengths, source_lengths, longest, preprocessor.start_tokens)
+        for row in np.flatnonzero(limits < 1):
+            raise ValueError(f"prompts[{row}] has {lengths[row]} tokens, which leaves no room below {longest}.")
         session = self._engine_with(draft).begin(
             prompts, settings, source=source, limits=limits, seed=seed, streams=streams
         )
@@ -277,75 +276,30 @@ class TextGenerator:
         Raises:
             ValueError: If an argument is out of range.
         """
-        fewest, longest = self.prompts.fewest_before, self.longest
+        preprocessor, longest = self.preprocessor, self.longest
+        # so many of the longest stand before the first generated token at least
+        fewest = 1 - preprocessor.start_tokens
         if max_length is not None:
-            longest = require_count(max_length, "max_length", fewest + 1, longest)
+            longest = require_count("max_length", max_length, fewest + 1, longest)
         new = longest - fewest
         if max_new_tokens is not None:
-            new = min(require_count(max_new_tokens, "max_new_tokens"), new)
-        preprocessor = self.prompts.preprocessor
+            new = min(require_count("max_new_tokens", max_new_tokens), new)
         end_id = None if preprocessor.tokenizer is None else preprocessor.tokenizer.end_id
         options = {"end_ids": () if end_id is None else end_id, "pad_id": preprocessor.pad_id, **options}
         return GenerationOptions(max_new_tokens=new, **options)
 
     @property
+    def preprocessor(self) -> Any:
+        """The preprocessor of the task, which a loaded file replaces."""
+        return self._task.preprocessor
+
+    @property
     def longest(self) -> int:
         """Most tokens of a row."""
-        return self.prompts.preprocessor.sequence_length
-
-    def _finish(
-        self, session: Session, prompts: list, stops: list[str], options: GenerationOptions
-    ) -> tuple[list[list[bytes]], np.ndarray]:
-        """Generates to the end; the texts of each row's results, and their scores."""
-        if not stops or not options.sampler.incremental:
-            session.advance()
-        while not session.is_done:
-            whole, _ = self._texts(session.advance(STOP_INTERVAL), prompts)
-            session.stop((cut_at_stops(whole, stops) != whole).numpy())
-        whole, scores = self._texts(session, prompts)
-        texts = cut_at_stops(whole, stops).numpy().tolist()
-        width = scores.shape[1]
-        return [texts[row * width : (row + 1) * width] for row in range(len(prompts))], scores
-
-    def _texts(self, session: Session, prompts: list, without: int = 0) -> tuple[Any, np.ndarray]:
-        """What was generated, string tensor `(rows * results,)`, and scores `(rows, results)`.
-
-        Args:
-            session: The session.
-            prompts: Token ids of the prompts.
-            without: How many of the last tokens are left out.
-        """
-        import tensorflow as tf
-
-        generated, scores = session.texts()
-        repeated = [prompt for prompt in prompts for _ in range(scores.shape[1])]
-        flat = [ids[: len(ids) - without] if without else ids for row in generated for ids in row]
-        ragged = (tf.ragged.constant(rows, dtype=tf.int32, ragged_rank=1) for rows in (repeated, flat))
-        return self.prompts.decode(*ragged), scores
-
-    def _pieces(self, session: Session, prompts: list, stops: list[str], chunk: int) -> Iterator[list[str]]:
-        writers = [PieceWriter(stops) for _ in prompts]
-        ended = np.zeros(len(prompts), "bool")
-        while not ended.all():
-            session.advance(chunk)
-            whole, unstable = self._texts(session, prompts)[0], self.prompts.unstable_tokens
-            stable = self._texts(session, prompts, unstable)[0] if unstable else whole
-            cut = cut_at_stops(whole, stops)
-            now = (cut != whole).numpy() | session.done
-            session.stop(now)
-            pieces = []
-            for row, writer in enumerate(writers):
-                if ended[row]:
-                    pieces.append("")
-                elif now[row]:
-                    pieces.append(writer.finish(cut[row].numpy()))
-                else:
-                    pieces.append(writer.add(_common(cut[row].numpy(), stable[row].numpy())))
-            ended |= now
-            if any(pieces):
-                yield pieces
+        return self.preprocessor.sequence_length
 
     def _engine_with(self, draft: Any) -> Engine:
+        """The engine of this model alone, or with the draft model, which is checked."""
         if draft is None:
             return self.engine
         other: TextGenerator = draft.generator
@@ -355,7 +309,7 @@ class TextGenerator:
                 f"draft must have vocabulary_size={sizes[0][0]} and a max_length of at least {sizes[0][1]} as the "
                 f"model has, got {sizes[1][0]} and {sizes[1][1]}."
             )
-        tokenizers = [one.prompts.preprocessor.tokenizer for one in (self, other)]
+        tokenizers = [one.preprocessor.tokenizer for one in (self, other)]
         vocabularies = [tokenizer and tokenizer.get_vocabulary() for tokenizer in tokenizers]
         if vocabularies[0] != vocabularies[1]:
             raise ValueError("draft must have the tokenizer of the model; the tokens of this one are others.")
@@ -364,17 +318,21 @@ class TextGenerator:
         return self._drafted[1]
 
 
-def _results(options: GenerationOptions, num_results: int | None) -> tuple[GenerationOptions, int, int | None]:
-    """The options, how often each text is run, and how many results it has: None for one that is no list."""
-    if num_results is None:
-        return options, 1, options.sampler.num_texts
-    count = require_count(num_results, "num_results", 1, 127)
-    sampler, repeats = options.sampler.with_results(count)
-    return dataclasses.replace(options, sampler=sampler), repeats, count
+def _as_rows(texts: str | Sequence[str]) -> tuple[bool, list[bytes]]:
+    """Whether it is one text, and the texts in UTF-8."""
+    single = isinstance(texts, (str, bytes))
+    return single, [as_text(texts, "texts")] if single else as_texts(texts, "texts")
 
 
-def _common(first: bytes, second: bytes) -> bytes:
-    """What two texts begin with."""
-    length = min(len(first), len(second))
-    same = next((place for place in range(length) if first[place] != second[place]), length)
-    return first[:same]
+def _by_text(
+    results: list[tuple[list[bytes], np.ndarray]], before: list[bytes], repeats: int, per_text: int | None
+) -> tuple[list[Any], np.ndarray]:
+    """Texts and scores of each row: one `(rows,)`, or `per_text` of them `(rows, per_text)`."""
+    count = per_text or 1
+    texts, scores = [], np.zeros((len(before), count), "float32")
+    for row, prompt in enumerate(before):
+        runs = results[row * repeats : (row + 1) * repeats]
+        whole = [(prompt + text).decode("utf-8", "replace") for written, _ in runs for text in written]
+        texts.append(whole[:count])
+        scores[row] = np.concatenate([values for _, values in runs])[:count]
+    return (texts, scores) if per_text else ([row[0] for row in texts], scores[:, 0])

@@ -1,15 +1,96 @@
-"""From generated tokens to texts, by TensorFlow's operations: the same eagerly and in a SavedModel."""
+"""From generated tokens to texts: of a whole batch, piece by piece, and by graph functions for a SavedModel."""
 
 import codecs
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from zoo.preprocessing.rows import as_text
+import numpy as np
+
+from zoo.generation.session import Session
 
 # Tokens of the prompt that stand before the generated ones while these are made text.
 CONTEXT = 8
 REPLACEMENT = "\ufffd".encode()
+# Tokens between two looks at the texts for stop strings.
+STOP_INTERVAL = 16
+
+
+class TextSession:
+    """A batch of texts that are being generated.
+
+    Args:
+        session: The session on token level.
+        preprocessor: The preprocessor of the task.
+        stops: Stop strings.
+    """
+
+    def __init__(self, session: Session, preprocessor: Any, stops: Sequence[str] = ()):
+        self._session, self._tokenizer, self._stops = session, preprocessor.tokenizer, stops
+        self._before = [prompt[preprocessor.start_tokens :] for prompt in session.prompts]
+
+    def finish(self) -> list[tuple[list[bytes], np.ndarray]]:
+        """Generates to the end; returns for each row the texts of its results, and their scores `(results,)`."""
+        session = self._session
+        if not self._stops or not session.incremental:
+            session.advance()
+        while not session.is_done:
+            session.advance(STOP_INTERVAL)
+            whole, _ = self._texts()
+            session.stop((cut_at_stops(whole, self._stops) != whole).numpy())
+        whole, scores = self._texts()
+        texts = cut_at_stops(whole, self._stops).numpy().reshape(scores.shape).tolist()
+        return list(zip(texts, scores, strict=True))
+
+    def pieces(self, first: list[str], chunk: int) -> Iterator[list[str]]:
+        """Generates step by step and yields what is new of each row.
+
+        Args:
+            first: What is written first of each row.
+            chunk: Tokens between two pieces.
+        """
+        if any(first):
+            yield first
+        session, unstable = self._session, self._tokenizer.unstable_tokens
+        writers = [PieceWriter(self._stops) for _ in first]
+        ended = np.zeros(len(first), "bool")
+        while not ended.all():
+            session.advance(chunk)
+            whole, _ = self._texts()
+            stable = self._texts(unstable)[0] if unstable else whole
+            cut = cut_at_stops(whole, self._stops)
+            now = (cut != whole).numpy() | session.done
+            session.stop(now)
+            pieces = []
+            for row, writer in enumerate(writers):
+                if ended[row]:
+                    pieces.append("")
+                elif now[row]:
+                    pieces.append(writer.finish(cut[row].numpy()))
+                else:
+                    pieces.append(writer.add(os.path.commonprefix([cut[row].numpy(), stable[row].numpy()])))
+            ended |= now
+            if any(pieces):
+                yield pieces
+
+    def _texts(self, without: int = 0) -> tuple[Any, np.ndarray]:
+        """What was generated, string tensor `(rows * results,)`, and scores `(rows, results)`.
+
+        Args:
+            without: How many of the last tokens are left out.
+        """
+        generated, scores = self._session.texts()
+        before = [ids for ids in self._before for _ in range(scores.shape[1])]
+        flat = [ids[: len(ids) - without] for row in generated for ids in row]
+        return continuations(self._tokenizer, as_ragged(before), as_ragged(flat)), scores
+
+
+def as_ragged(rows: list[list[int]]) -> Any:
+    """Returns rows of ids as a ragged int32 tensor `(batch, None)`."""
+    import tensorflow as tf
+
+    return tf.ragged.constant(rows, dtype=tf.int32, ragged_rank=1)
 
 
 def continuations(tokenizer: Any, prompts: Any, generated: Any) -> Any:
@@ -38,25 +119,6 @@ def continuations(tokenizer: Any, prompts: Any, generated: Any) -> Any:
     begins = tf.strings.substr(whole, tf.zeros_like(length), length) == before
     rest = tf.strings.substr(whole, tf.minimum(length, tf.strings.length(whole)), tf.strings.length(whole))
     return tf.where(begins, rest, tokenizer.detokenize(generated))
-
-
-def without_ends(outputs: dict[str, Any], count: Any) -> Any:
-    """Returns the generated tokens without those of their ends.
-
-    Args:
-        outputs: What `decode` returned.
-        count: How many of the rows count; those behind them were added to the batch.
-
-    Returns:
-        Ragged int32 `(count, None)`.
-    """
-    import tensorflow as tf
-
-    # arrays and tensors of other backends too
-    token_ids, lengths, end_lengths = (
-        tf.convert_to_tensor(outputs[name])[:count] for name in ("token_ids", "lengths", "end_lengths")
-    )
-    return tf.RaggedTensor.from_tensor(token_ids, lengths=lengths - end_lengths)
 
 
 def cut_at_stops(texts: Any, stops: Sequence[str]) -> Any:
@@ -114,25 +176,3 @@ class PieceWriter:
         new = text[len(self._written) :]
         self._written = text
         return self._decoder.decode(new, final)
-
-
-def split_stops(stop: Any) -> tuple[list[str], list[Any]]:
-    """Returns stop strings, and token ids and sequences of these.
-
-    Args:
-        stop: A string, or a list of strings, token ids and lists of token ids; None for none.
-
-    Raises:
-        ValueError: If a string is empty.
-    """
-    if stop is None:
-        return [], []
-    strings, sequences = [], []
-    for place, value in enumerate([stop] if isinstance(stop, (str, bytes)) else stop):
-        if not isinstance(value, (str, bytes)):
-            sequences.append(value)
-        elif not value:
-            raise ValueError(f"stop[{place}] must not be empty.")
-        else:
-            strings.append(as_text(value, f"stop[{place}]").decode())
-    return strings, sequences

@@ -6,7 +6,15 @@ import keras
 
 from zoo.preprocessing.packing import packed_batches
 from zoo.preprocessing.preprocessor import Preprocessor
-from zoo.preprocessing.rows import TOKENIZED_AT_ONCE, as_texts, as_weights, is_dataset, require_count, string_tensor
+from zoo.preprocessing.rows import (
+    TOKENIZED_AT_ONCE,
+    as_texts,
+    as_weights,
+    is_dataset,
+    require_count,
+    shorten,
+    string_tensor,
+)
 from zoo.preprocessing.token_rows import dense
 from zoo.tokenizers import add_start_end, to_dense
 
@@ -97,6 +105,48 @@ class CausalLMPreprocessor(Preprocessor):
         empty = tf.cast(ids.row_lengths() == 0, tf.int64)
         start = tf.RaggedTensor.from_row_lengths(tf.repeat(tokenizer.start_id, tf.reduce_sum(empty)), empty)
         return tf.concat([start, ids], axis=1)
+
+    # for generation: whether outputs can begin with a given text, and how many tokens of a prompt are no text
+    takes_beginnings = False
+    start_tokens = 0
+
+    def prompts(
+        self, texts: Any, beginnings: Any, truncate: bool, longest: int, max_new_tokens: int | None
+    ) -> tuple[Any, None]:
+        """Returns the token ids of prompts, ragged int32 `(batch, None)`, and None; a graph function.
+
+        Args:
+            texts: String tensor `(batch,)`.
+            beginnings: None.
+            truncate: Whether long prompts lose their beginning.
+            longest: Most tokens of prompt and continuation.
+            max_new_tokens: How many more tokens have to fit behind a prompt that is cut.
+        """
+        return self.prompt_ids(texts, self.kept_tokens(longest, max_new_tokens) if truncate else None), None
+
+    def kept_tokens(self, longest: int, max_new_tokens: int | None) -> int:
+        """Returns how many tokens stay of a prompt that is cut.
+
+        Args:
+            longest: Most tokens of prompt and continuation.
+            max_new_tokens: How many more tokens have to fit. None: a quarter of `longest`. At least a quarter of
+                `longest` stays in any case.
+        """
+        quarter = max(longest // 4, 1)
+        keep = longest - min(quarter if max_new_tokens is None else max_new_tokens, longest - quarter)
+        return max(min(keep, longest - 1), 1 + int(self.adds_start_token))
+
+    def check_prompts(self, texts: Any, prompts: Any, sources: Any, longest: int, truncate: bool) -> None:
+        """Raises a ValueError that names the first prompt that cannot be continued."""
+        for row, length in enumerate(prompts.row_lengths().numpy()):
+            if not length:
+                raise ValueError(f"texts[{row}] has no token, and the tokenizer no start token to go on from.")
+            if length >= longest:
+                raise ValueError(
+                    f"texts[{row}] has {length} tokens, but max_length={longest} must leave room for one more: "
+                    f"{shorten(texts[row].numpy().decode('utf-8', 'replace'))}. Shorten it, or pass truncate=True "
+                    "to keep its end."
+                )
 
     def tokens(self, x: Any) -> Any:
         """Returns `prompt_ids(x)`."""

@@ -90,6 +90,44 @@ class Seq2SeqLMPreprocessor(Preprocessor):
     def _surrounded(self, ids: Any, truncate: bool) -> Any:
         return add_start_end(ids, **self.special_tokens(), max_length=self.sequence_length if truncate else None)
 
+    # for generation: whether outputs can begin with a given text, and how many tokens of a prompt are no text
+    takes_beginnings = True
+    start_tokens = 1
+
+    def prompts(
+        self, texts: Any, beginnings: Any, truncate: bool, longest: int, max_new_tokens: int | None
+    ) -> tuple[Any, Any]:
+        """Returns the token ids that outputs begin with, and those of the sources, ragged int32; a graph function.
+
+        Args:
+            texts: Sources, string tensor `(batch,)`.
+            beginnings: Beginnings of the outputs, string tensor `(batch,)`, or None.
+            truncate: Whether long sources are cut; they keep their beginning.
+            longest, max_new_tokens: Most tokens of an output; they do not depend on the source.
+        """
+        import tensorflow as tf
+
+        sources = self.text_ids(texts, truncate)
+        start_id = self.require_decoder_start()
+        prompts = tf.RaggedTensor.from_tensor(tf.fill([sources.nrows(), 1], tf.constant(start_id, tf.int32)))
+        if beginnings is None:
+            return prompts, sources
+        ids = self.tokenizer.tokenize(beginnings)
+        if self.adds_start_token:
+            given = tf.cast(ids.row_lengths() > 0, tf.int64)
+            starts = tf.repeat(self.tokenizer.start_id, tf.reduce_sum(given))
+            ids = tf.concat([tf.RaggedTensor.from_row_lengths(starts, given), ids], axis=1)
+        return tf.concat([prompts, ids], axis=1), sources
+
+    def check_prompts(self, texts: Any, prompts: Any, sources: Any, longest: int, truncate: bool) -> None:
+        """Raises a ValueError that names the first source or beginning that is too long."""
+        self.check_fits(texts, sources.row_lengths().numpy(), "texts", truncate)
+        for row, length in enumerate(prompts.row_lengths().numpy()):
+            if length > longest:
+                raise ValueError(
+                    f"beginnings[{row}] must have fewer tokens than max_length={longest}, got {length - 1} tokens."
+                )
+
     def source_batch(self, texts: Any, truncate: bool | None = None) -> tuple[Any, Any]:
         """Returns padded source ids and their mask, `(batch, length)`, the added tokens included; a graph function.
 

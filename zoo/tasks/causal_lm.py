@@ -7,7 +7,6 @@ import keras
 import numpy as np
 
 from zoo.export import Endpoint, Field
-from zoo.generation import ContinuedTexts
 from zoo.preprocessing import CausalLMPreprocessor
 from zoo.preprocessing.rows import as_texts, require_count, require_same_length, string_tensor
 from zoo.preprocessing.token_rows import checked_lengths
@@ -53,7 +52,6 @@ class CausalLM(GenerativeTask):
 
     preprocessor_class = CausalLMPreprocessor
     architectures = ("decoder",)
-    prompts_class = ContinuedTexts
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         return self.backbone.logits(self.backbone(inputs, training=training))

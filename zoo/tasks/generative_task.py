@@ -2,15 +2,14 @@
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 from keras import ops
 
 from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field
-from zoo.generation import TextGenerator, TextScorer
-from zoo.generation.random import seed_tensor
-from zoo.generation.text_graph import graph_function
+from zoo.generation import TextGenerator, TextScorer, get_sampler, graph_function
+from zoo.generation.checks import as_seed
 from zoo.preprocessing.rows import as_sequence
 from zoo.tasks.task import Task
 
@@ -22,15 +21,12 @@ MAX_NEW_TOKENS = Field("max_new_tokens", (), "int32", "most tokens of a result, 
 class GenerativeTask(Task):
     """A task that writes texts with a decoding engine.
 
-    A subclass names its `prompts_class` and defines `score_endpoint`.
+    A subclass defines `score_endpoint`; its preprocessor makes prompts.
     """
-
-    # what texts are to the model: `zoo.generation.ContinuedTexts` or `MappedTexts`
-    prompts_class: ClassVar[type]
 
     def __init__(self, backbone: Backbone, preprocessor: Any = None, **options: Any):
         super().__init__(backbone, preprocessor, **options)
-        self.generator = TextGenerator(backbone, self.prompts_class(self))
+        self.generator = TextGenerator(self)
         self.scorer = TextScorer(self)
         self.built = True
 
@@ -54,11 +50,14 @@ class GenerativeTask(Task):
         """Returns the endpoint `score`: two string tensors `(batch,)` to log-likelihoods `(batch,)`."""
         raise NotImplementedError
 
-    def endpoints(self, *, seed: int = 0, **options: Any) -> dict[str, Endpoint]:
+    def endpoints(
+        self, *, seed: int = 0, num_results: int | None = None, return_scores: bool = False, **options: Any
+    ) -> dict[str, Endpoint]:
         """Returns the endpoints of an export, for any batch size.
 
         * `serve(texts)`: string tensor `(batch,)` to "texts" `(batch,)`, the same as `generate` of the task gives with
-          the same arguments;
+          the same arguments; with `num_results` `(batch, num_results)`, and with `return_scores` also "scores" of the
+          same shape, float32;
         * `generate(texts, seed, max_new_tokens)`: the same with a seed from 0 to 2**32 - 1, int64, and a number of
           tokens, int32, up to that of the export; 0 is that of the export;
         * `score`: prompts and texts, or sources and targets, string tensors `(batch,)`, to "log_likelihoods"
@@ -71,18 +70,30 @@ class GenerativeTask(Task):
 
         Args:
             seed: Seed of `serve`.
+            num_results, return_scores: As for `generate`.
             **options: `sampler`, `processors`, `stop`, `max_length`, `max_new_tokens`, `strip_prompt`, `truncate` and
                 `jit_compile` as for `generate`.
 
         Raises:
             ValueError: If an argument is out of range.
         """
-        generate, texts = graph_function(self.generator, **options), Field("texts", ("batch",), "string", "results")
-        seed = int(seed_tensor(seed))
+        written = graph_function(self.generator, num_results=num_results, **options)
+        if num_results is None:
+            num_results = get_sampler(options.get("sampler", "greedy")).num_texts
+        shape = ("batch",) if num_results is None else ("batch", num_results)
+        outputs = (Field("texts", shape, "string", "results"),)
+        if return_scores:
+            outputs += (Field("scores", shape, "float32", "log-probabilities, with beam search normalised by length"),)
+
+        def generate(texts: Any, seed: Any, max_new_tokens: Any) -> Any:
+            texts, scores = written(texts, seed, max_new_tokens)
+            return {"texts": texts, "scores": scores} if return_scores else texts
+
+        serve = _with_defaults(generate, int(as_seed(seed)))
         return {
-            "serve": Endpoint(_with_defaults(generate, seed), (TEXTS,), (texts,), "Writes a text for each text."),
+            "serve": Endpoint(serve, (TEXTS,), outputs, "Writes a text for each text."),
             "generate": Endpoint(
-                generate, (TEXTS, SEED, MAX_NEW_TOKENS), (texts,), "As serve, with another seed and length."
+                generate, (TEXTS, SEED, MAX_NEW_TOKENS), outputs, "As serve, with another seed and length."
             ),
             "score": self.score_endpoint(),
             "forward": self._forward_endpoint(),

@@ -7,7 +7,6 @@ import keras
 import numpy as np
 
 from zoo.export import Endpoint, Field
-from zoo.generation import MappedTexts
 from zoo.preprocessing import Seq2SeqLMPreprocessor
 from zoo.preprocessing.rows import as_sequence, as_text, require_count
 from zoo.tasks.generative_task import GenerativeTask
@@ -50,7 +49,6 @@ class Seq2SeqLM(GenerativeTask):
 
     preprocessor_class = Seq2SeqLMPreprocessor
     architectures = ("encoder_decoder",)
-    prompts_class = MappedTexts
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         outputs = self.backbone(inputs, training=training)

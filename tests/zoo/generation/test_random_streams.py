@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from zoo.generation.random import seed_tensor, threefry_2x32, uniforms
+from zoo.generation.checks import as_seed
+from zoo.generation.random import threefry_2x32, uniforms
 
 
 def words(values):
@@ -101,6 +102,6 @@ def test_bad_seed(seed):
 def test_large_seeds(seed):
     """As a number and as a tensor, whose integers may be too short on some backends."""
     numbers = ops.convert_to_numpy(uniforms(seed, [0, 3], 2))
-    np.testing.assert_array_equal(ops.convert_to_numpy(uniforms(seed_tensor(seed), [0, 3], 2)), numbers)
+    np.testing.assert_array_equal(ops.convert_to_numpy(uniforms(as_seed(seed), [0, 3], 2)), numbers)
     words = threefry_2x32((np.uint32(seed), np.uint32(3)), (np.uint32(1), np.uint32(0)))
     assert numbers[1, 1] == (2 * (int(ops.convert_to_numpy(words[0])) >> 9) + 1) * 2.0**-24

@@ -21,8 +21,8 @@ from zoo.generation import (
     decode,
     get_sampler,
 )
-from zoo.generation.categorical import draw, nucleus
-from zoo.generation.random import uniforms
+from zoo.generation.filters import nucleus
+from zoo.generation.random import draw, uniforms
 
 
 def restricted_distribution(logits, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0):

@@ -16,8 +16,6 @@ from zoo.generation import (
     SpeculativeDecoding,
     decode,
 )
-from zoo.generation.decode import loop_inputs
-from zoo.generation.random import uniforms
 
 END, PAD = 1, 7
 
@@ -37,13 +35,19 @@ def run(target, draft, rows, sampler, lookahead, limits, length=10, seed=0, stre
 
     settings = GenerationOptions(length, sampler, processors, stops, END, PAD, lookahead)
     streams = np.arange(batch) if streams is None else np.asarray(streams)
-    inputs = loop_inputs(settings, state, constants, first_tokens, 0, np.asarray(limits))
-    inputs.update(
+    loop = SpeculativeDecoding(feed, draft.step, settings)
+    inputs = loop.inputs(
+        state=state,
+        constants=constants,
+        first_tokens=first_tokens,
+        first_index=0,
+        length_limit=np.asarray(limits),
+        seed=seed,
+        streams=streams,
+        prompt=ops.zeros((batch, 0), "int32"),
         draft_state=draft_state,
         draft_constants=draft_constants,
-        numbers=ops.stack([uniforms(seed, streams, length + lookahead, purpose) for purpose in range(3)]),
     )
-    loop = SpeculativeDecoding(feed, draft.step, settings)
     return loop.result(loop.advance(loop.start(inputs)))
 
 

@@ -136,7 +136,7 @@ def test_truncated_prompts_keep_most_of_their_end(tiny_tokenizer, options, kept)
     new = min(options.get("max_new_tokens", 32), longest - kept)
     expected = model.generate(end, **{**options, "max_new_tokens": new})
     assert model.generate(" ".join(words), truncate=True, **options) == expected
-    assert model.generator.prompts.keep(longest, options.get("max_new_tokens")) == kept
+    assert model.preprocessor.kept_tokens(longest, options.get("max_new_tokens")) == kept
 
 
 class Tidy(SentencePieceTokenizer, kind="tidy_for_tests"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from zoo.generation import Beam, Greedy, Sample, compiled, decode, next_power_of_two, pad_batch, pad_length
+from zoo.generation import Beam, Greedy, Sample, compiled, decode, next_power_of_two, pad_batch
 from zoo.generation.programs import Programs
 
 needs_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="is about tf.function")
@@ -114,26 +114,17 @@ def test_pad_batch():
     assert pad_batch(whole) is whole
 
 
-def test_pad_length():
-    assert pad_length(np.zeros((2, 0))).shape == (2, 16)
-    assert pad_length(np.zeros((2, 16))).shape == (2, 16)
-    assert pad_length(np.zeros((2, 17, 3)), multiple=8).shape == (2, 24, 3)
-    assert ops.convert_to_numpy(pad_length(np.array([[1, 2]]), multiple=4, value=9)).tolist() == [[1, 2, 9, 9]]
-    with pytest.raises(ValueError, match="multiple must be .*got 0"):
-        pad_length(np.zeros((2, 2)), multiple=0)
-
-
 @needs_tensorflow
 def test_padding_in_a_graph_of_unknown_shapes():
     import tensorflow as tf
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
     def pad(ids):
-        return pad_batch(pad_length(ids, multiple=4, value=7))
+        return pad_batch(ids)
 
-    assert pad(tf.ones((3, 5), tf.int32)).shape == (4, 8)
-    assert pad(tf.ones((0, 0), tf.int32)).shape == (1, 4)
-    assert pad(tf.ones((1, 2), tf.int32)).numpy().tolist() == [[1, 1, 7, 7]]
+    assert pad(tf.ones((3, 5), tf.int32)).shape == (4, 5)
+    assert pad(tf.ones((0, 0), tf.int32)).shape == (1, 0)
+    assert pad(tf.ones((1, 2), tf.int32)).numpy().tolist() == [[1, 1]]
 
 
 def test_programs_hold_on_to_their_variables():

@@ -1,0 +1,254 @@
+"""What is asked for: the options of a generation, and the rows of token ids that texts become."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from zoo.generation.checks import as_ids, as_sequences, require_count
+from zoo.generation.processors import get_processors
+from zoo.generation.samplers import Sampler, get_sampler
+from zoo.preprocessing.rows import as_text, as_texts, require_same_length, shorten, string_tensor
+
+# The paper lets an output be at most this many tokens longer than its source (Vaswani et al. 2017, section 6.1).
+EXTRA_LENGTH = 50
+# The stream of random numbers of result k of text r is k * FIRST_RESULTS + r.
+FIRST_RESULTS = 1 << 24
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerationOptions:
+    """What a compiled program of generation depends on: the settings of its loop.
+
+    Args:
+        max_new_tokens: Most tokens that any row generates, at least 1; for a loop also an int32 scalar that follows
+            from the shape of a tensor.
+        sampler: How tokens are chosen, see `get_sampler`.
+        processors: Logit processors, see `get_processors`.
+        stop_sequences: Ids and sequences of ids that end a text.
+        end_ids: Id or ids of end tokens; none: `()`.
+        pad_id: What fills outputs behind their end.
+        lookahead: Proposals per round of a draft model; 0 without one.
+        jit_compile: Whether XLA compiles the loop.
+
+    Raises:
+        ValueError: If an argument is out of range, or `lookahead` is given with a sampler that a draft cannot serve.
+    """
+
+    max_new_tokens: Any
+    sampler: Sampler | str | dict = "greedy"
+    processors: Any = ()
+    stop_sequences: Any = ()
+    end_ids: Any = ()
+    pad_id: int = 0
+    lookahead: int = 0
+    jit_compile: bool = True
+
+    def __post_init__(self):
+        if not ops.is_tensor(self.max_new_tokens):
+            require_count("max_new_tokens", self.max_new_tokens)
+        normal = {
+            "sampler": get_sampler(self.sampler),
+            "processors": get_processors(self.processors),
+            "stop_sequences": as_sequences("stop_sequences", self.stop_sequences),
+            "end_ids": as_ids("end_ids", self.end_ids),
+            "pad_id": as_ids("pad_id", self.pad_id)[0],
+            "lookahead": require_count("lookahead", self.lookahead, 0),
+        }
+        for name, value in normal.items():
+            object.__setattr__(self, name, value)
+        if self.lookahead and not self.sampler.has_weights:
+            raise ValueError(
+                f"sampler must define weights() where a draft model proposes, as Greedy() and Sample(...) do, got "
+                f"{self.sampler!r}."
+            )
+
+    @property
+    def slack(self) -> int:
+        """Positions beyond the generated tokens that caches must have room for."""
+        return max(self.lookahead, self.sampler.extra_positions)
+
+
+def with_results(options: GenerationOptions, num_results: int | None) -> tuple[GenerationOptions, int, int | None]:
+    """Returns the options, how often each text is run, and how many results it has: None for one that is no list.
+
+    Args:
+        options: The options.
+        num_results: As for `TextGenerator.generate`.
+
+    Raises:
+        ValueError: If the number is out of range, or the sampler cannot give so many.
+    """
+    if num_results is None:
+        return options, 1, options.sampler.num_texts
+    count = require_count("num_results", num_results, 1, 127)
+    sampler, repeats = options.sampler.with_results(count)
+    return dataclasses.replace(options, sampler=sampler), repeats, count
+
+
+def streams_of(rows: Any, places: Any) -> Any:
+    """Returns the stream of random numbers of each result.
+
+    Args:
+        rows: Number of its text, of a tensor or array.
+        places: Which of the results of this text it is.
+    """
+    return places * FIRST_RESULTS + rows
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GenerationCache:
+    """What `generate` leaves behind so that texts can be continued: their tokens, and keys and values of these.
+
+    Attributes:
+        token_ids: The tokens of each row, prompt and generated, without an end.
+        state: The state of the backbone.
+        starts: Where each row begins in the caches.
+        known: How many tokens of each row the caches hold.
+        capacity: Number of positions of the caches.
+    """
+
+    token_ids: list
+    state: Any
+    starts: np.ndarray
+    known: np.ndarray
+    capacity: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Request:
+    """Rows that are to be continued.
+
+    Attributes:
+        prompts: Token ids of each row's prompt.
+        sources: Token ids of each row's source, or None.
+        limits: How many tokens each row may generate, int `(rows,)`.
+        lengths: Number of tokens of prompt and source, int `(rows,)`.
+        before: What stands before the generated text of each row, bytes.
+    """
+
+    prompts: list[list[int]]
+    sources: list[list[int]] | None
+    limits: np.ndarray
+    lengths: np.ndarray
+    before: list[bytes]
+
+    def take(self, rows: Sequence[int]) -> dict[str, Any]:
+        """Returns the arguments of `Engine.begin` that some rows need."""
+        return {
+            "prompts": [self.prompts[row] for row in rows],
+            "source": None if self.sources is None else [self.sources[row] for row in rows],
+            "limits": self.limits[rows],
+        }
+
+
+def make_request(
+    preprocessor: Any,
+    texts: list[bytes],
+    beginnings: str | Sequence[str] | None,
+    *,
+    most: int,
+    max_length: int | None = None,
+    max_new_tokens: int | None = None,
+    truncate: bool | None = None,
+    cache: GenerationCache | None = None,
+) -> Request:
+    """Returns the token ids of each row, and how many it may generate.
+
+    Args:
+        preprocessor: The preprocessor of the task.
+        texts: The texts.
+        beginnings, max_length, max_new_tokens, truncate, cache: As for `TextGenerator.generate`.
+        most: Most tokens that a row may generate.
+
+    Raises:
+        ValueError: If a row is too long or has no token, naming it, or arguments do not go together.
+    """
+    tokenizer = preprocessor.require_tokenizer("Text input")
+    longest = preprocessor.sequence_length if max_length is None else max_length
+    if cache is not None:
+        require_same_length(len(cache.token_ids), len(texts), "cache", "texts", "text")
+        if truncate:
+            raise ValueError("truncate must be False with a cache, whose texts are whole, got True.")
+        truncate = False
+    truncate = preprocessor.truncate if truncate is None else truncate
+    if beginnings is not None and not preprocessor.takes_beginnings:
+        raise ValueError(f"beginnings must be None: texts are continued as they are, got {shorten(beginnings)}.")
+    tensor = string_tensor(texts)
+    given = None if beginnings is None else string_tensor(_one_per_text(beginnings, len(texts)))
+    prompts, sources = preprocessor.prompts(tensor, given, truncate, longest, max_new_tokens)
+    before = before_texts(tensor, given, sources)
+    if cache is not None:
+        import tensorflow as tf
+
+        cached = tf.ragged.constant(cache.token_ids, tf.int32, ragged_rank=1)
+        prompts = tf.concat([cached, tokenizer.tokenize(before)], axis=1)
+    preprocessor.check_prompts(tensor, prompts, sources, longest, truncate)
+    lengths = np.asarray(prompts.row_lengths())
+    source_lengths = None if sources is None else np.asarray(sources.row_lengths())
+    return Request(
+        prompts.to_list(),
+        None if sources is None else sources.to_list(),
+        np.minimum(room(lengths, source_lengths, longest, preprocessor.start_tokens), most),
+        lengths if sources is None else lengths + source_lengths,
+        before.numpy().tolist(),
+    )
+
+
+def before_texts(texts: Any, beginnings: Any, sources: Any) -> Any:
+    """Returns what stands before the generated texts in a result, string tensor `(batch,)`; a graph function."""
+    import tensorflow as tf
+
+    if sources is None:
+        return texts
+    return tf.zeros_like(texts) if beginnings is None else beginnings
+
+
+def room(lengths: Any, source_lengths: Any, longest: int, start_tokens: int) -> Any:
+    """Returns how many tokens rows may generate, `(rows,)`; of arrays, or of tensors in a graph.
+
+    Args:
+        lengths: Tokens of the prompts.
+        source_lengths: Tokens of the sources, or None.
+        longest: Most tokens of prompt and continuation, or of an output.
+        start_tokens: How many tokens of a prompt are no text.
+
+    Reference:
+        Vaswani et al. 2017, section 6.1: no more than 50 more than the source has.
+    """
+    if source_lengths is not None:
+        minimum = ops.minimum if ops.is_tensor(source_lengths) else np.minimum
+        longest = minimum(source_lengths + EXTRA_LENGTH, longest)
+    return longest - (lengths - start_tokens)
+
+
+def _one_per_text(beginnings: str | Sequence[str], count: int) -> list[bytes]:
+    if isinstance(beginnings, (str, bytes)):
+        return [as_text(beginnings, "beginnings")] * count
+    rows = as_texts(beginnings, "beginnings")
+    require_same_length(count, len(rows), "texts", "beginnings", "beginning", "text")
+    return rows
+
+
+def split_stops(stop: Any) -> tuple[list[str], list[Any]]:
+    """Returns stop strings, and token ids and sequences of these.
+
+    Args:
+        stop: A string, or a list of strings, token ids and lists of token ids; None for none.
+
+    Raises:
+        ValueError: If a string is empty.
+    """
+    if stop is None:
+        return [], []
+    strings, sequences = [], []
+    for place, value in enumerate([stop] if isinstance(stop, (str, bytes)) else stop):
+        if not isinstance(value, (str, bytes)):
+            sequences.append(value)
+        elif not value:
+            raise ValueError(f"stop[{place}] must not be empty.")
+        else:
+            strings.append(as_text(value, f"stop[{place}]").decode())
+    return strings, sequences
