@@ -71,7 +71,7 @@ class Engine:
             cache: What a session left behind; rows in the same order.
 
         Raises:
-            ValueError: If there is no prompt, or one is empty.
+            ValueError: If there is no prompt, one is empty, or the cache is of another model.
         """
         if not len(prompts):
             raise ValueError("prompts must hold at least one row, got none.")
@@ -193,7 +193,11 @@ class Engine:
         capacity: int,
     ) -> tuple[Any, int]:
         """The cached state, moved so that all rows end together (None: start anew), and how many tokens to feed."""
-        if cache is None or options.sampler.needs_hidden:
+        if cache is None:
+            return None, width
+        if cache.backbone() is not self.backbone:
+            raise ValueError("cache must be what this model returned, got one of another model.")
+        if options.sampler.needs_hidden:
             return None, width
         fed = padded_length(int((lengths - cache.known).max()))
         if fed >= width:

@@ -12,6 +12,8 @@ from zoo.generation.processors import Context, LogitProcessor, forbid, register_
 
 # Halvings of an interval of about 15 nats: the cut is found to about 1e-7, the spacing of float32 numbers near 1.
 _HALVINGS = 27
+# Logits of ordinary size that are multiplied by more than this may exceed the largest float32 number.
+OVERFLOWING_FACTOR = 1e30
 
 
 def keep(logits: Any, kept: Any) -> Any:
@@ -46,7 +48,11 @@ class Temperature(LogitProcessor):
         if self.temperature == 1:
             return logits
         # one product, which all compilers round alike; the largest float32 number if 1 / temperature is above it
-        return logits * min(1.0 / self.temperature, float(np.finfo("float32").max))
+        factor = min(1.0 / self.temperature, float(np.finfo("float32").max))
+        if factor > OVERFLOWING_FACTOR:
+            # the best token stays at 0, all others fall to -inf
+            logits = logits - ops.max(logits, axis=-1, keepdims=True)
+        return logits * factor
 
 
 @register_processor("top_k")

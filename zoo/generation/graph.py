@@ -99,7 +99,9 @@ def _results(outputs: dict[str, Any], rows: Any, width: int) -> tuple[Any, Any]:
     parts = {**outputs, "scores": outputs["log_probabilities"]}
     if "beams" in outputs:
         parts = {name: tensor[:, :width] for name, tensor in outputs["beams"].items()}
-        parts = {name: tf.reshape(tensor, [-1, *tensor.shape[2:]]) for name, tensor in parts.items()}
+        parts = {
+            name: tf.reshape(tensor, tf.concat([[-1], tf.shape(tensor)[2:]], axis=0)) for name, tensor in parts.items()
+        }
     names = ("token_ids", "lengths", "end_lengths", "scores")
     # rows behind them were added to the batch
     token_ids, lengths, end_lengths, scores = (parts[name][: rows * width] for name in names)

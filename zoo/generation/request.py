@@ -1,7 +1,8 @@
 """What is asked for: the options of a generation, and the rows of token ids that texts become."""
 
 import dataclasses
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,7 @@ class GenerationCache:
         starts: Where each row begins in the caches.
         known: How many tokens of each row the caches hold.
         capacity: Number of positions of the caches.
+        backbone: Weak reference to the model whose state it is.
     """
 
     token_ids: list
@@ -115,6 +117,7 @@ class GenerationCache:
     starts: np.ndarray
     known: np.ndarray
     capacity: int
+    backbone: weakref.ref
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -239,10 +242,13 @@ def split_stops(stop: Any) -> tuple[list[str], list[Any]]:
         stop: A string, or a list of strings, token ids and lists of token ids; None for none.
 
     Raises:
+        TypeError: If it is neither.
         ValueError: If a string is empty.
     """
     if stop is None:
         return [], []
+    if not isinstance(stop, (str, bytes, Iterable)):
+        raise TypeError(f"stop must be a string, or a list of strings, token ids and lists of these, got {stop!r}.")
     strings, sequences = [], []
     for place, value in enumerate([stop] if isinstance(stop, (str, bytes)) else stop):
         if not isinstance(value, (str, bytes)):

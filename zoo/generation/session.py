@@ -1,5 +1,6 @@
 """A batch of texts that are being generated: going on, stopping, results, continuing later."""
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -143,4 +144,5 @@ class Session:
         state = {name: value for name, value in self._carry["moving"]["state"].items() if name != "hidden"}
         # the last generated token has not been fed
         known = np.minimum(self._lengths + np.maximum(self.result()["lengths"] - 1, 0), [len(ids) for ids in token_ids])
-        return GenerationCache(token_ids, state, self._width - self._lengths, known, self._capacity)
+        starts, backbone = self._width - self._lengths, weakref.ref(self._engine.backbone)
+        return GenerationCache(token_ids, state, starts, known, self._capacity, backbone)

@@ -17,7 +17,7 @@ from zoo.generation.request import (
     with_results,
 )
 from zoo.generation.texts import TextSession
-from zoo.preprocessing.rows import as_text, as_texts
+from zoo.preprocessing.rows import as_text, as_texts, shorten
 from zoo.preprocessing.token_rows import map_by_length
 
 
@@ -251,8 +251,16 @@ class TextGenerator:
         """
         settings = self.options(lookahead=0 if draft is None else lookahead, **options)
         preprocessor = self.preprocessor
+        if preprocessor.takes_beginnings != (source is not None):
+            wanted = "token ids for each row of an encoder-decoder" if source is None else "None with a decoder"
+            raise ValueError(f"source must be {wanted}, got {shorten(source)}.")
         if prompts is None:
+            if source is None:
+                raise ValueError("prompts must hold token ids for each row, got None.")
             prompts = [[preprocessor.require_decoder_start()]] * len(source)
+        for row, ids in enumerate(() if source is None else source):
+            if not 0 < len(ids) <= self.longest:
+                raise ValueError(f"source[{row}] must have from 1 to {self.longest} tokens, got {len(ids)}.")
         longest = options.get("max_length") or self.longest
         lengths = np.array([len(prompt) for prompt in prompts], "int64")
         source_lengths = None if source is None else np.array([len(row) for row in source], "int64")
@@ -302,7 +310,9 @@ class TextGenerator:
         """The engine of this model alone, or with the draft model, which is checked."""
         if draft is None:
             return self.engine
-        other: TextGenerator = draft.generator
+        other: TextGenerator | None = getattr(draft, "generator", None)
+        if other is None:
+            raise TypeError(f"draft must be a task that writes texts, got {type(draft).__name__}.")
         sizes = [(one.backbone.config.vocabulary_size, one.longest) for one in (self, other)]
         if sizes[0][0] != sizes[1][0] or sizes[0][1] > sizes[1][1]:
             raise ValueError(

@@ -82,3 +82,7 @@ def test_refusals(model):
         model.generate_tokens([[1], [2] * 48])
     with pytest.raises(ValueError, match="max_new_tokens must be an integer of at least 1, got 0"):
         model.generate_tokens([[1]], max_new_tokens=0)
+    with pytest.raises(ValueError, match=r"source must be None with a decoder, got \[\[2\]\]"):
+        model.generate_tokens([[1]], source=[[2]])
+    with pytest.raises(ValueError, match="prompts must hold token ids for each row, got None"):
+        model.generate_tokens()

@@ -375,3 +375,12 @@ def test_ids_beyond_the_vocabulary(prefix_model):
         decoding(model, Greedy(), ["x"])
     with pytest.raises(ValueError, match="stop_sequences must not hold an empty sequence"):
         decoding(model, Greedy(), [], stops=[[]])
+
+
+@pytest.mark.parametrize("temperature", [1e-10, 1e-37, 1e-40, 5e-324])
+def test_temperatures_near_zero_leave_the_best_token(temperature):
+    """Logits that are divided by next to nothing exceed what float32 holds."""
+    logits = np.array([[3.0, 5.0, 4.9], [-2.0, -3.0, -np.inf], [7.0, 0.0, 7.0]], "float32")
+    processed = ops.convert_to_numpy(Temperature(temperature)(ops.convert_to_tensor(logits), None))
+    assert not np.isnan(processed).any() and (processed < np.inf).all()
+    assert (np.exp(processed - processed.max(1, keepdims=True)) == (logits == logits.max(1, keepdims=True))).all()

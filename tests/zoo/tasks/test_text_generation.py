@@ -121,6 +121,47 @@ def test_beginnings(tiny_tokenizer):
         make("decoder", tiny_tokenizer).generate(TEXTS, beginnings="a", **OPTIONS)
 
 
+def test_what_generation_refuses(model, tiny_tokenizer):
+    other = make("decoder" if model.preprocessor.takes_beginnings else "encoder_decoder", tiny_tokenizer)
+    _, cache = other.generate(TEXTS[:1], return_cache=True, **{**OPTIONS, "max_new_tokens": 1})
+    for error, message, options in (
+        (ValueError, "cache must be what this model returned, got one of another model", {"cache": cache}),
+        (TypeError, "draft must be a task that writes texts, got str", {"draft": "small"}),
+        (TypeError, "stop must be a string, or a list of .*, got 5", {"stop": 5}),
+        (ValueError, "seed must be an integer from 0 to 4294967295, got -1", {"seed": -1}),
+        (ValueError, "seed must be an integer from 0 to 4294967295, got 9223372036854775807", {"seed": 2**63 - 1}),
+        (ValueError, "max_new_tokens must be an integer of at least 1, got 0", {"max_new_tokens": 0}),
+        (TypeError, "A processor must be hashable", {"processors": [Unhashable()]}),
+    ):
+        with pytest.raises(error, match=message):
+            model.generate(TEXTS[:1], **{**OPTIONS, **options})
+    if model.preprocessor.takes_beginnings:
+        with pytest.raises(ValueError, match="source must be token ids for each row of an encoder-decoder, got None"):
+            model.generate_tokens([[1]])
+        with pytest.raises(ValueError, match=r"source\[1\] must have from 1 to 32 tokens, got 33"):
+            model.generate_tokens(source=[[3], [3] * 33])
+
+
+@pytest.mark.parametrize("sampler", [Sample(1.2), Beam(3)], ids=lambda sampler: type(sampler).__name__)
+def test_exports_of_several_results(model, sampler):
+    """The functions of an export, run as they are."""
+    options = {**OPTIONS, "sampler": sampler, "num_results": 3, "return_scores": True}
+    expected, expected_scores = model.generate(TEXTS, **options, seed=5)
+    endpoints = model.endpoints(**options, seed=5)
+    shapes = {field.name: field.shape for field in endpoints["serve"].outputs}
+    assert shapes == {"texts": ("batch", 3), "scores": ("batch", 3)}
+    outputs = endpoints["serve"].function(tf.constant(TEXTS))
+    assert [[text.decode() for text in row] for row in outputs["texts"].numpy()] == expected
+    np.testing.assert_allclose(outputs["scores"], expected_scores, rtol=1e-4)
+
+
+class Unhashable:
+    __hash__ = None
+
+    def __call__(self, logits, context):
+        return logits
+
+
 @pytest.mark.parametrize(
     "options, kept",
     [({}, 24), ({"max_new_tokens": 12}, 20), ({"max_new_tokens": 1000}, 8), ({"max_length": 16}, 12)],
