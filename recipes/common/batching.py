@@ -17,7 +17,8 @@ from recipes.common.batch_order import (
 )
 from recipes.common.errors import ConfigError, DataError
 from recipes.common.text_files import BadLines
-from zoo.tokenizers import Tokenizer, add_start_end
+from zoo.preprocessing import add_start_end
+from zoo.tokenizers import Tokenizer
 
 _CHUNK_PAIRS = 8192
 

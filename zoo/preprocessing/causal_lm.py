@@ -15,8 +15,7 @@ from zoo.preprocessing.rows import (
     shorten,
     string_tensor,
 )
-from zoo.preprocessing.token_rows import dense
-from zoo.tokenizers import add_start_end, to_dense
+from zoo.preprocessing.token_rows import add_start_end, dense
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -209,12 +208,9 @@ class CausalLMPreprocessor(Preprocessor):
         ids = self.text_ids(tf.strings.join([prompts, texts]), end=with_end)
         inputs, labels, mask = self.shifted(ids)
         length = tf.shape(labels)[1]
-        before, is_prompt = to_dense(self.text_ids(prompts, end=False)[:, : length + 1], self.pad_id)
-        # the first token has no label
-        before, is_prompt = before[:, 1:], is_prompt[:, 1:]
-        missing = [[0, 0], [0, length - tf.shape(before)[1]]]
-        same = tf.pad(before, missing) == labels
-        shared = tf.math.cumprod(tf.cast(same & tf.pad(is_prompt, missing), tf.int32), axis=1)
+        # the first token has no label; what fills the rows behind a prompt is no token
+        before = self.text_ids(prompts, end=False)[:, 1 : length + 1].to_tensor(-1, shape=tf.stack([-1, length]))
+        shared = tf.math.cumprod(tf.cast(before == labels, tf.int32), axis=1)
         return inputs, labels, mask & (shared == 0)
 
     def packed_dataset(

@@ -6,8 +6,7 @@ import keras
 
 from zoo.preprocessing.preprocessor import Preprocessor
 from zoo.preprocessing.rows import as_texts, require_same_length, row_count, string_tensor
-from zoo.preprocessing.token_rows import dense
-from zoo.tokenizers import add_start_end
+from zoo.preprocessing.token_rows import add_start_end, dense
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")

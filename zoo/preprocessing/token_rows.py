@@ -96,6 +96,41 @@ def checked_lengths(inputs: dict[str, Any], longest: int | None) -> dict[str, An
         return {name: tf.identity(value) for name, value in inputs.items()}
 
 
+def add_start_end(ids: Any, start_id: int | None, end_id: int | None, max_length: int | None = None) -> Any:
+    """Returns ragged ids `(batch, None)` with a start token before and an end token behind each row; a graph function.
+
+    Args:
+        ids: Ragged int32 ids `(batch, None)`.
+        start_id, end_id: The tokens to add; None adds none.
+        max_length: Longest row, in tokens, the added ones included. Longer rows lose tokens at their right, never the
+            added ones. None cuts nothing.
+
+    Raises:
+        TypeError: If the ids are not ragged.
+        ValueError: If `max_length` leaves no room for a token of the text.
+
+    Example:
+
+    >>> add_start_end(tf.ragged.constant([[5, 6, 7], []]), start_id=1, end_id=2, max_length=4).to_list()
+    [[1, 5, 6, 2], [1, 2]]
+    """
+    import tensorflow as tf
+
+    if not isinstance(ids, tf.RaggedTensor):
+        raise TypeError(f"ids must be a tf.RaggedTensor, got {type(ids).__name__}.")
+    added = [token_id for token_id in (start_id, end_id) if token_id is not None]
+    if max_length is not None:
+        if max_length <= len(added):
+            raise ValueError(f"max_length must be above the number of added tokens, {len(added)}, got {max_length}.")
+        ids = ids[:, : max_length - len(added)]
+    parts = [ids]
+    if start_id is not None:
+        parts.insert(0, tf.fill([ids.nrows(), 1], tf.cast(start_id, ids.dtype)))
+    if end_id is not None:
+        parts.append(tf.fill([ids.nrows(), 1], tf.cast(end_id, ids.dtype)))
+    return tf.concat(parts, axis=1) if added else ids
+
+
 def pack(
     parts: Sequence[Any],
     *,

@@ -4,7 +4,6 @@ from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
 from zoo.tokenizers.chat import CHAT_FORMATS, ChatFormat, chat_format_of, tokenize_chat
 from zoo.tokenizers.huggingface import load_huggingface, save_huggingface
-from zoo.tokenizers.packing import add_start_end, to_dense
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
 from zoo.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -15,10 +14,8 @@ __all__ = [
     "SentencePieceTokenizer",
     "Tokenizer",
     "WordPieceTokenizer",
-    "add_start_end",
     "chat_format_of",
     "load_huggingface",
     "save_huggingface",
-    "to_dense",
     "tokenize_chat",
 ]

@@ -257,6 +257,26 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             texts = self._detokenize(self._drop_special_tokens(ragged))
         return texts[0] if is_single else texts
 
+    def _drop_special_tokens(self, ids):
+        """Ragged ids without silent tokens and without what follows an end."""
+        tf = import_tensorflow()
+        values = ids.values
+        inside = (values >= 0) & (values < self.vocabulary_size)
+        values = tf.where(inside, values, 0 if self.unknown_id is None else self.unknown_id)
+        keep = ~tf.gather(tf.constant(self._is_silent), values)
+        if self.unknown_id is None:
+            keep &= inside
+        if self.end_id is not None:
+            is_end = ids.values == self.end_id
+            starts = ids.row_starts()
+            if self.start_id == self.end_id:
+                is_end &= tf.range(tf.size(values, out_type=starts.dtype)) != tf.gather(starts, ids.value_rowids())
+            # Ends seen before each position of the whole batch, less those seen before the position's row.
+            seen = tf.concat([[0], tf.cumsum(tf.cast(is_end, tf.int32))], axis=0)
+            seen_before_row = tf.gather(tf.gather(seen, starts), ids.value_rowids())
+            keep &= seen[1:] == seen_before_row
+        return tf.ragged.boolean_mask(ids.with_values(values), ids.with_values(keep))
+
     def _join(self, ids, first_texts: Sequence[str | bytes], later_texts: Sequence[str | bytes]):
         """Joins what each token becomes as the first token of its row and as a later one."""
         tf = import_tensorflow()

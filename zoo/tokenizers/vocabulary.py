@@ -9,7 +9,6 @@ import numpy as np
 
 from zoo.storage import quote
 from zoo.tokenizers.sentencepiece_check import check_tokens
-from zoo.tokenizers.tensors import import_tensorflow
 
 # most tokens that are looked for in every text; Llama 3 has 256
 MOST_FOUND = 10_000
@@ -107,22 +106,3 @@ class Vocabulary:
         if not 0 <= token_id < self.vocabulary_size:
             raise ValueError(f"token_id={token_id!r} must be at least 0 and below {self.vocabulary_size}.")
         return self._vocabulary[token_id]
-
-    def _drop_special_tokens(self, ids):
-        tf = import_tensorflow()
-        values = ids.values
-        inside = (values >= 0) & (values < self.vocabulary_size)
-        values = tf.where(inside, values, 0 if self.unknown_id is None else self.unknown_id)
-        keep = ~tf.gather(tf.constant(self._is_silent), values)
-        if self.unknown_id is None:
-            keep &= inside
-        if self.end_id is not None:
-            is_end = ids.values == self.end_id
-            starts = ids.row_starts()
-            if self.start_id == self.end_id:
-                is_end &= tf.range(tf.size(values, out_type=starts.dtype)) != tf.gather(starts, ids.value_rowids())
-            # Ends seen before each position of the whole batch, less those seen before the position's row.
-            seen = tf.concat([[0], tf.cumsum(tf.cast(is_end, tf.int32))], axis=0)
-            seen_before_row = tf.gather(tf.gather(seen, starts), ids.value_rowids())
-            keep &= seen[1:] == seen_before_row
-        return tf.ragged.boolean_mask(ids.with_values(values), ids.with_values(keep))

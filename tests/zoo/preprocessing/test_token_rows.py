@@ -7,7 +7,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from zoo.preprocessing.token_rows import checked_lengths, dense, pack  # noqa: E402
+from zoo.preprocessing.token_rows import add_start_end, checked_lengths, dense, pack  # noqa: E402
 from zoo.tasks.encoder_task import pool, take_positions  # noqa: E402
 
 START, END = 1, 2
@@ -101,3 +101,25 @@ def test_take_positions():
     values = np.arange(24, dtype="float32").reshape(2, 4, 3)
     taken = np.array(take_positions(values, np.array([[3, 0], [-1, 2]])))
     np.testing.assert_array_equal(taken, [values[0, [3, 0]], values[1, [0, 2]]])
+
+
+ROWS = [[5, 6, 7, 8], [], [9], [5, 5, 5]]
+
+
+@pytest.mark.parametrize("start_id, end_id", [(1, 2), (None, 2), (1, None), (None, None)])
+@pytest.mark.parametrize("max_length", [None, 3, 5, 100])
+def test_add_start_end(start_id, end_id, max_length):
+    start = [] if start_id is None else [start_id]
+    end = [] if end_id is None else [end_id]
+    room = None if max_length is None else max_length - len(start) - len(end)
+    expected = [start + row[:room] + end for row in ROWS]
+    assert add_start_end(ragged(ROWS), start_id, end_id, max_length).to_list() == expected
+    in_graph = tf.function(lambda ids: add_start_end(ids, start_id, end_id, max_length))
+    assert in_graph(tf.cast(ragged(ROWS), tf.int64)).to_list() == expected
+
+
+def test_add_start_end_errors():
+    with pytest.raises(ValueError, match="max_length must be above the number of added tokens, 2, got 2"):
+        add_start_end(ragged(ROWS), 1, 2, 2)
+    with pytest.raises(TypeError, match="RaggedTensor"):
+        add_start_end(tf.zeros([2, 3], tf.int32), 1, 2)
