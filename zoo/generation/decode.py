@@ -94,14 +94,14 @@ def decode(
     options = GenerationOptions(max_new_tokens, sampler, processors, stop_sequences, end_ids, pad_id)
     first_tokens = ops.cast(ops.convert_to_tensor(first_tokens), "int32")
     batch = ops.shape(first_tokens)[0]
-    given = {
-        "state": state,
-        "constants": constants,
+    rows = {
         "length_limit": ops.full((batch,), max_new_tokens, "int32") if length_limit is None else length_limit,
         "streams": ops.arange(batch, dtype="int32") if streams is None else streams,
         "prompt": ops.zeros((batch, 0), "int32") if prompt is None else prompt,
     }
-    given = keras.tree.map_structure(ops.convert_to_tensor, given)
+    state, constants = keras.tree.map_structure(ops.convert_to_tensor, (state, constants))
+    given = {name: ops.convert_to_tensor(values) for name, values in rows.items()}
+    given.update(state=state, constants=constants)
     _check_rows(first_tokens, given)
     if options.sampler.needs_hidden and prompt_hidden is None and given["prompt"].shape[1] != 1:
         raise ValueError(
