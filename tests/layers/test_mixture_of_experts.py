@@ -51,17 +51,17 @@ def reference(layer, inputs, mask):
     real = np.flatnonzero(mask.reshape(-1))
     logits = tokens @ value(layer.router.kernel)
     probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-    chosen = np.argsort(-probabilities, axis=-1)[:, : layer.experts_per_token]
+    chosen = np.argsort(-probabilities, axis=-1)[:, : layer.router.experts_per_token]
     outputs = np.zeros_like(tokens)
     loads, dropped, assigned = np.zeros(layer.num_experts), 0, np.zeros(layer.num_experts)
     capacity = math.inf
     if layer.capacity_factor is not None:
-        capacity = math.ceil(layer.capacity_factor * layer.experts_per_token * len(tokens) / layer.num_experts)
-    for choice in range(layer.experts_per_token):
+        capacity = math.ceil(layer.capacity_factor * layer.router.experts_per_token * len(tokens) / layer.num_experts)
+    for choice in range(layer.router.experts_per_token):
         for token in real:
             index = chosen[token, choice]
             weight = probabilities[token, index]
-            if layer.normalize_weights:
+            if layer.router.normalize_weights:
                 weight = weight / probabilities[token, chosen[token]].sum()
             assigned[index] += 1
             if loads[index] == capacity:
@@ -70,7 +70,7 @@ def reference(layer, inputs, mask):
             loads[index] += 1
             outputs[token] += weight * expert(layer, index, tokens[token])
     shares = assigned / max(assigned.sum(), 1)
-    loss = layer.load_balance_weight * layer.num_experts * np.sum(shares * probabilities[real].mean(0))
+    loss = layer.router.load_balance_weight * layer.num_experts * np.sum(shares * probabilities[real].mean(0))
     return outputs.reshape(inputs.shape), dropped / max(assigned.sum(), 1), loss
 
 
@@ -226,7 +226,7 @@ def test_sigmoid_with_bias_and_shared_experts(rng):
     )
     inputs = rng.normal(size=(2, 4, 6)).astype("float32")
     mask = np.array([[True] * 4, [True, True, False, False]])
-    bias, shared = value(layer.router_bias), layer.shared_experts
+    bias, shared = value(layer.router.bias), layer.shared_experts
     assert shared.intermediate_dim == 2 * layer.intermediate_dim
     scores = sigmoid(inputs.astype("float64") @ value(layer.router.kernel))
     expected, loads, normalized = np.zeros(inputs.shape), np.zeros(5), []
@@ -243,10 +243,10 @@ def test_sigmoid_with_bias_and_shared_experts(rng):
     np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-5)
     assert np.abs(np.argsort(-scores) - np.argsort(-(scores + bias))).max() > 0  # the bias decides something
     np.testing.assert_allclose(layer.losses, [0.2 * 5 * np.sum(loads / 12 * np.mean(normalized, axis=0))], rtol=1e-5)
-    np.testing.assert_allclose(value(layer.router_bias), bias + 0.5 * np.sign(loads.mean() - loads), rtol=1e-6)
+    np.testing.assert_allclose(value(layer.router.bias), bias + 0.5 * np.sign(loads.mean() - loads), rtol=1e-6)
     layer(inputs)
-    np.testing.assert_allclose(value(layer.router_bias), bias + 0.5 * np.sign(loads.mean() - loads), rtol=1e-6)
-    assert all(weight is not layer.router_bias for weight in layer.trainable_weights)
+    np.testing.assert_allclose(value(layer.router.bias), bias + 0.5 * np.sign(loads.mean() - loads), rtol=1e-6)
+    assert all(weight is not layer.router.bias for weight in layer.trainable_weights)
 
 
 def test_loss_on_the_logits(rng):
@@ -300,16 +300,16 @@ def test_router_computes_in_float32():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_experts": 0}, "`num_experts` must be at least 1, got 0"),
-        ({"intermediate_dim": 0}, "`intermediate_dim` must be at least 1, got 0"),
-        ({"experts_per_token": 5}, "`experts_per_token` must be from 1 to `num_experts`=4, got 5"),
-        ({"capacity_factor": 0.0}, "`capacity_factor` must be above 0, or None for no limit, got 0.0"),
-        ({"load_balance_weight": -1.0}, "`load_balance_weight` must be at least 0, got -1.0"),
-        ({"scoring": "tanh"}, "`scoring` must be one of 'softmax', 'sigmoid', got 'tanh'"),
-        ({"z_loss_weight": -1.0}, "`z_loss_weight` must be at least 0, got -1.0"),
-        ({"weight_scale": 0.0}, "`weight_scale` must be above 0, got 0.0"),
-        ({"dropout": 1.0}, "`dropout` must be at least 0 and below 1, got 1.0"),
-        ({"activation": "swiglu"}, "`activation` must be one of 'relu'.*got 'swiglu'"),
+        ({"num_experts": 0}, "num_experts must be at least 1, got 0"),
+        ({"intermediate_dim": 0}, "intermediate_dim must be at least 1, got 0"),
+        ({"experts_per_token": 5}, "experts_per_token must be from 1 to num_experts=4, got 5"),
+        ({"capacity_factor": 0.0}, "capacity_factor must be above 0, or None for no limit, got 0.0"),
+        ({"load_balance_weight": -1.0}, "load_balance_weight must be at least 0, got -1.0"),
+        ({"scoring": "tanh"}, "scoring must be one of 'softmax', 'sigmoid', got 'tanh'"),
+        ({"z_loss_weight": -1.0}, "z_loss_weight must be at least 0, got -1.0"),
+        ({"weight_scale": 0.0}, "weight_scale must be above 0, got 0.0"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
+        ({"activation": "swiglu"}, "activation must be one of 'relu'.*got 'swiglu'"),
     ],
 )
 def test_errors(options, message):

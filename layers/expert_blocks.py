@@ -1,0 +1,126 @@
+"""Where the tokens of each expert stand: blocks of rows, each of one expert, in shapes that no routing changes."""
+
+import dataclasses
+from typing import Any
+
+from keras import ops
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """The rows that assignments of tokens to experts have in blocks of equal size.
+
+    Args:
+        slots: Row of each assignment, counted over all blocks, integers `(choice, token)`; the number of rows for one
+            that has none.
+        experts: Expert of each block `(blocks,)`; None where each expert has one, in their order.
+        num_blocks: Number of blocks.
+        block_size: Rows of a block, an integer or a scalar tensor.
+    """
+
+    slots: Any
+    experts: Any
+    num_blocks: int
+    block_size: Any
+
+    @property
+    def has_slot(self) -> Any:
+        """True where an assignment has a row, `(choice, token)`."""
+        return self.slots < self.num_blocks * self.block_size
+
+
+def place_within_capacity(assignments: Any, capacity: Any) -> Places:
+    """One block per expert, in which assignments stand in their order until it is full.
+
+    Args:
+        assignments: `(choice, token, expert)`, 0 or 1.
+        capacity: Rows of an expert, an integer or a scalar tensor.
+    """
+    num_experts = assignments.shape[-1]
+    positions, _ = _order_within_experts(assignments)
+    slots = ops.arange(num_experts, dtype="int32") * capacity + positions
+    kept = assignments * ops.cast(positions < capacity, "int32")
+    return Places(_select_slots(slots, kept, num_experts * capacity), None, num_experts, capacity)
+
+
+def place_in_blocks(assignments: Any) -> Places:
+    """As many blocks for each expert as its assignments fill; the last one of each may have free rows.
+
+    With blocks of the mean load (rounded up) there are fewer than `2 * num_experts`, whatever the loads are: at most
+    `num_experts` full ones, and fewer than that many begun.
+
+    Args:
+        assignments: `(choice, token, expert)`, 0 or 1.
+    """
+    num_experts = assignments.shape[-1]
+    positions, loads = _order_within_experts(assignments)
+    num_assignments = assignments.shape[0] * ops.shape(assignments)[1]
+    block_size = (num_assignments + num_experts - 1) // num_experts
+    num_blocks = 2 * num_experts - 1
+    if isinstance(num_assignments, int):
+        num_blocks = min(num_blocks, num_assignments)  # one token in a decoding step
+    blocks_per_expert = (loads + block_size - 1) // block_size
+    ends = ops.cumsum(blocks_per_expert)
+    slots = (ends - blocks_per_expert) * block_size + positions
+    experts = ops.sum(ops.expand_dims(ops.arange(num_blocks), 1) >= ends, axis=1)
+    experts = ops.minimum(experts, num_experts - 1)
+    return Places(_select_slots(slots, assignments, num_blocks * block_size), experts, num_blocks, block_size)
+
+
+def gather_blocks(tokens: Any, places: Places) -> Any:
+    """Returns copies of the tokens in their rows; free rows hold some token, unused.
+
+    Args:
+        tokens: `(tokens, dim)`.
+        places: Where they stand.
+
+    Returns:
+        `(blocks, rows, dim)`.
+    """
+    slots, num_slots = places.slots, places.num_blocks * places.block_size
+    token_indices = ops.broadcast_to(ops.arange(ops.shape(slots)[1], dtype="int32"), ops.shape(slots))
+    # One slot more, where what has no slot goes.
+    token_of_slot = ops.scatter_update(
+        ops.zeros((num_slots + 1,), dtype="int32"), ops.reshape(slots, (-1, 1)), ops.reshape(token_indices, (-1,))
+    )
+    rows = ops.take(tokens, token_of_slot[:num_slots], axis=0)
+    return ops.reshape(rows, (places.num_blocks, places.block_size, tokens.shape[-1]))
+
+
+def combine(outputs: Any, places: Places, weights: Any) -> Any:
+    """Returns the sum over the choices of each token, weighted; what has no row adds nothing.
+
+    Args:
+        outputs: `(blocks, rows, dim)`.
+        places: Where the tokens stand.
+        weights: `(tokens, choices)`.
+
+    Returns:
+        `(tokens, dim)`.
+    """
+    rows = ops.reshape(outputs, (-1, outputs.shape[-1]))
+    num_slots = ops.shape(rows)[0]
+    total = 0
+    for choice in range(weights.shape[-1]):
+        slot = places.slots[choice]
+        weight = ops.where(slot < num_slots, weights[:, choice], ops.cast(0, weights.dtype))
+        row = ops.take(rows, ops.minimum(slot, num_slots - 1), axis=0)
+        total = total + row * ops.cast(ops.expand_dims(weight, -1), rows.dtype)
+    return total
+
+
+def _order_within_experts(assignments: Any) -> tuple[Any, Any]:
+    """The place of each assignment among those of its expert, and how many each expert has.
+
+    Returns:
+        Integers `(choice, token, expert)`, meaningful where there is an assignment, and `(expert,)`.
+    """
+    flat = ops.reshape(assignments, (-1, assignments.shape[-1]))
+    positions = ops.cumsum(flat, axis=0) - flat
+    return ops.reshape(positions, ops.shape(assignments)), ops.sum(flat, axis=0)
+
+
+def _select_slots(slots: Any, assignments: Any, num_slots: Any) -> Any:
+    """The slot of each `(choice, token)` out of those for every expert; `num_slots` where it has no assignment."""
+    assigned = ops.sum(assignments, axis=-1)
+    return ops.sum(slots * assignments, axis=-1) + (1 - assigned) * num_slots

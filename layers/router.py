@@ -1,0 +1,158 @@
+"""Which experts a token is sent to, and what keeps their loads balanced."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+SCORINGS = ("softmax", "sigmoid")
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class Router(keras.layers.Layer):
+    """Sends each token to the experts that it finds best.
+
+    With `p = softmax(W x)`, or `sigmoid(W x)` of each expert on its own, K are the `experts_per_token` experts of the
+    highest `p_e`, with weights `p_e`, or `p_e / sum_{j in K} p_j` with `normalize_weights`. With `bias_update_rate` K
+    are the experts of the highest `p_e + b_e`, while the weights stay as they are; at each training step the bias b of
+    an expert with more than the mean load falls by this rate and that of one with less rises.
+
+    Probabilities that differ little decide who computes what: give it a dtype of at least float32.
+
+    Args:
+        num_experts: Number of experts.
+        experts_per_token: k.
+        scoring: "softmax" or "sigmoid".
+        normalize_weights: Whether the weights of the chosen experts are made to sum to one. Default: where a token has
+            more than one expert. (With one, the weight would be the constant 1 and the router learn nothing.)
+        weight_scale: Factor on the weights.
+        bias_update_rate: Step of the bias; 0 for a bias that is kept as it is; None for no bias.
+        load_balance_weight: Factor of the loss `num_experts * sum_e f_e P_e`, where `f_e` is the share of assignments
+            that goes to expert e and `P_e` the mean of `p_e` (of sigmoids: divided by their sum over all experts), so
+            that the loss is this factor at perfect balance; 0 for none.
+        z_loss_weight: Factor of the loss `mean(logsumexp(W x)^2)`, which keeps the logits small; 0 for none.
+
+    Call arguments:
+        inputs: `(tokens, dim)`.
+        padding_mask: True where a token is real, `(tokens, 1)`; None where all are.
+        training: Whether losses are added and the bias is moved.
+
+    Returns:
+        The weights of each token's experts, best first, `(tokens, experts_per_token)`; and integers `(choice, token,
+        expert)`, 1 where an assignment is: first choices come before second ones, padding has none.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Example:
+
+    >>> weights, assignments = Router(num_experts=4)(np.ones((10, 16), "float32"))
+    >>> weights.shape, assignments.shape
+    ((10, 2), (2, 10, 4))
+
+    Reference:
+        Shazeer et al. 2017, "Outrageously Large Neural Networks", section 2; load balance: Fedus et al. 2022, "Switch
+        Transformers", section 2.2, equations 4 to 6; sigmoid and bias: DeepSeek-AI 2024, "DeepSeek-V3", section 2.1.2,
+        equations 12 to 16; z-loss: Zoph et al. 2022, "ST-MoE", section 3.3, equation 5.
+    """
+
+    def __init__(
+        self,
+        num_experts: int,
+        experts_per_token: int = 2,
+        scoring: str = "softmax",
+        normalize_weights: bool | None = None,
+        weight_scale: float = 1.0,
+        bias_update_rate: float | None = None,
+        load_balance_weight: float = 0.01,
+        z_loss_weight: float = 0.0,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        if num_experts < 1:
+            raise ValueError(f"num_experts must be at least 1, got {num_experts}.")
+        if not 1 <= experts_per_token <= num_experts:
+            raise ValueError(f"experts_per_token must be from 1 to num_experts={num_experts}, got {experts_per_token}.")
+        if scoring not in SCORINGS:
+            raise ValueError(f"scoring must be one of {', '.join(map(repr, SCORINGS))}, got {scoring!r}.")
+        for name, value in (
+            ("load_balance_weight", load_balance_weight),
+            ("bias_update_rate", bias_update_rate or 0),
+            ("z_loss_weight", z_loss_weight),
+        ):
+            if value < 0:
+                raise ValueError(f"{name} must be at least 0, got {value}.")
+        if weight_scale <= 0:
+            raise ValueError(f"weight_scale must be above 0, got {weight_scale}.")
+        self.num_experts = num_experts
+        self.experts_per_token = experts_per_token
+        self.scoring = scoring
+        self.normalize_weights = experts_per_token > 1 if normalize_weights is None else normalize_weights
+        self.weight_scale = weight_scale
+        self.bias_update_rate = bias_update_rate
+        self.load_balance_weight = load_balance_weight
+        self.z_loss_weight = z_loss_weight
+
+    def build(self, input_shape: tuple) -> None:
+        self.kernel = self.add_weight(
+            name="kernel", shape=(input_shape[-1], self.num_experts), initializer="glorot_uniform"
+        )
+        self.bias = None
+        if self.bias_update_rate is not None:
+            self.bias = self.add_weight(name="bias", shape=(self.num_experts,), initializer="zeros", trainable=False)
+
+    def call(self, inputs: Any, padding_mask: Any = None, training: bool | None = None) -> tuple[Any, Any]:
+        logits = ops.matmul(inputs, self.kernel)  # (tokens, experts)
+        scores = ops.softmax(logits, axis=-1) if self.scoring == "softmax" else ops.sigmoid(logits)
+        weights, experts = self._choose(scores)  # (tokens, experts_per_token)
+        assignments = ops.one_hot(ops.transpose(experts), self.num_experts, dtype="int32")  # (choice, token, expert)
+        if padding_mask is not None:
+            assignments = assignments * ops.cast(padding_mask, "int32")
+        if training:
+            self._add_losses(assignments, logits, scores, padding_mask)
+            if self.bias_update_rate:
+                self._update_bias(assignments)
+        return weights, assignments
+
+    def _choose(self, scores: Any) -> tuple[Any, Any]:
+        """Weights and numbers of each token's experts, `(tokens, experts_per_token)`, best first."""
+        if self.bias is None:
+            weights, experts = ops.top_k(scores, self.experts_per_token)
+        else:
+            _, experts = ops.top_k(scores + self.bias, self.experts_per_token)
+            weights = ops.take_along_axis(scores, experts, axis=-1)
+        if self.normalize_weights:
+            total = ops.sum(weights, axis=-1, keepdims=True)
+            weights = weights / (total if self.scoring == "softmax" else total + 1e-20)
+        return (weights if self.weight_scale == 1.0 else self.weight_scale * weights), experts
+
+    def _add_losses(self, assignments: Any, logits: Any, scores: Any, padding_mask: Any) -> None:
+        dtype = scores.dtype
+        counts = ops.cast(ops.sum(assignments, axis=(0, 1)), dtype)
+        total = ops.maximum(ops.sum(counts), 1.0)  # experts_per_token for each real token
+        real = 1.0 if padding_mask is None else ops.cast(padding_mask, dtype)
+        if self.load_balance_weight:
+            if self.scoring == "sigmoid":
+                scores = scores / (ops.sum(scores, axis=-1, keepdims=True) + 1e-20)
+            summed = ops.sum(counts * ops.sum(scores * real, axis=0)) * self.experts_per_token
+            self.add_loss(self.load_balance_weight * self.num_experts * summed / ops.square(total))
+        if self.z_loss_weight:
+            squares = ops.square(ops.logsumexp(logits, axis=-1, keepdims=True)) * real
+            self.add_loss(self.z_loss_weight * self.experts_per_token * ops.sum(squares) / total)
+
+    def _update_bias(self, assignments: Any) -> None:
+        loads = ops.cast(ops.sum(assignments, axis=(0, 1)), self.bias.dtype)
+        self.bias.assign(self.bias + self.bias_update_rate * ops.sign(ops.mean(loads) - loads))
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_experts": self.num_experts,
+            "experts_per_token": self.experts_per_token,
+            "scoring": self.scoring,
+            "normalize_weights": self.normalize_weights,
+            "weight_scale": self.weight_scale,
+            "bias_update_rate": self.bias_update_rate,
+            "load_balance_weight": self.load_balance_weight,
+            "z_loss_weight": self.z_loss_weight,
+        }
