@@ -7,10 +7,12 @@ import keras
 from keras import ops
 
 from layers.abilities import arguments_for, mask_argument, takes
-from layers.attention.cache import positions_from
 from layers.attention.masks import both
 from layers.dropout import Dropout
-from layers.norms import LayerNorm, NormMaker
+from layers.norm_makers import NormMaker
+from layers.norms import LayerNorm
+from layers.parts import serialized_part
+from layers.positions.base import positions_from
 from layers.remat import rematerialize
 
 PLACEMENTS = ("post", "pre", "sandwich", "res_post", "parallel")
@@ -339,12 +341,8 @@ class TransformerBlock(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        for name in ("attention", "feed_forward", "cross_attention"):
-            part = getattr(self, name)
-            config[name] = None if part is None else keras.saving.serialize_keras_object(part)
-            if part is not None:
-                config[name].pop("build_config", None)  # it is built with this layer
         config.update(
+            **{name: serialized_part(getattr(self, name)) for name in ("attention", "feed_forward", "cross_attention")},
             norm=self._make_norm.serialized(),
             placement=self.placement,
             attention_norm=self.has_attention_norm,

@@ -1,6 +1,5 @@
-"""Normalisation layers; `make_norm`, which makes one by name, and `NormMaker`, which copies one."""
+"""Normalisation layers."""
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -10,23 +9,23 @@ from keras import ops
 class _LastAxisNorm(keras.layers.Layer):
     """What the norms over the last axis have in common: an epsilon, statistics in float32, the output dtype."""
 
-    def __init__(self, epsilon: float, **kwargs):
+    def __init__(self, epsilon: float, **kwargs: Any):
         super().__init__(**kwargs)
         if epsilon <= 0:
-            raise ValueError(f"`epsilon` must be above 0, got {epsilon}.")
+            raise ValueError(f"epsilon must be above 0, got {epsilon}.")
         self.epsilon = epsilon
         self.supports_masking = True
         # Inputs and weights are cast by `_wide` only: a residual stream in float32 is not rounded on its way in.
         self.autocast = False
 
-    def _wide(self, x):
+    def _wide(self, x: Any) -> Any:
         """Inputs or weights in the dtype of the statistics: at least float32 whatever the policy."""
         return ops.cast(x, keras.backend.result_type(self.variable_dtype, "float32"))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "epsilon": self.epsilon}
 
 
@@ -37,9 +36,9 @@ class LayerNorm(_LastAxisNorm):
     Statistics are computed in float32 whatever the policy.
 
     Args:
-        epsilon: added to the variance.
-        center: whether there is an offset `beta`.
-        scale: whether there is a factor `gamma`.
+        epsilon: Added to the variance.
+        center: Whether there is an offset `beta`.
+        scale: Whether there is a factor `gamma`.
 
     Call arguments:
         inputs: `(..., dim)`.
@@ -48,31 +47,32 @@ class LayerNorm(_LastAxisNorm):
         The shape of the inputs.
 
     Raises:
-        ValueError: if `epsilon` is not positive.
+        ValueError: If `epsilon` is not positive.
 
     Example:
 
     >>> LayerNorm()(keras.ops.convert_to_tensor([[1.0, 3.0]]))  # [[-1, 1]]
 
-    Source: Ba et al. 2016, equations 3 and 4.
+    Reference:
+        Ba et al. 2016, equations 3 and 4.
     """
 
-    def __init__(self, epsilon: float = 1e-5, center: bool = True, scale: bool = True, **kwargs):
+    def __init__(self, epsilon: float = 1e-5, center: bool = True, scale: bool = True, **kwargs: Any):
         super().__init__(epsilon, **kwargs)
         self.center = center
         self.scale = scale
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         width = (input_shape[-1],)
         self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones") if self.scale else None
         self.beta = self.add_weight(name="beta", shape=width, initializer="zeros") if self.center else None
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         x = self._wide(inputs)
         outputs = ops.layer_normalization(x, self.gamma, self.beta, axis=-1, epsilon=self.epsilon)
         return ops.cast(outputs, self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "center": self.center, "scale": self.scale}
 
 
@@ -83,10 +83,10 @@ class RMSNorm(_LastAxisNorm):
     Statistics are computed in float32 whatever the policy.
 
     Args:
-        epsilon: added to the mean square.
-        unit_offset: whether the factor is `1 + scale` with `scale` starting at zero (Gemma), so that weight decay
+        epsilon: Added to the mean square.
+        unit_offset: Whether the factor is `1 + scale` with `scale` starting at zero (Gemma), so that weight decay
             pulls it to one.
-        use_scale: whether there is a factor at all.
+        use_scale: Whether there is a factor at all.
 
     Call arguments:
         inputs: `(..., dim)`.
@@ -95,34 +95,35 @@ class RMSNorm(_LastAxisNorm):
         The shape of the inputs.
 
     Raises:
-        ValueError: if `epsilon` is not positive, or `unit_offset` is set without `use_scale`.
+        ValueError: If `epsilon` is not positive, or `unit_offset` is set without `use_scale`.
 
     Example:
 
     >>> RMSNorm()(keras.ops.convert_to_tensor([[3.0, 4.0]]))  # [[0.8485, 1.1314]]
 
-    Source: Zhang and Sennrich 2019, equation 4.
+    Reference:
+        Zhang and Sennrich 2019, equation 4.
     """
 
-    def __init__(self, epsilon: float = 1e-6, unit_offset: bool = False, use_scale: bool = True, **kwargs):
+    def __init__(self, epsilon: float = 1e-6, unit_offset: bool = False, use_scale: bool = True, **kwargs: Any):
         super().__init__(epsilon, **kwargs)
         if unit_offset and not use_scale:
-            raise ValueError("`unit_offset` is True, which needs `use_scale=True`: without it there is no factor.")
+            raise ValueError("unit_offset must be False with use_scale=False, got True: there is no factor.")
         self.unit_offset = unit_offset
         self.use_scale = use_scale
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         initializer = "zeros" if self.unit_offset else "ones"
         self.scale = (
             self.add_weight(name="scale", shape=(input_shape[-1],), initializer=initializer) if self.use_scale else None
         )
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         scale = 1.0 + self._wide(self.scale) if self.unit_offset else self.scale
         outputs = ops.rms_normalization(self._wide(inputs), scale, axis=-1, epsilon=self.epsilon)
         return ops.cast(outputs, self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "unit_offset": self.unit_offset, "use_scale": self.use_scale}
 
 
@@ -134,7 +135,7 @@ class ScaleNorm(_LastAxisNorm):
     whatever the policy.
 
     Args:
-        epsilon: least length that is divided by.
+        epsilon: Least length that is divided by.
 
     Call arguments:
         inputs: `(..., dim)`.
@@ -143,23 +144,24 @@ class ScaleNorm(_LastAxisNorm):
         The shape of the inputs.
 
     Raises:
-        ValueError: if `epsilon` is not positive.
+        ValueError: If `epsilon` is not positive.
 
     Example:
 
     >>> ScaleNorm()(keras.ops.convert_to_tensor([[3.0, 4.0]]))  # [[0.8485, 1.1314]]
 
-    Source: Nguyen and Salazar 2019, section 2.2, equation 3.
+    Reference:
+        Nguyen and Salazar 2019, section 2.2, equation 3.
     """
 
-    def __init__(self, epsilon: float = 1e-5, **kwargs):
+    def __init__(self, epsilon: float = 1e-5, **kwargs: Any):
         super().__init__(epsilon, **kwargs)
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         length = keras.initializers.Constant(input_shape[-1] ** 0.5)
         self.scale = self.add_weight(name="scale", shape=(), initializer=length)
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         x = self._wide(inputs)
         squared_length = ops.sum(ops.square(x), axis=-1, keepdims=True)
         # The maximum is taken before the root, whose derivative at zero is infinite.
@@ -172,7 +174,7 @@ class DynamicTanh(keras.layers.Layer):
     """An element-wise stand-in for a norm: `gamma * tanh(alpha * x) + beta`, without statistics.
 
     Args:
-        alpha: initial value of the one learned slope.
+        alpha: Initial value of the one learned slope.
 
     Call arguments:
         inputs: `(..., dim)`.
@@ -184,28 +186,29 @@ class DynamicTanh(keras.layers.Layer):
 
     >>> DynamicTanh()(keras.ops.convert_to_tensor([[1.0, 3.0]]))  # tanh of 0.5 and 1.5: [[0.4621, 0.9051]]
 
-    Source: Zhu et al. 2025, section 4, equation 3.
+    Reference:
+        Zhu et al. 2025, section 4, equation 3.
     """
 
-    def __init__(self, alpha: float = 0.5, **kwargs):
+    def __init__(self, alpha: float = 0.5, **kwargs: Any):
         super().__init__(**kwargs)
         self.initial_alpha = alpha
         self.supports_masking = True
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         width = (input_shape[-1],)
         slope = keras.initializers.Constant(self.initial_alpha)
         self.alpha = self.add_weight(name="alpha", shape=(), initializer=slope)
         self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones")
         self.beta = self.add_weight(name="beta", shape=width, initializer="zeros")
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         return self.gamma * ops.tanh(self.alpha * inputs) + self.beta
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "alpha": self.initial_alpha}
 
 
@@ -221,20 +224,20 @@ class MaskedBatchNorm(_LastAxisNorm):
     The outputs at padding are normalised with the same numbers; whatever is there does not reach the real positions.
 
     Args:
-        epsilon: added to the variance.
-        momentum: share of the old moving average that is kept at each step, in [0, 1).
+        epsilon: Added to the variance.
+        momentum: Share of the old moving average that is kept at each step, in [0, 1).
 
     Call arguments:
         inputs: `(batch, length, dim)`, or any shape whose last axis is the features.
-        mask: true where a position is real, `(batch, length)`: the shape of the inputs without the last axis.
+        mask: True where a position is real, `(batch, length)`: the shape of the inputs without the last axis.
             Default: all positions are real.
-        training: whether the statistics of the batch are used.
+        training: Whether the statistics of the batch are used.
 
     Returns:
         The shape of the inputs.
 
     Raises:
-        ValueError: if `epsilon` is not positive, `momentum` not in [0, 1), or `mask` has a wrong rank.
+        ValueError: If `epsilon` is not positive, `momentum` not in [0, 1), or `mask` has a wrong rank.
 
     Example:
 
@@ -242,23 +245,24 @@ class MaskedBatchNorm(_LastAxisNorm):
     >>> norm(keras.ops.ones((2, 3, 4)), mask=[[True, True, False], [True, False, False]], training=True).shape
     (2, 3, 4)
 
-    Source: Ioffe and Szegedy 2015, algorithm 1; compared with layer norm in Shen et al. 2020, section 3.
+    Reference:
+        Ioffe and Szegedy 2015, algorithm 1; compared with layer norm in Shen et al. 2020, section 3.
     """
 
-    def __init__(self, epsilon: float = 1e-5, momentum: float = 0.99, **kwargs):
+    def __init__(self, epsilon: float = 1e-5, momentum: float = 0.99, **kwargs: Any):
         super().__init__(epsilon, **kwargs)
         if not 0 <= momentum < 1:
-            raise ValueError(f"`momentum` must be at least 0 and below 1, got {momentum}.")
+            raise ValueError(f"momentum must be at least 0 and below 1, got {momentum}.")
         self.momentum = momentum
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         width = (input_shape[-1],)
         self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones")
         self.beta = self.add_weight(name="beta", shape=width, initializer="zeros")
         self.moving_mean = self.add_weight(name="moving_mean", shape=width, initializer="zeros", trainable=False)
         self.moving_variance = self.add_weight(name="moving_variance", shape=width, initializer="ones", trainable=False)
 
-    def call(self, inputs, mask=None, training=None):
+    def call(self, inputs: Any, mask: Any = None, training: bool | None = None) -> Any:
         x = self._wide(inputs)
         if training and self.trainable:
             mean, variance, count = self._statistics(x, mask)
@@ -269,11 +273,11 @@ class MaskedBatchNorm(_LastAxisNorm):
         factor = self._wide(self.gamma) * ops.rsqrt(variance + self.epsilon)
         return ops.cast(x * factor + (self._wide(self.beta) - mean * factor), self.compute_dtype)
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         # The argument says what to count. What goes on with the outputs is only a mask that the inputs carry.
         return getattr(inputs, "_keras_mask", None)
 
-    def _statistics(self, x, mask):
+    def _statistics(self, x: Any, mask: Any) -> Any:
         """Mean and variance per feature, `(dim,)`, and the number of positions that they were taken over."""
         axes = tuple(range(len(x.shape) - 1))
         if mask is None:
@@ -282,7 +286,7 @@ class MaskedBatchNorm(_LastAxisNorm):
         mask = ops.convert_to_tensor(mask, dtype="bool")
         if len(mask.shape) != len(x.shape) - 1:
             raise ValueError(
-                f"`mask` must have the shape of the inputs, {tuple(x.shape)}, without the last axis, "
+                f"mask must have the shape of the inputs, {tuple(x.shape)}, without the last axis, "
                 f"got {tuple(mask.shape)}."
             )
         mask = ops.expand_dims(mask, -1)
@@ -293,82 +297,10 @@ class MaskedBatchNorm(_LastAxisNorm):
         deviation = ops.where(mask, x - mean, 0.0)
         return mean, ops.sum(ops.square(deviation), axis=axes) / divisor, count
 
-    def _update(self, moving, value, count):
+    def _update(self, moving: Any, value: Any, count: Any) -> None:
         old = self._wide(moving)
         updated = old * self.momentum + ops.stop_gradient(value) * (1 - self.momentum)
         moving.assign(ops.where(count > 0, updated, old))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "momentum": self.momentum}
-
-
-_NORMS = {
-    "layer": LayerNorm,
-    "rms": RMSNorm,
-    "scale": ScaleNorm,
-    "dynamic_tanh": DynamicTanh,
-    "batch": MaskedBatchNorm,
-}
-
-
-def make_norm(kind: str, epsilon: float | None = None, **options) -> keras.layers.Layer:
-    """The norm layer of that kind.
-
-    Args:
-        kind: "layer", "rms", "scale", "dynamic_tanh" or "batch".
-        epsilon: of the layer, default the layer's own. A `DynamicTanh` divides by nothing and has none.
-        options: further arguments of the layer, among them `name` and `dtype`.
-
-    Raises:
-        ValueError: if there is no such kind.
-
-    Example:
-
-    >>> norm = make_norm("rms", 1e-6, unit_offset=True, name="attention_norm")
-    """
-    if kind not in _NORMS:
-        raise ValueError(f"`kind` must be one of {', '.join(map(repr, _NORMS))}, got {kind!r}.")
-    if epsilon is not None and kind != "dynamic_tanh":
-        options["epsilon"] = epsilon
-    return _NORMS[kind](**options)
-
-
-class NormMaker:
-    """Makes norms that are alike.
-
-    Args:
-        norm: A norm layer, of which copies are made, or a callable without arguments that returns one.
-
-    Raises:
-        ValueError: If it is neither.
-
-    Example:
-
-    >>> make = NormMaker(RMSNorm(1e-6))
-    >>> make("attention_norm", "mixed_bfloat16").name
-    'attention_norm'
-    """
-
-    def __init__(self, norm: keras.layers.Layer | Callable[[], keras.layers.Layer]):
-        given = norm
-        if callable(norm) and not isinstance(norm, keras.layers.Layer):
-            norm = norm()
-        if not isinstance(norm, keras.layers.Layer):
-            raise ValueError(f"norm must be a norm layer or a callable that makes one, got {given!r}.")
-        self._norm = norm
-
-    def __call__(self, name: str, dtype: Any) -> keras.layers.Layer:
-        """Returns a norm with weights of its own.
-
-        Args:
-            name: Its name.
-            dtype: Its dtype policy.
-        """
-        return type(self._norm).from_config({**self._norm.get_config(), "name": name, "dtype": dtype})
-
-    def serialized(self) -> dict[str, Any]:
-        """Returns the norm that is copied as plain values."""
-        config = keras.saving.serialize_keras_object(self._norm)
-        config.pop("build_config", None)
-        config["config"]["name"] = "norm"  # copies have names of their own
-        return config

@@ -6,7 +6,8 @@ import pytest
 from keras import ops
 
 from layers.attention import MultiHeadAttention
-from layers.norms import DynamicTanh, LayerNorm, MaskedBatchNorm, RMSNorm, ScaleNorm, make_norm
+from layers.norm_makers import make_norm
+from layers.norms import DynamicTanh, LayerNorm, MaskedBatchNorm, RMSNorm, ScaleNorm
 
 KINDS = ["layer", "rms", "scale", "dynamic_tanh", "batch"]
 
@@ -207,13 +208,16 @@ def test_make_norm():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: make_norm("group"), "`kind` must be one of 'layer', 'rms'.*'group'"),
-        (lambda: LayerNorm(epsilon=0), "`epsilon` must be above 0, got 0"),
-        (lambda: RMSNorm(unit_offset=True, use_scale=False), "`unit_offset` is True"),
-        (lambda: MaskedBatchNorm(momentum=1.0), "`momentum` must be at least 0 and below 1, got 1.0"),
+        (lambda: make_norm("group"), "kind must be one of 'layer', 'rms'.*'group'"),
+        (lambda: LayerNorm(epsilon=0), "epsilon must be above 0, got 0"),
+        (
+            lambda: RMSNorm(unit_offset=True, use_scale=False),
+            "unit_offset must be False with use_scale=False, got True",
+        ),
+        (lambda: MaskedBatchNorm(momentum=1.0), "momentum must be at least 0 and below 1, got 1.0"),
         (
             lambda: MaskedBatchNorm()(np.ones((2, 3, 4)), mask=np.ones((2, 3, 4)), training=True),
-            r"`mask` must have the shape of the inputs, \(2, 3, 4\), without the last axis, got \(2, 3, 4\)",
+            r"mask must have the shape of the inputs, \(2, 3, 4\), without the last axis, got \(2, 3, 4\)",
         ),
     ],
 )

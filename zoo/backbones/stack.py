@@ -6,13 +6,13 @@ import keras
 from keras import ops
 
 from layers.attention import MultiHeadAttention
-from layers.attention.cache import positions_from
 from layers.block import TransformerBlock, normalize
 from layers.dropout import Dropout
 from layers.feed_forward import FeedForward
 from layers.mixture_of_experts import MixtureOfExperts
-from layers.norms import make_norm
+from layers.norm_makers import make_norm
 from layers.positions import PositionEncoding, make_position, position_class
+from layers.positions.base import positions_from
 from zoo.config import TransformerConfig
 from zoo.config.transformer import InitialGains
 
@@ -69,11 +69,7 @@ class TransformerStack(keras.layers.Layer):
 
     def _make_norm(self, name: str) -> keras.layers.Layer:
         norm = self.config.norm
-        return make_norm(norm.kind, norm.epsilon, **self._norm_options(), name=name, dtype=self.dtype_policy)
-
-    def _norm_options(self) -> dict[str, Any]:
-        norm = self.config.norm
-        return {**({"unit_offset": True} if norm.unit_offset else {}), **({} if norm.use_bias else {"center": False})}
+        return make_norm(norm.kind, norm.epsilon, **norm.layer_options(), name=name, dtype=self.dtype_policy)
 
     def _weighting(self) -> Any:
         """The function, or a new instance of the class, that is registered with Keras; None for the softmax."""
@@ -140,6 +136,7 @@ class TransformerStack(keras.layers.Layer):
                 kernel_initializer=self._initializer(),
                 value_initializer=self._initializer(gain=gains.value),
                 output_initializer=self._initializer(gain=gains.output),
+                bias_initializer=config.bias_initializer,
                 name=name,
                 dtype=self.dtype_policy,
                 **options,
@@ -176,6 +173,7 @@ class TransformerStack(keras.layers.Layer):
             "dropout": config.dropout,
             "kernel_initializer": self._initializer(gain=gains.feed_forward),
             "output_initializer": self._initializer(gain=gains.output),
+            "bias_initializer": self.config.bias_initializer,
             "name": "feed_forward",
             "dtype": self.dtype_policy,
         }

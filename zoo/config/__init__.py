@@ -3,7 +3,8 @@
 from typing import Any
 
 from zoo.config.model import ModelConfig
-from zoo.config.parts import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig, PositionConfig
+from zoo.config.parts import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig
+from zoo.config.position import PositionConfig
 from zoo.config.recurrent import RecurrentConfig
 from zoo.config.size import least_weights, require_weights
 from zoo.config.transformer import TransformerConfig

@@ -1,12 +1,12 @@
-"""Choices of the parts of a Transformer: attention, positions, norms, feed-forward, embedding."""
+"""Choices of the parts of a Transformer: attention, norms, feed-forward, embedding."""
 
 import dataclasses
-import inspect
 from typing import Any
 
 import keras
 
-from layers.positions import position_class, position_kinds, position_options
+from layers.norm_makers import norm_class
+from layers.parts import constructor_options
 from zoo.config.checks import require, require_positive, require_types
 
 
@@ -58,6 +58,8 @@ class AttentionConfig:
             heads,
             f"None or a divisor of num_heads={self.num_heads}",
         )
+        if self.query_key_norm is not None:
+            _require_norm("attention.query_key_norm", self.query_key_norm)
         require(
             self.query_key_norm != "batch",
             "attention.query_key_norm",
@@ -90,100 +92,12 @@ class AttentionConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class PositionConfig:
-    """How positions enter the model.
-
-    Args:
-        kind: "none", "sinusoidal" or "learned" (added to the embedding), "rotary" or "xpos" (turn queries and keys),
-            "relative_bias" (T5) or "alibi" (added to the scores), "shaw" (added to keys and values); or the name of an
-            encoding of your own, see `layers.positions.register_position`.
-        base: Wave length base of "sinusoidal", "rotary" and "xpos".
-        local_base: Base of "rotary" and "xpos" in layers with a window; None for `base`.
-        layout: Order of the coordinates: "interleaved" or "concatenated" for "sinusoidal", "half_split" or
-            "interleaved" for "rotary" and "xpos"; None for the first of each.
-        rotary_dim: Number of coordinates of a head that are turned; None for all.
-        scaling: Rotary scaling, for example `{"kind": "linear", "factor": 2.0}`; None for none.
-        num_buckets: Buckets of "relative_bias".
-        max_distance: Distance from which all are one bucket ("relative_bias"), or clipping distance ("shaw").
-        offset: Added to each position before it is looked up ("learned"): 2 in BART and RoBERTa.
-        options: Further arguments of the encoding, for example `{"scale_base": 256.0}` of "xpos".
-
-    The kinds of `scaling` that depend on the length of the text ("dynamic_ntk", "longrope") take `max_length` of the
-    model for it, whatever the text at hand: so a text gets the same numbers alone and in a padded or packed batch, in a
-    full pass and in cached decoding. To have them otherwise, give another `max_length`.
-    """
-
-    kind: str = "sinusoidal"
-    base: float = 10000.0
-    local_base: float | None = None
-    layout: str | None = None
-    rotary_dim: int | None = None
-    scaling: dict[str, Any] | None = None
-    num_buckets: int = 32
-    max_distance: int = 128
-    offset: int = 0
-    options: dict[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        require_types(self, "position.")
-        require(self.kind in _kinds(), "position.kind", self.kind, f"one of {_kinds()}")
-        require_positive(self, "position.", "base", "local_base", "rotary_dim", "num_buckets", "max_distance")
-        require(self.offset >= 0, "position.offset", self.offset, "at least 0")
-        for field in dataclasses.fields(self):
-            if field.name in ("kind", "options"):
-                continue
-            kinds, value = _kinds_with(field.name), getattr(self, field.name)
-            require(
-                self.kind in kinds or value == field.default,
-                f"position.{field.name}",
-                value,
-                f"{field.default!r} with position.kind={self.kind!r}: it is an option of {kinds}",
-            )
-        names = _options(self.kind) - {field.name for field in dataclasses.fields(self)}
-        for name, value in (self.options or {}).items():
-            allowed = f"left out with position.kind={self.kind!r}, which has the options {sorted(names)}"
-            require(name in names, f"position.options[{name!r}]", value, allowed)
-
-    def layer_options(self, has_window: bool = False) -> dict[str, Any]:
-        """Returns the arguments of the encoding, those that it has a default for left out where they are ours.
-
-        Args:
-            has_window: Whether it is for a layer with a window, which has a base of its own (`local_base`).
-        """
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        if has_window and self.local_base is not None:
-            values["base"] = self.local_base
-        parameters = inspect.signature(position_class(self.kind).__init__).parameters
-        chosen = {
-            field.name: values[field.name]
-            for field in dataclasses.fields(self)
-            if field.name in parameters
-            and (values[field.name] != field.default or parameters[field.name].default is inspect.Parameter.empty)
-        }
-        return chosen | (self.options or {})
-
-
-def _kinds() -> tuple[str, ...]:
-    return ("none", *position_kinds())
-
-
-def _options(kind: str) -> frozenset[str]:
-    return frozenset() if kind == "none" else position_options(kind)
-
-
-def _kinds_with(option: str) -> tuple[str, ...]:
-    """The kinds of positions that have an option; a base in some layers only makes no sense before the first layer."""
-    if option == "local_base":
-        return tuple(kind for kind in _kinds_with("base") if position_class(kind).acts_in_attention())
-    return tuple(kind for kind in position_kinds() if option in position_options(kind))
-
-
-@dataclasses.dataclass(frozen=True)
 class NormConfig:
     """Norms and where they are.
 
     Args:
-        kind: "layer", "rms", "scale", "dynamic_tanh" or "batch".
+        kind: "layer", "rms", "scale", "dynamic_tanh" or "batch"; or the name under which a norm of your own is
+            registered with Keras, for example "my_project>group_norm".
         placement: "post", "pre", "sandwich", "res_post" or "parallel", see `layers.TransformerBlock`.
         epsilon: Added to the variance.
         unit_offset: Whether the weight of "rms" is stored minus one.
@@ -192,6 +106,7 @@ class NormConfig:
         embedding: Whether a norm follows the embedding.
         first_attention: Whether "pre" has a norm before the attention of the first block; ModernBERT has none.
         shared: Whether the sublayers of "parallel" share their norm (GPT-J) or have one each (GPT-NeoX).
+        options: Further arguments of the norm, for example `{"alpha": 0.8}` of "dynamic_tanh".
     """
 
     kind: str = "layer"
@@ -203,12 +118,12 @@ class NormConfig:
     embedding: bool = False
     first_attention: bool = True
     shared: bool = True
+    options: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         require_types(self, "norm.")
         require_positive(self, "norm.", "epsilon")
-        kinds = ("layer", "rms", "scale", "dynamic_tanh", "batch")
-        require(self.kind in kinds, "norm.kind", self.kind, f"one of {kinds}")
+        _require_norm("norm.kind", self.kind)
         placements = ("post", "pre", "sandwich", "res_post", "parallel")
         require(self.placement in placements, "norm.placement", self.placement, f"one of {placements}")
         require(
@@ -235,6 +150,27 @@ class NormConfig:
             self.shared,
             f"True with norm.placement={self.placement!r}: it is an option of 'parallel'",
         )
+        names = constructor_options(norm_class(self.kind)).keys() - {"epsilon", "unit_offset", "center"}
+        for name, value in (self.options or {}).items():
+            allowed = f"left out with norm.kind={self.kind!r}, which has the options {sorted(names)}"
+            require(name in names, f"norm.options[{name!r}]", value, allowed)
+
+    def layer_options(self) -> dict[str, Any]:
+        """Returns the arguments of the norm but for its epsilon."""
+        options = dict(self.options or {})
+        if self.unit_offset:
+            options["unit_offset"] = True
+        if not self.use_bias:
+            options["center"] = False
+        return options
+
+
+def _require_norm(argument: str, kind: str) -> None:
+    try:
+        norm_class(kind)
+    except ValueError:
+        kinds = "'layer', 'rms', 'scale', 'dynamic_tanh', 'batch' or a layer registered with Keras, 'package>name'"
+        require(False, argument, kind, kinds)
 
 
 # The options of the feed-forward part that only experts have.

@@ -1,11 +1,14 @@
 """The configuration of a Transformer."""
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+import keras
 
 from zoo.config.checks import require, require_positive, require_types
 from zoo.config.model import ModelConfig
-from zoo.config.parts import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig, PositionConfig
+from zoo.config.parts import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig
+from zoo.config.position import PositionConfig
 
 ARCHITECTURES = ("encoder", "decoder", "encoder_decoder")
 
@@ -46,6 +49,8 @@ class TransformerConfig(ModelConfig):
         remat: Whether training computes what is inside of a block again in the backward pass, to save memory.
         initializer_range: Standard deviation of truncated-normal initial weights; None for Glorot-uniform ones and
             embeddings of deviation `hidden_dim ** -0.5`.
+        bias_initializer: Initial biases of the attention and feed-forward projections: the name of an initializer of
+            Keras, or a dictionary such as `{"class_name": "RandomNormal", "config": {"stddev": 0.02}}`.
         scale_residual_initializer: Whether the projections that end residual branches begin smaller, by the square root
             of the number of branches of the stack (GPT-2), see `initial_gains`.
 
@@ -80,6 +85,7 @@ class TransformerConfig(ModelConfig):
     drop_path: float = 0.0
     remat: bool = False
     initializer_range: float | None = None
+    bias_initializer: str | dict[str, Any] = "zeros"
     scale_residual_initializer: bool = False
 
     def __post_init__(self) -> None:
@@ -120,6 +126,12 @@ class TransformerConfig(ModelConfig):
             "scale_residual_initializer",
             self.scale_residual_initializer,
             "False with residual_scale='deep_norm', which has initial weights of its own",
+        )
+        require(
+            _is_initializer(self.bias_initializer),
+            "bias_initializer",
+            self.bias_initializer,
+            "the name of an initializer of Keras, or its configuration",
         )
         require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
         require(0 <= self.drop_path < 1, "drop_path", self.drop_path, "in [0, 1)")
@@ -186,3 +198,10 @@ class TransformerConfig(ModelConfig):
             return (3 * decoder_layers) ** 0.25, (12 * decoder_layers) ** -0.25
         depth = (layers**4 * decoder_layers) ** (1 / 16)
         return 0.81 * depth, 0.87 / depth
+
+
+def _is_initializer(value: str | dict[str, Any]) -> bool:
+    try:
+        return isinstance(keras.initializers.get(value), keras.initializers.Initializer)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return False

@@ -130,7 +130,7 @@ def effective(config: TransformerConfig) -> dict[str, Any]:
         if isinstance(choices, dict):
             flat |= {f"{part}.{key}": value for key, value in choices.items()}
     # these matter to training only
-    training = ("dropout", "initializer_range", "scale_residual_initializer")
+    training = ("dropout", "initializer_range", "bias_initializer", "scale_residual_initializer")
     flat = {key: value for key, value in flat.items() if not key.endswith(training)}
     if config.position.kind == "relative_bias":
         del flat["max_length"]  # not in their configuration

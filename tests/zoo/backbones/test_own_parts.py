@@ -1,13 +1,14 @@
-"""Parts of attention from outside of the package in a model and its configuration: positions and weightings."""
+"""Parts from outside of the package in a model and its configuration: positions, weightings, norms, initializers."""
 
 import keras
 import numpy as np
 import pytest
 from small_transformers import TOLERANCE, array, made, token_ids
+from small_transformers import config as small
 
 from layers import PositionEncoding, register_position
 from layers.attention import AttentionWeighting
-from zoo import AttentionConfig, PositionConfig, TransformerConfig
+from zoo import AttentionConfig, Backbone, NormConfig, PositionConfig, TransformerConfig
 
 
 @register_position("test_recency")
@@ -85,3 +86,53 @@ def test_weighting(tmp_path, name):
 def test_wrong_name():
     with pytest.raises(ValueError, match="position.kind must be one of .*'test_recency'.* got 'recency'"):
         PositionConfig("recency")
+
+
+@keras.saving.register_keras_serializable("test_parts")
+class PowerNorm(keras.layers.Layer):
+    """`x / mean(|x|^p)^(1/p)`, a norm with an epsilon and an option of its own."""
+
+    def __init__(self, power=2.0, epsilon=1e-3, **kwargs):
+        super().__init__(**kwargs)
+        self.power, self.epsilon = power, epsilon
+
+    def call(self, inputs):
+        powers = keras.ops.mean(keras.ops.abs(inputs) ** self.power, axis=-1, keepdims=True)
+        return inputs / (powers + self.epsilon) ** (1 / self.power)
+
+    def get_config(self):
+        return {**super().get_config(), "power": self.power, "epsilon": self.epsilon}
+
+
+def test_norm():
+    config = NormConfig("test_parts>PowerNorm", "pre", epsilon=1e-4, options={"power": 1.0})
+    backbone = made("encoder", norm=config, attention=AttentionConfig(num_heads=4, query_key_norm=config.kind))
+    assert backbone.config == TransformerConfig.from_json(backbone.config.to_json())
+    norm = backbone.encoder.final_norm
+    assert (norm.power, norm.epsilon) == (1.0, 1e-4)
+    assert isinstance(backbone.encoder.blocks[0].attention.query_norm, PowerNorm)
+    hidden = array(backbone({"token_ids": token_ids(2, 6), "padding_mask": np.ones((2, 6), "bool")}))
+    np.testing.assert_allclose(np.abs(hidden).mean(axis=-1), 1, atol=1e-3)  # the final norm has no weights
+    with pytest.raises(ValueError, match=r"norm.options\['alpha'\] must be left out .* options \['power'\], got 1"):
+        NormConfig("test_parts>PowerNorm", options={"alpha": 1})
+    for make in (NormConfig, lambda kind: AttentionConfig(query_key_norm=kind)):
+        with pytest.raises(ValueError, match="norm(.kind)? must be 'layer', .* 'package>name', got 'group'"):
+            make("group")
+
+
+def test_bias_initializer():
+    config = {"class_name": "Constant", "config": {"value": 0.25}}
+
+    def make(initializer):
+        return Backbone.from_config(small("encoder", bias_initializer=initializer))
+
+    backbone = make(config)
+    assert backbone.config == TransformerConfig.from_json(backbone.config.to_json())
+    block = backbone.encoder.blocks[0]
+    for dense in (block.attention.query_projection, block.attention.output_projection, block.feed_forward.up):
+        np.testing.assert_array_equal(array(dense.bias), 0.25)
+    ones = make("ones").encoder.blocks[0].feed_forward.down
+    np.testing.assert_array_equal(array(ones.bias), 1)
+    for wrong in ("zeroes", {"class_name": "Nothing"}):
+        with pytest.raises(ValueError, match="bias_initializer must be the name of an initializer of Keras, .* got"):
+            make(wrong)

@@ -1,0 +1,99 @@
+"""How norms are made: by name, or as copies of one."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from layers.norms import DynamicTanh, LayerNorm, MaskedBatchNorm, RMSNorm, ScaleNorm
+from layers.parts import constructor_options, serialized_part
+
+_NORMS = {
+    "layer": LayerNorm,
+    "rms": RMSNorm,
+    "scale": ScaleNorm,
+    "dynamic_tanh": DynamicTanh,
+    "batch": MaskedBatchNorm,
+}
+
+
+def norm_class(kind: str) -> type[keras.layers.Layer]:
+    """Returns the class of a kind of norm.
+
+    Args:
+        kind: "layer", "rms", "scale", "dynamic_tanh" or "batch"; or the name under which a norm of your own is
+            registered with Keras, "package>name".
+
+    Raises:
+        ValueError: If there is none.
+    """
+    if kind in _NORMS:
+        return _NORMS[kind]
+    found = keras.saving.get_registered_object(kind) if isinstance(kind, str) else None
+    if not (isinstance(found, type) and issubclass(found, keras.layers.Layer)):
+        kinds = ", ".join(map(repr, _NORMS))
+        raise ValueError(
+            f"kind must be one of {kinds}, or a layer that is registered with Keras, 'package>name'; got {kind!r}."
+        )
+    return found
+
+
+def make_norm(kind: str, epsilon: float | None = None, **options: Any) -> keras.layers.Layer:
+    """Returns a norm layer by name.
+
+    Args:
+        kind: The name, see `norm_class`.
+        epsilon: Of the layer, where it has one. Default the layer's own.
+        **options: Further arguments of the layer, `name` and `dtype` among them.
+
+    Raises:
+        ValueError: If there is no such kind.
+
+    Example:
+
+    >>> norm = make_norm("rms", 1e-6, unit_offset=True, name="attention_norm")
+    """
+    cls = norm_class(kind)
+    if epsilon is not None and "epsilon" in constructor_options(cls):
+        options = {"epsilon": epsilon, **options}
+    return cls(**options)
+
+
+class NormMaker:
+    """Makes norms that are alike.
+
+    Args:
+        norm: A norm layer, of which copies are made, or a callable without arguments that returns one.
+
+    Raises:
+        ValueError: If it is neither.
+
+    Example:
+
+    >>> make = NormMaker(RMSNorm(1e-6))
+    >>> make("attention_norm", "mixed_bfloat16").name
+    'attention_norm'
+    """
+
+    def __init__(self, norm: keras.layers.Layer | Callable[[], keras.layers.Layer]):
+        given = norm
+        if callable(norm) and not isinstance(norm, keras.layers.Layer):
+            norm = norm()
+        if not isinstance(norm, keras.layers.Layer):
+            raise ValueError(f"norm must be a norm layer or a callable that makes one, got {given!r}.")
+        self._norm = norm
+
+    def __call__(self, name: str, dtype: Any) -> keras.layers.Layer:
+        """Returns a norm with weights of its own.
+
+        Args:
+            name: Its name.
+            dtype: Its dtype policy.
+        """
+        return type(self._norm).from_config({**self._norm.get_config(), "name": name, "dtype": dtype})
+
+    def serialized(self) -> dict[str, Any]:
+        """Returns the norm that is copied as plain values."""
+        config = serialized_part(self._norm)
+        config["config"]["name"] = "norm"  # copies have names of their own
+        return config

@@ -1,0 +1,98 @@
+"""Choices of how positions enter a Transformer."""
+
+import dataclasses
+import inspect
+from typing import Any
+
+from layers.parts import constructor_options
+from layers.positions import position_class, position_kinds
+from zoo.config.checks import require, require_positive, require_types
+
+
+@dataclasses.dataclass(frozen=True)
+class PositionConfig:
+    """How positions enter the model.
+
+    Args:
+        kind: "none", "sinusoidal" or "learned" (added to the embedding), "rotary" or "xpos" (turn queries and keys),
+            "relative_bias" (T5) or "alibi" (added to the scores), "shaw" (added to keys and values); or the name of an
+            encoding of your own, see `layers.positions.register_position`.
+        base: Wave length base of "sinusoidal", "rotary" and "xpos".
+        local_base: Base of "rotary" and "xpos" in layers with a window; None for `base`.
+        layout: Order of the coordinates: "interleaved" or "concatenated" for "sinusoidal", "half_split" or
+            "interleaved" for "rotary" and "xpos"; None for the first of each.
+        rotary_dim: Number of coordinates of a head that are turned; None for all.
+        scaling: Rotary scaling, for example `{"kind": "linear", "factor": 2.0}`; None for none.
+        num_buckets: Buckets of "relative_bias".
+        max_distance: Distance from which all are one bucket ("relative_bias"), or clipping distance ("shaw").
+        offset: Added to each position before it is looked up ("learned"): 2 in BART and RoBERTa.
+        options: Further arguments of the encoding, for example `{"scale_base": 256.0}` of "xpos".
+
+    The kinds of `scaling` that depend on the length of the text ("dynamic_ntk", "longrope") take `max_length` of the
+    model for it, whatever the text at hand: so a text gets the same numbers alone and in a padded or packed batch, in a
+    full pass and in cached decoding. To have them otherwise, give another `max_length`.
+    """
+
+    kind: str = "sinusoidal"
+    base: float = 10000.0
+    local_base: float | None = None
+    layout: str | None = None
+    rotary_dim: int | None = None
+    scaling: dict[str, Any] | None = None
+    num_buckets: int = 32
+    max_distance: int = 128
+    offset: int = 0
+    options: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        require_types(self, "position.")
+        require(self.kind in _kinds(), "position.kind", self.kind, f"one of {_kinds()}")
+        require_positive(self, "position.", "base", "local_base", "rotary_dim", "num_buckets", "max_distance")
+        require(self.offset >= 0, "position.offset", self.offset, "at least 0")
+        for field in dataclasses.fields(self):
+            if field.name in ("kind", "options"):
+                continue
+            kinds, value = _kinds_with(field.name), getattr(self, field.name)
+            require(
+                self.kind in kinds or value == field.default,
+                f"position.{field.name}",
+                value,
+                f"{field.default!r} with position.kind={self.kind!r}: it is an option of {kinds}",
+            )
+        names = _options(self.kind) - {field.name for field in dataclasses.fields(self)}
+        for name, value in (self.options or {}).items():
+            allowed = f"left out with position.kind={self.kind!r}, which has the options {sorted(names)}"
+            require(name in names, f"position.options[{name!r}]", value, allowed)
+
+    def layer_options(self, has_window: bool = False) -> dict[str, Any]:
+        """Returns the arguments of the encoding, those that it has a default for left out where they are ours.
+
+        Args:
+            has_window: Whether it is for a layer with a window, which has a base of its own (`local_base`).
+        """
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if has_window and self.local_base is not None:
+            values["base"] = self.local_base
+        parameters = constructor_options(position_class(self.kind))
+        chosen = {
+            field.name: values[field.name]
+            for field in dataclasses.fields(self)
+            if field.name in parameters
+            and (values[field.name] != field.default or parameters[field.name].default is inspect.Parameter.empty)
+        }
+        return chosen | (self.options or {})
+
+
+def _kinds() -> tuple[str, ...]:
+    return ("none", *position_kinds())
+
+
+def _options(kind: str) -> frozenset[str]:
+    return frozenset() if kind == "none" else frozenset(constructor_options(position_class(kind)))
+
+
+def _kinds_with(option: str) -> tuple[str, ...]:
+    """The kinds of positions that have an option; a base in some layers only makes no sense before the first layer."""
+    if option == "local_base":
+        return tuple(kind for kind in _kinds_with("base") if position_class(kind).acts_in_attention())
+    return tuple(kind for kind in position_kinds() if option in _options(kind))
