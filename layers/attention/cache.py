@@ -12,7 +12,8 @@ class CacheLayout:
     Entries are numbered in the order of writing, each row for itself. A cache is a plain tree of tensors with the batch
     on axis 0: writing returns a new one, so that any loop can carry it, and a compiler that sees the old one die
     updates it in place. The index of a write is a scalar, the same for all rows, or one number per row `(batch,)`, for
-    texts that come and go while others go on.
+    texts that come and go while others go on. New entries of rows that have fewer than others are padded on the right;
+    what is beyond the `count` of a row never counts as written.
 
     A layout of your own derives from this class and overrides `make`, `write` and `entries`, and `extend` where new
     queries must see what the new keys overwrite.
@@ -47,7 +48,7 @@ class CacheLayout:
         """Number of slots of a cache for `capacity` entries."""
         return capacity
 
-    def write(self, cache: dict[str, Any], key: Any, value: Any, index: Any) -> dict[str, Any]:
+    def write(self, cache: dict[str, Any], key: Any, value: Any, index: Any, count: Any = None) -> dict[str, Any]:
         """Returns the cache with new entries written, from entry `index` on.
 
         Args:
@@ -55,6 +56,7 @@ class CacheLayout:
             key: New keys `(batch, num_heads, new, head_dim)`.
             value: New values `(batch, num_heads, new, value_head_dim)`.
             index: Number of entries written before, a scalar or `(batch,)`.
+            count: Number of new entries of each row, `(batch,)`; None for all. Those after them are padding.
 
         Raises:
             ValueError: If the new entries do not fit, as far as it is known: `index` may be a tensor without a value.
@@ -73,7 +75,9 @@ class CacheLayout:
         """
         raise NotImplementedError
 
-    def extend(self, cache: dict[str, Any], key: Any, value: Any, index: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
+    def extend(
+        self, cache: dict[str, Any], key: Any, value: Any, index: Any, count: Any = None
+    ) -> tuple[Any, Any, Any, dict[str, Any]]:
         """Writes new entries and returns what the new queries attend to.
 
         Args: as for `write`.
@@ -82,7 +86,7 @@ class CacheLayout:
             Keys, values, the number of the entry of each, and the new cache. What is not written yet must have a number
             that hides it: one after the new entries, or one so far below zero that no position makes up for it.
         """
-        cache = self.write(cache, key, value, index)
+        cache = self.write(cache, key, value, index, count)
         return cache["key"], cache["value"], self.entries(cache, index + ops.shape(key)[2]), cache
 
     def get_config(self) -> dict[str, Any]:
@@ -108,16 +112,25 @@ class WholeCache(CacheLayout):
         Shazeer 2019, "Fast Transformer Decoding: One Write-Head is All You Need", section 2.4 (incremental decoding).
     """
 
-    def write(self, cache: dict[str, Any], key: Any, value: Any, index: Any) -> dict[str, Any]:
+    def write(self, cache: dict[str, Any], key: Any, value: Any, index: Any, count: Any = None) -> dict[str, Any]:
         _check_room(cache["key"].shape[2], key.shape[2], index)
-        return _write_slots(cache, key, value, index)
+        slots = ops.arange(ops.shape(cache["key"])[2])
+        # padding of a full row falls beyond the last slot; what it leaves in others is overwritten before it is seen
+        if not _per_row(index):
+            return _write_slots(cache, key, value, index)
+        if key.shape[2] == 1:
+            return _write_slots(cache, key, value, index if count is None else ops.minimum(index, slots[-1]))
+        is_new = ops.logical_and(slots >= _column(index), slots < _column(index + ops.shape(key)[2]))
+        return _picked(cache, key, value, ops.where(is_new, ops.shape(slots)[0] + slots - _column(index), slots))
 
     def entries(self, cache: dict[str, Any], index: Any) -> Any:
         slots = ops.arange(ops.shape(cache["key"])[2])
         return ops.where(slots < _column(index), slots, -1)
 
-    def extend(self, cache: dict[str, Any], key: Any, value: Any, index: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
-        cache = self.write(cache, key, value, index)
+    def extend(
+        self, cache: dict[str, Any], key: Any, value: Any, index: Any, count: Any = None
+    ) -> tuple[Any, Any, Any, dict[str, Any]]:
+        cache = self.write(cache, key, value, index, count)
         # a slot that is not written yet would hold a later entry: order alone hides it
         return cache["key"], cache["value"], ops.arange(ops.shape(cache["key"])[2]), cache
 
@@ -155,29 +168,27 @@ class RollingCache(CacheLayout):
     def num_slots(self, capacity: Any) -> Any:
         return min(capacity, self.window) if isinstance(capacity, int) else self.window
 
-    def write(self, cache: dict[str, Any], key: Any, value: Any, index: Any) -> dict[str, Any]:
+    def write(self, cache: dict[str, Any], key: Any, value: Any, index: Any, count: Any = None) -> dict[str, Any]:
         slots, new = cache["key"].shape[2], key.shape[2]
         if slots < self.window:
             _check_room(slots, new, index)
-        if new == 1:
+        if new == 1:  # also where it is padding: the slot that it falls on is out of the window of all later queries
             return _write_slots(cache, key, value, index % slots)
         # each slot takes the last entry that falls on it, from the new ones or, where there is none, from itself
-        entries = self.entries(cache, index + ops.shape(key)[2])
+        entries = self.entries(cache, index + (ops.shape(key)[2] if count is None else count))
         sources = ops.where(entries >= _column(index), slots + entries - _column(index), ops.arange(slots))
-        joined = _joined(cache, key, value)
-        if len(sources.shape) == 1:
-            return {name: ops.take(entry, sources, axis=2) for name, entry in joined.items()}
-        sources = ops.expand_dims(ops.expand_dims(sources, 1), -1)
-        return {name: ops.take_along_axis(entry, sources, axis=2) for name, entry in joined.items()}
+        return _picked(cache, key, value, sources)
 
     def entries(self, cache: dict[str, Any], index: Any) -> Any:
         slots = cache["key"].shape[2]
         last = _column(index) - 1
         return last - (last - ops.arange(slots)) % slots
 
-    def extend(self, cache: dict[str, Any], key: Any, value: Any, index: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
+    def extend(
+        self, cache: dict[str, Any], key: Any, value: Any, index: Any, count: Any = None
+    ) -> tuple[Any, Any, Any, dict[str, Any]]:
         if key.shape[2] == 1:
-            key, value, entries, cache = super().extend(cache, key, value, index)
+            key, value, entries, cache = super().extend(cache, key, value, index, count)
             return key, value, _empty_far_back(entries), cache
         # the first of the new queries still see entries that the last new keys overwrite
         held, new = self.entries(cache, index), ops.arange(ops.shape(key)[2]) + _column(index)
@@ -185,7 +196,7 @@ class RollingCache(CacheLayout):
             new = ops.reshape(new, (-1,))
         joined = _joined(cache, key, value)
         entries = ops.concatenate([held, new], axis=-1)
-        return joined["key"], joined["value"], _empty_far_back(entries), self.write(cache, key, value, index)
+        return joined["key"], joined["value"], _empty_far_back(entries), self.write(cache, key, value, index, count)
 
     def get_config(self) -> dict[str, Any]:
         return {"window": self.window}
@@ -196,18 +207,20 @@ def layout_for(window: tuple[int | None, int | None] | None) -> CacheLayout:
     return WholeCache() if window is None or window[0] is None else RollingCache(window[0] + 1)
 
 
-def positions_from(index: Any, length: Any) -> Any:
-    """Positions of new entries that go on from entry `index`.
+def count_new(positions: Any, index: Any) -> Any:
+    """Returns how many new entries each row has before its padding on the right, which breaks the order of positions.
 
     Args:
-        index: Number of entries before, a scalar or `(batch,)`; None for none.
-        length: Number of new entries.
+        positions: Positions of the new entries, `(length,)` or `(batch, length)`; None for no padding.
+        index: Number of entries before.
 
     Returns:
-        `(length,)`, or `(batch, length)` for an index per row.
+        Integers `(batch,)`; None with an index for all rows, which go on together, padding or not.
     """
-    positions = ops.arange(length)
-    return positions if index is None else positions + _column(index)
+    if positions is None or not _per_row(index):
+        return None
+    in_order = positions[..., :1] + ops.arange(ops.shape(positions)[-1], dtype=positions.dtype)
+    return ops.sum(ops.cast(ops.equal(positions, in_order), "int32"), axis=-1)
 
 
 def _empty_far_back(entries: Any) -> Any:
@@ -246,6 +259,15 @@ def _write_slots(cache: dict[str, Any], key: Any, value: Any, first: Any) -> dic
     )
     places = ops.reshape(ops.stack(places, axis=-1), (-1, 3))
     return {name: ops.scatter_update(cache[name], places, ops.reshape(x, (-1, x.shape[-1]))) for name, x in new.items()}
+
+
+def _picked(cache: dict[str, Any], key: Any, value: Any, sources: Any) -> dict[str, Any]:
+    """A cache whose slots are picked, `(slots,)` or `(batch, slots)`, from the old slots and the new entries after."""
+    joined = _joined(cache, key, value)
+    if len(sources.shape) == 1:
+        return {name: ops.take(entry, sources, axis=2) for name, entry in joined.items()}
+    sources = ops.expand_dims(ops.expand_dims(sources, 1), -1)
+    return {name: ops.take_along_axis(entry, sources, axis=2) for name, entry in joined.items()}
 
 
 def _joined(cache: dict[str, Any], key: Any, value: Any) -> dict[str, Any]:

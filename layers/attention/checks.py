@@ -1,4 +1,4 @@
-"""Checks of what `MultiHeadAttention` is made with and called with."""
+"""What `MultiHeadAttention` is made with and called with: checks, and the mask that a call describes."""
 
 import inspect
 from typing import Any
@@ -9,7 +9,7 @@ from keras import ops
 from layers.attention.cache import CacheLayout
 from layers.attention.kernels.banded import band
 from layers.attention.kernels.dispatch import PATHS
-from layers.attention.masks import AttentionMask
+from layers.attention.masks import AttentionMask, both
 from layers.positions.base import PositionEncoding
 
 PROJECTIONS = ("query", "key", "value", "output")
@@ -131,6 +131,12 @@ def check_call(layer: Any, inputs: Any, **arguments: Any) -> None:
         )
     if ("cache" in given) != ("cache_index" in given):
         raise ValueError("cache and cache_index come together.")
+    for name in sorted({"cache", "segment_ids"} & given):
+        if layer.position is not None and layer.position.depends_on_length and "sequence_length" not in given:
+            raise ValueError(
+                f"sequence_length must be given with {name} and position={layer.position!r}, which depends on the "
+                "length of each whole text. Or make the position for one sequence_length."
+            )
     if "cache" not in given:
         return
     if "segment_ids" in given:
@@ -145,12 +151,6 @@ def check_call(layer: Any, inputs: Any, **arguments: Any) -> None:
     if "inputs_mask" in given and not {"positions", "padding_mask"} & given:
         raise ValueError(
             "inputs must have no Keras mask with a cache, which does not keep it: give padding positions below zero."
-        )
-    if layer.position is not None and layer.position.depends_on_length and "sequence_length" not in given:
-        raise ValueError(
-            f"sequence_length must be given with a cache and position={layer.position!r}, which depends on the length "
-            "of the whole text: keys in the cache stay as they were encoded. Or make the position for one "
-            "sequence_length."
         )
 
 
@@ -187,14 +187,74 @@ def checked(name: str, x: Any, *shapes: tuple, broadcast: bool = False, kind: st
     raise ValueError(f"{name} must have shape {allowed}, got {tuple(x.shape)}.")
 
 
-def checked_index(index: Any, batch: int | None) -> Any:
-    """Returns a cache index as an integer, or as an int32 tensor, a scalar or `(batch,)`; None for None.
+def checked_places(inputs: Any, positions: Any, cache_index: Any) -> tuple[Any, Any]:
+    """Returns where the queries of a call stand, and the number of cached entries before them.
 
     Args:
-        index: The index.
-        batch: Rows, None where they are not known.
+        inputs: `(batch, length, width)`.
+        positions: Integers `(length,)` or `(batch, length)`, or None.
+        cache_index: An integer, or an integer tensor, a scalar or `(batch,)`, or None.
+
+    Returns:
+        Both as int32 tensors, an index that is a Python integer and None as they are.
 
     Raises:
-        ValueError: If it has another shape or type.
+        ValueError: If one has another shape or type.
     """
-    return index if index is None or isinstance(index, int) else checked("cache_index", index, (), (batch,), kind="int")
+    batch, length = inputs.shape[:2]
+    positions = checked("positions", positions, (length,), (batch, length), kind="int")
+    if cache_index is not None and not isinstance(cache_index, int):
+        cache_index = checked("cache_index", cache_index, (), (batch,), kind="int")
+    return positions, cache_index
+
+
+def mask_of_call(
+    layer: Any,
+    query: Any,
+    key: Any,
+    *,
+    query_positions: Any,
+    key_positions: Any,
+    started: bool,
+    padding_mask: Any,
+    keras_mask: Any,
+    attention_mask: Any,
+    segment_ids: Any,
+    memory_segment_ids: Any,
+    prefix_length: Any,
+) -> AttentionMask:
+    """Returns which query sees which key in a call of a `MultiHeadAttention`.
+
+    Args:
+        layer: The layer.
+        query: `(batch, heads, length, head_dim)`.
+        key: `(batch, key_value_heads, key_length, head_dim)`.
+        query_positions: `(length,)` or `(batch, length)`; None for 0, 1, 2, ...
+        key_positions: `(key_length,)` or `(batch, key_length)`, likewise.
+        started: Whether keys at positions below zero are hidden: padding on the left, and empty slots of a cache.
+        keras_mask: What Keras knows of the keys, `(batch, key_length)`.
+        padding_mask, attention_mask, segment_ids, memory_segment_ids, prefix_length: Call arguments of the layer.
+
+    Raises:
+        ValueError: If one has a wrong shape or type.
+    """
+    batch, pair = query.shape[0], (query.shape[2], key.shape[2])
+    real = checked("padding_mask", padding_mask, (batch, pair[1]), kind="mask")
+    real = both(real, checked("The Keras mask", keras_mask, (batch, pair[1]), kind="mask"))
+    if started:
+        real = both(real, ops.broadcast_to(key_positions >= 0, (ops.shape(query)[0], ops.shape(key)[2])))
+    segments = checked("segment_ids", segment_ids, (batch, pair[0]), kind="int")
+    memory_segments = checked("memory_segment_ids", memory_segment_ids, (batch, pair[1]), kind="int")
+    shapes = (pair, (batch, *pair), (batch, layer.num_heads, *pair))
+    return AttentionMask(
+        causal=layer.causal,
+        window=layer.window,
+        block_size=layer.block_size,
+        prefix_length=checked("prefix_length", prefix_length, (batch,), kind="int"),
+        query_positions=query_positions,
+        key_positions=key_positions,
+        key_padding_mask=real,
+        query_segment_ids=segments,
+        key_segment_ids=segments if memory_segments is None else memory_segments,
+        allowed=checked("attention_mask", attention_mask, *shapes, broadcast=True, kind="mask"),
+    )

@@ -6,15 +6,15 @@ from typing import Any
 import keras
 from keras import ops
 
-from layers.attention.cache import CacheLayout, layout_for, positions_from
-from layers.attention.checks import PROJECTIONS, check_call, check_configuration, checked, checked_index
+from layers.attention.cache import CacheLayout, count_new, layout_for
+from layers.attention.checks import PROJECTIONS, check_call, check_configuration, checked, checked_places, mask_of_call
 from layers.attention.kernels import attend
-from layers.attention.masks import AttentionMask, both
+from layers.attention.masks import AttentionMask
 from layers.attention.weighting import AttentionWeighting, FunctionWeighting
 from layers.dropout import Dropout
 from layers.initializers import separate
 from layers.parts import serialized_part
-from layers.positions.base import NO_POSITION, PositionEncoding, PositionHooks
+from layers.positions.base import NO_POSITION, PositionEncoding, PositionHooks, positions_from
 
 # Arguments of the constructor that are attributes of the same name: plain values, parts, initializers.
 _KEPT_AS_GIVEN = """
@@ -78,9 +78,12 @@ class MultiHeadAttention(keras.layers.Layer):
         prefix_length: Integers `(batch,)`: positions below are visible to all queries of the row (prefix LM).
         positions: Positions of the queries (and of the keys in self-attention), `(length,)` or `(batch, length)`.
             Default `0, 1, 2, ...`, from `cache_index` on with a cache. With a cache they are consecutive in each row
-            and go on where the last call ended; entries at positions below zero are padding that nobody sees.
-        sequence_length: Number of tokens of the whole text, a scalar or `(batch,)`, for positions that depend on it
-            (see `RotaryEmbedding`). Default the largest position plus one; with a cache it must be given.
+            and go on where the last call ended; entries at positions below zero are padding that nobody sees. With an
+            index per row, padding on the right, at positions below zero, is not kept: the next call of the row has the
+            index after its last token.
+        sequence_length: Number of tokens of the whole text, a scalar, `(batch,)` or, for packed sequences, `(batch,
+            length)`, for positions that depend on it (see `RotaryEmbedding`). Default the largest position plus one;
+            with a cache or `segment_ids` it must be given.
         cache: Key-value cache of this layer, from `make_cache`; the new keys and values are written to it.
         cache_index: Number of entries in the cache already, a scalar integer, or one per row `(batch,)`.
         projected_memory: What `project_memory` returned; takes the place of `memory`.
@@ -255,80 +258,46 @@ class MultiHeadAttention(keras.layers.Layer):
             cache=cache,
             cache_index=cache_index,
         )
-        batch, length = inputs.shape[:2]
         is_self = memory is None and projected_memory is None
+        positions, cache_index = checked_places(inputs, positions, cache_index)
+        has_positions = positions is not None or cache is not None
+        query_positions = positions_from(cache_index, ops.shape(inputs)[1]) if positions is None else positions
+        prepared = self._encoding.prepare(query_positions, sequence_length)  # of (length,) or (batch, length)
 
-        # where the queries stand
-        given_positions = checked("positions", positions, (length,), (batch, length), kind="int")
-        cache_index = checked_index(cache_index, batch)
-        positions = given_positions
-        if positions is None:
-            positions = positions_from(cache_index, ops.shape(inputs)[1])  # (length,) or (batch, length)
-        prepared = self._encoding.prepare(positions, sequence_length)
-
-        # what is asked and what answers
         query = self._project_query(inputs, prepared)  # (batch, heads, length, head_dim)
         if is_self:
             key, value = self._project_key_value(inputs, prepared)  # (batch, key_value_heads, length, ...)
+            key_positions = query_positions
         else:
-            if projected_memory is None:
-                projected_memory = self.project_memory(checked("memory", memory, (batch, None, None)))
-            key, value = projected_memory["key"], projected_memory["value"]
-        key_positions = positions if is_self else ops.arange(ops.shape(key)[2])
-
-        # what answered before
-        new_cache = None
+            memory = projected_memory or self.project_memory(checked("memory", memory, (inputs.shape[0], None, None)))
+            key, value = memory["key"], memory["value"]  # (batch, key_value_heads, memory_length, ...)
+            key_positions = ops.arange(ops.shape(key)[2])
         if cache is not None:
-            key, value, key_positions, new_cache = self.cache_layout.extend(cache, key, value, cache_index)
-            if given_positions is not None:
-                # from numbers of entries, (slots,) or (batch, slots), to positions
-                key_positions = key_positions + (positions[..., :1] - positions_from(cache_index, 1))
-
+            key, value, key_positions, cache = self._recall(cache, cache_index, key, value, positions)
         key, value = ops.cast(key, query.dtype), ops.cast(value, query.dtype)
 
-        # which query sees which key
-        pair = (length, key.shape[2])
-        key_mask = checked("padding_mask", padding_mask, (batch, pair[1]), kind="mask")
-        if cache is None:
-            keras_mask = inputs_mask if is_self else memory_mask
-            key_mask = both(key_mask, checked("The Keras mask", keras_mask, (batch, pair[1]), kind="mask"))
-        elif given_positions is not None or not self.cache_layout.slots_in_order:
-            # left padding and empty slots have positions before the start
-            started = ops.broadcast_to(key_positions >= 0, (ops.shape(inputs)[0], ops.shape(key)[2]))
-            key_mask = both(key_mask, started)
         # positions that count from 0 on both sides need not be given: the kernels know them
-        has_positions = cache is not None or given_positions is not None
-        segments = checked("segment_ids", segment_ids, (batch, length), kind="int")
-        memory_segments = checked("memory_segment_ids", memory_segment_ids, (batch, pair[1]), kind="int")
-        masks = (pair, (batch, *pair), (batch, self.num_heads, *pair))
-        facts = AttentionMask(
-            causal=self.causal,
-            window=self.window,
-            block_size=self.block_size,
-            prefix_length=checked("prefix_length", prefix_length, (batch,), kind="int"),
-            query_positions=positions if has_positions else None,
+        visible = mask_of_call(
+            self,
+            query,
+            key,
+            query_positions=query_positions if has_positions else None,
             key_positions=key_positions if has_positions and is_self else None,
-            key_padding_mask=key_mask,
-            query_segment_ids=segments,
-            key_segment_ids=segments if is_self else memory_segments,
-            allowed=checked("attention_mask", attention_mask, *masks, broadcast=True, kind="mask"),
+            started=cache is not None and (positions is not None or not self.cache_layout.slots_in_order),
+            padding_mask=padding_mask,
+            keras_mask=None if cache is not None else inputs_mask if is_self else memory_mask,
+            attention_mask=attention_mask,
+            segment_ids=segment_ids,
+            memory_segment_ids=memory_segment_ids,
+            prefix_length=prefix_length,
         )
-
-        # the mean of the values, weighted by how well each key fits: (batch, heads, length, value_head_dim)
-        heads, weights = self._attend(query, key, value, facts, positions, key_positions, return_weights, training)
+        heads, weights = self._attend(  # (batch, heads, length, value_head_dim), (batch, heads, length, key_length)
+            query, key, value, visible, query_positions, key_positions, return_weights, training
+        )
         if inputs_mask is not None:
-            asks = ops.cast(inputs_mask, "bool")[:, None, :, None]
-            heads = ops.where(asks, heads, ops.cast(0, heads.dtype))
-            weights = None if weights is None else ops.where(asks, weights, ops.cast(0, weights.dtype))
-
-        # heads side by side, gated, projected: (batch, length, output_dim)
-        output = ops.transpose(heads, (0, 2, 1, 3))
-        output = ops.reshape(output, (*ops.shape(output)[:2], self.num_heads * self.value_head_dim))
-        if self.gate_projection is not None:
-            output = output * ops.sigmoid(self.gate_projection(inputs))
-        output = self.output_projection(output)
-
-        results = (output, *(() if cache is None else (new_cache,)), *((weights,) if return_weights else ()))
+            heads, weights = (_of_real_queries(x, inputs_mask) for x in (heads, weights))
+        output = self._join_heads(heads, inputs)  # (batch, length, output_dim)
+        results = (output, *(() if cache is None else (cache,)), *((weights,) if return_weights else ()))
         return results if len(results) > 1 else output
 
     @property
@@ -352,6 +321,16 @@ class MultiHeadAttention(keras.layers.Layer):
             x = norm(x)
         x = ops.reshape(x, (*ops.shape(x)[:2], heads, width))
         return norm(x) if norm is not None and self.norm_scope == "head" else x
+
+    def _recall(
+        self, cache: dict[str, Any], cache_index: Any, key: Any, value: Any, positions: Any
+    ) -> tuple[Any, Any, Any, dict[str, Any]]:
+        """Old and new keys and values, their positions `(slots,)` or `(batch, slots)`, and the written cache."""
+        count = count_new(positions, cache_index)
+        key, value, entries, cache = self.cache_layout.extend(cache, key, value, cache_index, count)
+        if positions is not None:
+            entries = entries + (positions[..., :1] - positions_from(cache_index, 1))
+        return key, value, entries, cache
 
     def _attend(
         self,
@@ -391,6 +370,14 @@ class MultiHeadAttention(keras.layers.Layer):
         # what the encoding adds to the values is weighted as they are, dropout included
         heads = self._encoding.on_output(heads, dropped[-1] if dropped else weights, positions, key_positions)
         return heads, weights
+
+    def _join_heads(self, heads: Any, inputs: Any) -> Any:
+        """Heads side by side, gated and projected: `(batch, length, output_dim)`."""
+        output = ops.transpose(heads, (0, 2, 1, 3))
+        output = ops.reshape(output, (*ops.shape(output)[:2], self.num_heads * self.value_head_dim))
+        if self.gate_projection is not None:
+            output = output * ops.sigmoid(self.gate_projection(inputs))
+        return self.output_projection(output)
 
     def project_memory(self, memory: Any) -> dict[str, Any]:
         """Returns keys and values of `memory`, computed once and given to many calls as `projected_memory`.
@@ -448,3 +435,8 @@ class MultiHeadAttention(keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> "MultiHeadAttention":
         parts = {name: keras.saving.deserialize_keras_object(config[name]) for name in _PARTS if config.get(name)}
         return cls(**{**config, **parts})
+
+
+def _of_real_queries(x: Any, mask: Any) -> Any:
+    """`x` `(batch, heads, length, ...)` with zeros where the mask of the queries `(batch, length)` is false."""
+    return None if x is None else ops.where(ops.cast(mask, "bool")[:, None, :, None], x, ops.cast(0, x.dtype))

@@ -105,8 +105,21 @@ def test_cached_with_a_scaling_that_depends_on_the_length(sequence_length):
     output, _ = decoded(layer, x, 9, [3, 1, 1, 2], sequence_length=sequence_length)
     np.testing.assert_allclose(output, expected, **TOLERANCE)
     assert np.abs(array(layer(x, sequence_length=12)) - expected).max() > 1e-3
-    with pytest.raises(ValueError, match="sequence_length must be given with a cache and position=<RotaryEmbedding"):
+    with pytest.raises(ValueError, match="sequence_length must be given with cache and position=<RotaryEmbedding"):
         decoded(layer, x, 9, [7])
+
+
+def test_packed_with_a_scaling_that_depends_on_the_length():
+    scaling = {"kind": "dynamic_ntk", "factor": 4.0, "original_max_position_embeddings": 4}
+    layer, x = made(4, 6, causal=True, position=RotaryEmbedding(6, scaling=scaling)), normal(1, 12, 12)
+    lengths = np.array([[5] * 5 + [7] * 7])
+    packed = {"segment_ids": lengths, "positions": np.concatenate([np.arange(5), np.arange(7)])[None]}
+    expected = np.concatenate([array(layer(x[:, :5])), array(layer(x[:, 5:]))], axis=1)
+    np.testing.assert_allclose(array(layer(x, sequence_length=lengths, **packed)), expected, **TOLERANCE)
+    with pytest.raises(
+        ValueError, match="sequence_length must be given with segment_ids and position=<RotaryEmbedding"
+    ):
+        layer(x, **packed)
 
 
 def test_cached_with_a_scaling_for_one_length():
@@ -155,6 +168,28 @@ def test_rows_that_come_and_go(position, window, step):
                 if index[row] == 8:
                     rows[row], index[row] = None, 0
     assert rows == [None, None]
+
+
+@pytest.mark.parametrize("position", CACHED_POSITIONS)
+@pytest.mark.parametrize("layout", [WholeCache(), RollingCache(3), RollingCache(6)])
+def test_rows_of_unequal_chunks_padded_on_the_right(position, layout):
+    """A prompt begins in one row while another row decodes, goes on with a few tokens, or waits."""
+    layer = made(4, 6, causal=True, window=(2, 0), position=CACHED_POSITIONS[position](), cache_layout=layout)
+    x = normal(2, 8, 12)
+    expected = array(layer(x))
+    cache, index = layer.make_cache(2, 8), np.array([0, 0], "int32")
+    for counts in ([4, 0], [1, 3], [0, 1], [2, 4], [1, 0]):
+        length = max(counts)
+        inputs, positions = np.full((2, length, 12), 50, "float32"), np.full((2, length), -1)
+        for row, count in enumerate(counts):
+            inputs[row, :count] = x[row, index[row] : index[row] + count]
+            positions[row, :count] = np.arange(count) + index[row]
+        output, cache = layer(inputs, positions=positions, cache=cache, cache_index=np.array(index))
+        for row, count in enumerate(counts):
+            part = slice(index[row], index[row] + count)
+            np.testing.assert_allclose(array(output)[row, :count], expected[row, part], **TOLERANCE)
+            index[row] += count
+    assert index.tolist() == [8, 8]
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])

@@ -5,7 +5,16 @@ import numpy as np
 import pytest
 from keras import ops
 
-from layers import ALiBi, MultiHeadAttention, RelativePositionBias, RMSNorm, RotaryEmbedding, ShawRelativePositions
+from layers import (
+    ALiBi,
+    FeedForward,
+    MultiHeadAttention,
+    RelativePositionBias,
+    RMSNorm,
+    RotaryEmbedding,
+    ShawRelativePositions,
+    TransformerBlock,
+)
 
 
 def normal(*shape, seed=0):
@@ -65,3 +74,19 @@ def test_int8_weights():
     after = ops.convert_to_numpy(model(x))
     # inputs and kernels are rounded to 1/127 of their largest entries: noise of about a hundredth
     assert 0 < np.abs(after - before).max() < 0.05 * np.abs(before).max()
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_a_position_that_layers_share_is_one_after_loading(tmp_path, in_blocks):
+    position, inputs = RelativePositionBias(2), keras.Input((6, 8))
+    layers = [MultiHeadAttention(2, 4, position=position) for _ in range(2)]
+    if in_blocks:
+        layers = [TransformerBlock(layer, FeedForward(8)) for layer in layers]
+    model = keras.Model(inputs, layers[1](layers[0](inputs)))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    x = normal(2, 6, 8)
+    np.testing.assert_allclose(loaded(x), model(x), atol=1e-6)
+    assert len(loaded.weights) == len(model.weights)
+    first, second = (layer.attention if in_blocks else layer for layer in loaded.layers[1:])
+    assert first.position is second.position
