@@ -15,7 +15,8 @@ from layers.embeddings import SegmentEmbedding, TokenEmbedding
 from layers.feed_forward import FeedForward
 from layers.mixers import ConvolutionMixer
 from layers.mixture_of_experts import MixtureOfExperts
-from layers.norms import DynamicTanh, LayerNorm, MaskedBatchNorm, NormMaker, RMSNorm, ScaleNorm, make_norm
+from layers.norm_makers import NormMaker, make_norm
+from layers.norms import DynamicTanh, LayerNorm, MaskedBatchNorm, RMSNorm, ScaleNorm
 from layers.positions import (
     ALiBi,
     LearnedPositionEmbedding,

@@ -1,26 +1,27 @@
 """Activation functions by the names that model configurations use."""
 
 from collections.abc import Callable
+from typing import Any
 
 from keras import ops
 
 
-def relu_squared(x):
-    """max(x, 0)^2. Source: So et al. 2021 (Primer), section 4."""
+def relu_squared(x: Any) -> Any:
+    """Returns `max(x, 0)^2` (So et al. 2021, "Primer", section 4)."""
     return ops.square(ops.relu(x))
 
 
-def gelu(x):
-    """x * Phi(x) with the exact normal distribution function. Source: Hendrycks and Gimpel 2016, section 2."""
+def gelu(x: Any) -> Any:
+    """Returns `x * Phi(x)` with the exact normal distribution function (Hendrycks and Gimpel 2016, section 2)."""
     return ops.gelu(x, approximate=False)
 
 
-def gelu_tanh(x):
-    """The tanh approximation of GELU. Source: Hendrycks and Gimpel 2016, section 2."""
+def gelu_tanh(x: Any) -> Any:
+    """Returns the tanh approximation of GELU (Hendrycks and Gimpel 2016, section 2)."""
     return ops.gelu(x, approximate=True)
 
 
-def identity(x):
+def identity(x: Any) -> Any:
     """x itself: turns a gated network into a bilinear one."""
     return x
 
@@ -45,7 +46,7 @@ def get_activation(name: str) -> Callable:
             "identity".
 
     Raises:
-        ValueError: if there is none of that name.
+        ValueError: If there is none of that name.
 
     Example:
 
@@ -53,5 +54,5 @@ def get_activation(name: str) -> Callable:
     9.0
     """
     if name not in ACTIVATIONS:
-        raise ValueError(f"`activation` must be one of {', '.join(map(repr, ACTIVATIONS))}, got {name!r}.")
+        raise ValueError(f"activation must be one of {', '.join(map(repr, ACTIVATIONS))}, got {name!r}.")
     return ACTIVATIONS[name]

@@ -5,6 +5,8 @@ multiple of 1/256. Random words are therefore drawn as integers and read as byte
 probability with which an element is really kept, so that the expectation is exact.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -20,7 +22,7 @@ def quantized_rate(rate: float) -> tuple[int, int]:
     """The rate as a fraction of a power of two, with the fewest bits that give it to within 2 %.
 
     Args:
-        rate: probability of dropping an element, at least 0 and below 1.
+        rate: Probability of dropping an element, at least 0 and below 1.
 
     Returns:
         `(numerator, bits)`: elements are dropped with the probability `numerator / 2**bits`, `bits` is 8, 16 or 32.
@@ -39,7 +41,7 @@ def quantized_rate(rate: float) -> tuple[int, int]:
     return min(round(rate * 2**32), 2**32 - 1), 32
 
 
-def _random_integers(shape, bits: int, seed):
+def _random_integers(shape: Any, bits: int, seed: Any) -> Any:
     """Uniform unsigned integers of `bits` bits (8, 16 or 32) in the given shape, some sizes of which may be tensors."""
     word_dtype = _WORD_DTYPES.get(keras.backend.backend(), "int32")
     word_bits = int(word_dtype[3:])
@@ -59,17 +61,17 @@ def _random_integers(shape, bits: int, seed):
     return ops.reshape(integers, shape)
 
 
-def dropout_multiplier(shape, rate: float, seed, dtype="float32"):
+def dropout_multiplier(shape: Any, rate: float, seed: Any, dtype: str = "float32") -> Any:
     """Random factors: 0 for what is dropped, 1 / (probability of being kept) for what is kept.
 
     Multiplying by them is dropout. They are a function of its own for code that uses the same decisions twice, such as
     a backward pass that recomputes its forward pass.
 
     Args:
-        shape: the sizes of the axes, integers or scalar tensors.
-        rate: probability of dropping an element, at least 0 and below 1.
-        seed: a `keras.random.SeedGenerator`, or an integer, which gives the same factors every time.
-        dtype: of the result.
+        shape: The sizes of the axes, integers or scalar tensors.
+        rate: Probability of dropping an element, at least 0 and below 1.
+        seed: A `keras.random.SeedGenerator`, or an integer, which gives the same factors every time.
+        dtype: Of the result.
 
     Returns:
         A tensor of `shape`.
@@ -92,13 +94,13 @@ class Dropout(keras.layers.Dropout):
     is the input. The backward pass reuses the factors of the forward pass.
 
     Args:
-        rate: probability of dropping an element, from 0 to 1.
-        noise_shape: shape of the decisions, broadcast over the input: `(None, 1, None)` drops the same features at all
+        rate: Probability of dropping an element, from 0 to 1.
+        noise_shape: Shape of the decisions, broadcast over the input: `(None, 1, None)` drops the same features at all
             positions of `(batch, length, dim)`. `None` entries stand for the size of the input's axis.
-        seed: integer that makes the sequence of decisions reproducible.
+        seed: Integer that makes the sequence of decisions reproducible.
 
     Raises:
-        ValueError: if `rate` is outside of [0, 1] or `noise_shape` is not a sequence of positive integers and `None`.
+        ValueError: If `rate` is outside of [0, 1] or `noise_shape` is not a sequence of positive integers and `None`.
 
     Example:
 
@@ -106,10 +108,11 @@ class Dropout(keras.layers.Dropout):
     >>> layer(keras.ops.ones((2, 6)), training=True).shape
     (2, 6)
 
-    Source: Srivastava et al. 2014, section 4.
+    Reference:
+        Srivastava et al. 2014, section 4.
     """
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Any, training: bool = False) -> Any:
         if not training or self.rate == 0:
             return inputs
         if self.rate == 1:

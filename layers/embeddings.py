@@ -1,6 +1,7 @@
 """Embeddings of tokens and of segments."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
@@ -14,22 +15,22 @@ class TokenEmbedding(keras.layers.Layer):
     by an encoder, a decoder and the projection to logits is the three-way sharing of Vaswani et al.
 
     Args:
-        vocabulary_size: number of token ids.
-        dim: width of the vectors that come out.
-        scale: whether vectors are multiplied by `sqrt(dim)`; `project` does not multiply.
-        factor_dim: width of the table if it is narrower than `dim`; a linear map then leads from `factor_dim` to `dim`
+        vocabulary_size: Number of token ids.
+        dim: Width of the vectors that come out.
+        scale: Whether vectors are multiplied by `sqrt(dim)`; `project` does not multiply.
+        factor_dim: Width of the table if it is narrower than `dim`; a linear map then leads from `factor_dim` to `dim`
             (factorised embedding). Default: the table has the width `dim`.
-        factor_bias: whether that map has a bias (as in ALBERT and ELECTRA). Needs `factor_dim`.
-        kernel_initializer: of the table, default normal with the standard deviation `dim**-0.5`.
+        factor_bias: Whether that map has a bias (as in ALBERT and ELECTRA). Needs `factor_dim`.
+        kernel_initializer: Of the table, default normal with the standard deviation `dim**-0.5`.
 
     Call arguments:
-        token_ids: integers `(...)`, usually `(batch, length)`.
+        token_ids: Integers `(...)`, usually `(batch, length)`.
 
     Returns:
         `(..., dim)`.
 
     Raises:
-        ValueError: if a size is not positive, or `factor_bias` is set without `factor_dim`.
+        ValueError: If a size is not positive, or `factor_bias` is set without `factor_dim`.
 
     Example:
 
@@ -38,8 +39,8 @@ class TokenEmbedding(keras.layers.Layer):
     >>> vectors.shape, embedding.project(vectors).shape
     ((2, 5, 64), (2, 5, 1000))
 
-    Source: Vaswani et al. 2017, section 3.4; Press and Wolf 2017 (tied weights); Lan et al. 2020, section 3.1
-    (factorised).
+    Reference:
+        Vaswani et al. 2017, section 3.4; Press and Wolf 2017 (tied weights); Lan et al. 2020, section 3.1 (factorised).
     """
 
     def __init__(
@@ -49,15 +50,15 @@ class TokenEmbedding(keras.layers.Layer):
         scale: bool = False,
         factor_dim: int | None = None,
         factor_bias: bool = False,
-        kernel_initializer=None,
-        **kwargs,
+        kernel_initializer: Any = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         for name, value in (("vocabulary_size", vocabulary_size), ("dim", dim), ("factor_dim", factor_dim)):
             if value is not None and value < 1:
-                raise ValueError(f"`{name}` must be at least 1, got {value}.")
+                raise ValueError(f"{name} must be at least 1, got {value}.")
         if factor_bias and factor_dim is None:
-            raise ValueError("`factor_bias` is True, which needs a `factor_dim`: without it there is no map to add to.")
+            raise ValueError("factor_bias must be False without factor_dim, got True: there is no map to add to.")
         if kernel_initializer is None:
             kernel_initializer = keras.initializers.RandomNormal(stddev=dim**-0.5)
         self.vocabulary_size = vocabulary_size
@@ -77,12 +78,12 @@ class TokenEmbedding(keras.layers.Layer):
         if factor_dim is not None:
             self.factor = keras.layers.Dense(dim, use_bias=factor_bias, dtype=self.dtype_policy, name="factor")
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: tuple | None = None) -> None:
         self.table.build(input_shape)
         if self.factor is not None:
             self.factor.build((None, self.factor_dim))
 
-    def call(self, token_ids):
+    def call(self, token_ids: Any) -> Any:
         vectors = self.table(token_ids)
         if self.factor is not None:
             vectors = self.factor(vectors)
@@ -90,7 +91,7 @@ class TokenEmbedding(keras.layers.Layer):
             vectors = vectors * math.sqrt(self.dim)
         return vectors
 
-    def project(self, hidden):
+    def project(self, hidden: Any) -> Any:
         """Logits over the vocabulary, by the transposed table.
 
         Args:
@@ -101,20 +102,20 @@ class TokenEmbedding(keras.layers.Layer):
             `(..., vocabulary_size)`.
 
         Raises:
-            ValueError: if the last axis has another size.
+            ValueError: If the last axis has another size.
         """
         width = hidden.shape[-1]
         allowed = {self.dim, self.factor_dim or self.dim}
         if width not in allowed:
             raise ValueError(
-                f"`hidden` must have {' or '.join(map(str, sorted(allowed)))} as the size of its last axis, "
+                f"hidden must have {' or '.join(map(str, sorted(allowed)))} as the size of its last axis, "
                 f"got the shape {tuple(hidden.shape)}."
             )
         if self.factor is not None and width == self.dim:
             hidden = ops.matmul(hidden, ops.transpose(ops.cast(self._factor_kernel(), hidden.dtype)))
         return self.table(hidden, reverse=True)
 
-    def _factor_kernel(self):
+    def _factor_kernel(self) -> Any:
         """The kernel of the linear map `(factor_dim, dim)`, with low-rank updates, in floating point."""
         if self.factor.quantization_mode is None:
             return self.factor.kernel
@@ -122,13 +123,13 @@ class TokenEmbedding(keras.layers.Layer):
         rows = self.factor(ops.eye(self.factor_dim, dtype=self.compute_dtype))
         return rows if self.factor.bias is None else rows - ops.cast(self.factor.bias, rows.dtype)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*input_shape, self.dim)
 
-    def compute_output_spec(self, token_ids):
+    def compute_output_spec(self, token_ids: Any) -> Any:
         return keras.KerasTensor((*token_ids.shape, self.dim), dtype=self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "vocabulary_size": self.vocabulary_size,
@@ -145,32 +146,33 @@ class SegmentEmbedding(keras.layers.Layer):
     """A vector for each segment of the input, such as the first and the second sentence of a pair.
 
     Args:
-        num_segments: number of segment ids.
-        dim: width of the vectors.
-        kernel_initializer: of the table.
+        num_segments: Number of segment ids.
+        dim: Width of the vectors.
+        kernel_initializer: Of the table.
 
     Call arguments:
-        segment_ids: integers `(...)`, usually `(batch, length)`.
+        segment_ids: Integers `(...)`, usually `(batch, length)`.
 
     Returns:
         `(..., dim)`.
 
     Raises:
-        ValueError: if a size is not positive.
+        ValueError: If a size is not positive.
 
     Example:
 
     >>> SegmentEmbedding(2, 64)(keras.ops.zeros((2, 5), dtype="int32")).shape
     (2, 5, 64)
 
-    Source: Devlin et al. 2019, section 3.
+    Reference:
+        Devlin et al. 2019, section 3.
     """
 
-    def __init__(self, num_segments: int, dim: int, kernel_initializer="glorot_uniform", **kwargs):
+    def __init__(self, num_segments: int, dim: int, kernel_initializer: Any = "glorot_uniform", **kwargs: Any):
         super().__init__(**kwargs)
         for name, value in (("num_segments", num_segments), ("dim", dim)):
             if value < 1:
-                raise ValueError(f"`{name}` must be at least 1, got {value}.")
+                raise ValueError(f"{name} must be at least 1, got {value}.")
         self.num_segments = num_segments
         self.dim = dim
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -178,19 +180,19 @@ class SegmentEmbedding(keras.layers.Layer):
             num_segments, dim, embeddings_initializer=self.kernel_initializer, dtype=self.dtype_policy, name="table"
         )
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: tuple | None = None) -> None:
         self.table.build(input_shape)
 
-    def call(self, segment_ids):
+    def call(self, segment_ids: Any) -> Any:
         return self.table(segment_ids)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*input_shape, self.dim)
 
-    def compute_output_spec(self, segment_ids):
+    def compute_output_spec(self, segment_ids: Any) -> Any:
         return keras.KerasTensor((*segment_ids.shape, self.dim), dtype=self.compute_dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_segments": self.num_segments,

@@ -1,5 +1,7 @@
 """The position-wise feed-forward network and its gated variants."""
 
+from typing import Any
+
 import keras
 
 from layers.activations import get_activation
@@ -18,26 +20,26 @@ class FeedForward(keras.layers.Layer):
     The projections are `keras.layers.Dense`, so LoRA and quantization work on them.
 
     Args:
-        intermediate_dim: width between the two layers.
-        activation: a name that `layers.activations.get_activation` knows.
-        gated: whether a second projection of the input is multiplied with the activation.
-        use_bias: whether the projections add a bias.
-        dropout: rate of dropout between the activation and the second layer. (Dropout of the output belongs to the
+        intermediate_dim: Width between the two layers.
+        activation: A name that `layers.activations.get_activation` knows.
+        gated: Whether a second projection of the input is multiplied with the activation.
+        use_bias: Whether the projections add a bias.
+        dropout: Rate of dropout between the activation and the second layer. (Dropout of the output belongs to the
             residual connection around this layer.)
-        kernel_initializer: of the projections.
-        output_initializer: of the last projection, where it differs.
-        bias_initializer: of the biases.
-        output_dim: width of the output, default the width of the input.
+        kernel_initializer: Of the projections.
+        output_initializer: Of the last projection, where it differs.
+        bias_initializer: Of the biases.
+        output_dim: Width of the output, default the width of the input.
 
     Call arguments:
         inputs: `(..., dim)`, usually `(batch, length, dim)`.
-        training: whether dropout is active.
+        training: Whether dropout is active.
 
     Returns:
         `(..., output_dim)`.
 
     Raises:
-        ValueError: if a width is not positive, `dropout` not in [0, 1) or `activation` unknown.
+        ValueError: If a width is not positive, `dropout` not in [0, 1) or `activation` unknown.
 
     Example:
 
@@ -45,7 +47,8 @@ class FeedForward(keras.layers.Layer):
     >>> layer(keras.ops.ones((2, 5, 512))).shape
     (2, 5, 512)
 
-    Source: Vaswani et al. 2017, section 3.3, equation 2; gated: Shazeer 2020, equations 5 and 6.
+    Reference:
+        Vaswani et al. 2017, section 3.3, equation 2; gated: Shazeer 2020, equations 5 and 6.
     """
 
     def __init__(
@@ -55,19 +58,19 @@ class FeedForward(keras.layers.Layer):
         gated: bool = False,
         use_bias: bool = True,
         dropout: float = 0.0,
-        kernel_initializer="glorot_uniform",
-        output_initializer=None,
-        bias_initializer="zeros",
+        kernel_initializer: Any = "glorot_uniform",
+        output_initializer: Any = None,
+        bias_initializer: Any = "zeros",
         output_dim: int | None = None,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if intermediate_dim < 1:
-            raise ValueError(f"`intermediate_dim` must be at least 1, got {intermediate_dim}.")
+            raise ValueError(f"intermediate_dim must be at least 1, got {intermediate_dim}.")
         if output_dim is not None and output_dim < 1:
-            raise ValueError(f"`output_dim` must be at least 1, or None for the input's width, got {output_dim}.")
+            raise ValueError(f"output_dim must be at least 1, or None for the input's width, got {output_dim}.")
         if not 0 <= dropout < 1:
-            raise ValueError(f"`dropout` must be at least 0 and below 1, got {dropout}.")
+            raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}.")
         self.intermediate_dim = intermediate_dim
         self.activation = activation
         self.gated = gated
@@ -82,7 +85,7 @@ class FeedForward(keras.layers.Layer):
         self.gate = self._dense(intermediate_dim, "gate") if gated else None
         self.up = self._dense(intermediate_dim, "up")
         self.down = None  # its width may be that of the input
-        self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout") if dropout else None
 
     def _dense(self, units: int, name: str) -> keras.layers.Dense:
         initializer = (name == "down" and self.output_initializer) or self.kernel_initializer
@@ -96,24 +99,26 @@ class FeedForward(keras.layers.Layer):
             name=name,
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         if self.gated:
             self.gate.build(input_shape)
         self.up.build(input_shape)
         self.down = self._dense(self.output_dim or input_shape[-1], "down")
         self.down.build((*input_shape[:-1], self.intermediate_dim))
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         if self.gated:
             hidden = self._activation_function(self.gate(inputs)) * self.up(inputs)
         else:
             hidden = self._activation_function(self.up(inputs))
-        return self.down(self.dropout_layer(hidden, training=training))
+        if self.dropout_layer is not None:
+            hidden = self.dropout_layer(hidden, training=training)
+        return self.down(hidden)  # (..., output_dim)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*input_shape[:-1], self.output_dim or input_shape[-1])
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "intermediate_dim": self.intermediate_dim,

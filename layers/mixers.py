@@ -1,5 +1,7 @@
 """A layer that mixes positions without attention, for comparison with it: convolutions."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -15,34 +17,37 @@ class ConvolutionMixer(keras.layers.Layer):
     `O(kernel_size * n * dim^2)`. Padding counts as zeros, as do positions outside of the sequence, and gets zeros.
 
     Args:
-        kernel_size: number of positions that each output sees.
-        separable: whether the convolution is depthwise, followed by a linear map.
-        causal: whether an output sees its own position and earlier ones only. Otherwise the window is centred, with
+        kernel_size: Number of positions that each output sees.
+        separable: Whether the convolution is depthwise, followed by a linear map.
+        causal: Whether an output sees its own position and earlier ones only. Otherwise the window is centred, with
             the surplus position of an even size to the right.
-        use_bias: whether the linear map, or the full convolution, adds a bias.
+        use_bias: Whether the linear map, or the full convolution, adds a bias.
 
     Call arguments:
         inputs: `(batch, length, dim)`.
-        mask: true where a position is real, `(batch, length)`.
+        mask: True where a position is real, `(batch, length)`.
 
     Returns:
         `(batch, length, dim)`.
 
     Raises:
-        ValueError: if `kernel_size` is not positive or `mask` has a wrong rank.
+        ValueError: If `kernel_size` is not positive or `mask` has a wrong rank.
 
     Example:
 
     >>> ConvolutionMixer(3, causal=True)(keras.ops.ones((2, 5, 8))).shape
     (2, 5, 8)
 
-    Source: Vaswani et al. 2017, section 4 and table 1, row 3; Chollet 2017 (separable); Wu et al. 2019, section 3.
+    Reference:
+        Vaswani et al. 2017, section 4 and table 1, row 3; Chollet 2017 (separable); Wu et al. 2019, section 3.
     """
 
-    def __init__(self, kernel_size: int, separable: bool = True, causal: bool = False, use_bias: bool = True, **kwargs):
+    def __init__(
+        self, kernel_size: int, separable: bool = True, causal: bool = False, use_bias: bool = True, **kwargs: Any
+    ):
         super().__init__(**kwargs)
         if kernel_size < 1:
-            raise ValueError(f"`kernel_size` must be at least 1, got {kernel_size}.")
+            raise ValueError(f"kernel_size must be at least 1, got {kernel_size}.")
         self.kernel_size = kernel_size
         self.separable = separable
         self.causal = causal
@@ -54,7 +59,7 @@ class ConvolutionMixer(keras.layers.Layer):
                 kernel_size, use_bias=False, dtype=self.dtype_policy, name="depthwise"
             )
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         dim = input_shape[-1]
         options = {"use_bias": self.use_bias, "dtype": self.dtype_policy}
         if self.separable:
@@ -65,16 +70,16 @@ class ConvolutionMixer(keras.layers.Layer):
             self.convolution = keras.layers.Conv1D(dim, self.kernel_size, name="convolution", **options)
             self.convolution.build((input_shape[0], None, dim))
 
-    def call(self, inputs, mask=None):
+    def call(self, inputs: Any, mask: Any = None) -> Any:
         before = self.kernel_size - 1 if self.causal else (self.kernel_size - 1) // 2
         padded = ops.pad(hide_padding(inputs, mask), [[0, 0], [before, self.kernel_size - 1 - before], [0, 0]])
         outputs = self.pointwise(self.depthwise(padded)) if self.separable else self.convolution(padded)
         return hide_padding(outputs, mask)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "kernel_size": self.kernel_size,

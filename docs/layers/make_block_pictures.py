@@ -61,10 +61,11 @@ def placements() -> None:
         ("post, DeepNorm", "--", {"placement": "post", "residual_scale": alpha, "kernel_factor": beta}),
         ("pre", "-", {"placement": "pre"}),
         ("sandwich", ":", {"placement": "sandwich"}),
+        ("res_post", (0, (5, 1, 1, 1)), {"placement": "res_post"}),
         ("parallel", "-.", {"placement": "parallel"}),
     ):
         for axis, values in zip(axes, measure(**options), strict=True):
-            axis.plot(range(1, DEPTH + 1), values, style, label=label)
+            axis.plot(range(1, DEPTH + 1), values, linestyle=style, label=label)
     axes[0].set(xlabel="block", ylabel="root mean square after the block", ylim=(0, None))
     axes[1].set(xlabel="block", ylabel="norm of the gradient", yscale="log")
     axes[0].legend()

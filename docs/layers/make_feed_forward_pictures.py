@@ -16,7 +16,7 @@ from keras import ops
 
 from layers.activations import ACTIVATIONS
 from layers.attention.scores import DistanceKernelAttention, DotAttention
-from layers.norms import make_norm
+from layers.norm_makers import make_norm
 
 IMAGES = Path(__file__).parent / "images"
 KINDS = {"layer": "layer, RMS, scale", "batch": "masked batch", "dynamic_tanh": "dynamic tanh"}

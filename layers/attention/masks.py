@@ -60,7 +60,7 @@ class AttentionMask:
     key_segment_ids: Any = None
     allowed: Any = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "window", checked_window(self.window))
         if self.block_size is not None and int(self.block_size) < 1:
             raise ValueError(f"block_size must be at least 1, got {self.block_size}.")
@@ -102,7 +102,7 @@ class AttentionMask:
         """Whether positions are plain indices."""
         return self.query_positions is None and self.key_positions is None
 
-    def sees_something(self, query_length, key_length) -> bool:
+    def sees_something(self, query_length: Any, key_length: Any) -> bool:
         """Whether it is certain, without looking at any tensor, that each query sees at least one key.
 
         Args:
@@ -129,7 +129,7 @@ class AttentionMask:
         """Whether the indices of queries tell, without looking at any tensor, which keys are out of their sight."""
         return self.uses_order and self.default_positions and self.prefix_length is None
 
-    def key_range(self, first_query, last_query, key_length):
+    def key_range(self, first_query: Any, last_query: Any, key_length: Any) -> Any:
         """The keys that a run of queries may see, as far as order tells.
 
         Args:
@@ -155,7 +155,7 @@ class AttentionMask:
             last = smaller(last, (last_query // self.block_size + 1) * self.block_size)
         return first, last
 
-    def padded(self, more_queries, more_keys) -> "AttentionMask":
+    def padded(self, more_queries: Any, more_keys: Any) -> "AttentionMask":
         """The same mask for longer sequences: what it says of the queries and keys at their ends is of no meaning.
 
         Args:
@@ -163,7 +163,7 @@ class AttentionMask:
             more_keys: Number of further keys, likewise.
         """
 
-        def longer(x, more, axis=-1):
+        def longer(x: Any, more: Any, axis: Any = -1) -> Any:
             return x if x is None or x.shape[axis] == 1 else pad_axis(x, axis % len(x.shape), more)
 
         return dataclasses.replace(
@@ -176,15 +176,15 @@ class AttentionMask:
             allowed=longer(longer(self.allowed, more_queries, axis=-2), more_keys),
         )
 
-    def positions_of_queries(self, query_length, query_start=0):
+    def positions_of_queries(self, query_length: Any, query_start: Any = 0) -> Any:
         """Positions `(query_length,)` or `(batch, query_length)` of a run of queries."""
         return _run_of_positions(self.query_positions, query_start, query_length)
 
-    def positions_of_keys(self, key_length, key_start=0):
+    def positions_of_keys(self, key_length: Any, key_start: Any = 0) -> Any:
         """Positions `(key_length,)` or `(batch, key_length)` of a run of keys."""
         return _run_of_positions(self.key_positions, key_start, key_length)
 
-    def materialize(self, query_length, key_length, query_start=0, key_start=0):
+    def materialize(self, query_length: Any, key_length: Any, query_start: Any = 0, key_start: Any = 0) -> Any:
         """The piece of the mask for a run of queries and a run of keys.
 
         Args:
@@ -220,14 +220,14 @@ class AttentionMask:
 
     def visible(
         self,
-        query_positions=None,
-        key_positions=None,
-        prefix_length=None,
-        query_segments=None,
-        key_segments=None,
-        key_padding=None,
-        allowed=None,
-    ):
+        query_positions: Any = None,
+        key_positions: Any = None,
+        prefix_length: Any = None,
+        query_segments: Any = None,
+        key_segments: Any = None,
+        key_padding: Any = None,
+        allowed: Any = None,
+    ) -> Any:
         """The conditions of this mask on tensors that broadcast against each other, in any layout.
 
         Args:
@@ -297,7 +297,7 @@ def both(x: Any, y: Any) -> Any:
     return ops.logical_and(x, y)
 
 
-def take_run(x, start, length, axis=-1):
+def take_run(x: Any, start: Any, length: Any, axis: Any = -1) -> Any:
     """`length` entries of `x` along `axis`, from index `start` on (ints or scalar tensors)."""
     axis %= len(x.shape)
     if isinstance(start, int) and start == 0 and (length is x.shape[axis] or length == x.shape[axis]):
@@ -308,7 +308,7 @@ def take_run(x, start, length, axis=-1):
     return ops.slice(x, starts, sizes)
 
 
-def pad_axis(x, axis, more, front=False):
+def pad_axis(x: Any, axis: Any, more: Any, front: bool = False) -> Any:
     """`x` with `more` (an int or a scalar tensor) zeros, or false, along an axis: after it, or in `front` of it."""
     if isinstance(more, int) and more == 0:
         return x
@@ -327,17 +327,17 @@ def smaller(x: Any, y: Any) -> Any:
     return min(x, y) if isinstance(x, int) and isinstance(y, int) else ops.minimum(x, y)
 
 
-def _run_of_positions(positions, start, length):
+def _run_of_positions(positions: Any, start: Any, length: Any) -> Any:
     if positions is None:
         return ops.arange(length, dtype="int32") + start
     return take_run(positions, start, length)
 
 
-def _column(x):
+def _column(x: Any) -> Any:
     """`(length,)` or `(batch, length)` to `(1 or batch, 1, length, 1)`."""
     return ops.reshape(x, (1, 1, -1, 1)) if len(x.shape) == 1 else ops.expand_dims(ops.expand_dims(x, 1), -1)
 
 
-def _row(x):
+def _row(x: Any) -> Any:
     """`(length,)` or `(batch, length)` to `(1 or batch, 1, 1, length)`."""
     return ops.reshape(x, (1, 1, 1, -1)) if len(x.shape) == 1 else ops.expand_dims(ops.expand_dims(x, 1), 1)

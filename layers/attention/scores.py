@@ -12,24 +12,29 @@ for state in states:
 ```
 """
 
+from typing import Any
+
 import keras
 from keras import ops
+
+from layers.attention.kernels.plain import mean_of_values, to_float32
 
 
 class ScoredAttention(keras.layers.Layer):
     """Base of the attention layers of this file: `context = sum_i weights_i values_i`, `weights = softmax(scores)`.
 
-    A subclass says what the scores are, in `compute_scores`, and may map keys beforehand, in `project_keys`. Softmax
-    is computed in float32 whatever the policy. A query whose keys are all masked gets zero weights and a zero context.
+    A subclass says what the scores are, in `compute_scores`, and may map keys beforehand, in `project_keys`. Scores,
+    softmax and weighted mean are computed in float32 whatever the policy. A query whose keys are all masked gets zero
+    weights and a zero context.
 
     Call arguments:
-        query: one step `(batch, query_dim)` or many `(batch, query_length, query_dim)`.
+        query: One step `(batch, query_dim)` or many `(batch, query_length, query_dim)`.
         keys: `(batch, key_length, key_dim)`. Leave out if `projected_keys` are given.
-        values: `(batch, key_length, value_dim)`, default the keys.
-        mask: true where a key may be seen, `(batch, key_length)` or, for many queries,
+        values: `(batch, key_length, value_dim)`. Default the keys.
+        mask: True where a key may be seen, `(batch, key_length)` or, for many queries,
             `(batch, query_length, key_length)`.
-        projected_keys: what `project_keys` returned.
-        factors: not negative, multiplied into the weights after the softmax, of the shape of the weights or one that
+        projected_keys: What `project_keys` returned.
+        factors: Not negative, multiplied into the weights after the softmax, of the shape of the weights or one that
             broadcasts to it; the products need not sum to one (Luong et al. 2015, equation 10).
 
     Returns:
@@ -37,67 +42,87 @@ class ScoredAttention(keras.layers.Layer):
         or `(batch, query_length, key_length)`.
 
     Raises:
-        ValueError: if ranks or widths do not fit, or not exactly one of `keys` and `projected_keys` is given.
+        ValueError: If ranks or widths do not fit, or not exactly one of `keys` and `projected_keys` is given.
     """
 
-    def build(self, query_shape, keys_shape=None, values_shape=None):
+    def build(self, query_shape: tuple, keys_shape: tuple | None = None, values_shape: tuple | None = None) -> None:
         self._check_widths(query_shape, keys_shape)
 
-    def _check_widths(self, query_shape, keys_shape):
+    def _check_widths(self, query_shape: tuple, keys_shape: tuple | None) -> None:
         """Most scores compare a query and a key feature by feature."""
         if keys_shape is not None and query_shape[-1] != keys_shape[-1]:
             raise ValueError(
-                f"`query` and `keys` must have the same width for {type(self).__name__}, "
+                f"query and keys must have the same width for {type(self).__name__}, "
                 f"got query {tuple(query_shape)}, keys {tuple(keys_shape)}."
             )
 
-    def project_keys(self, keys):
-        """The part of the scores that depends on the keys only, `(batch, key_length, ...)`; here the keys as they are.
+    def project_keys(self, keys: Any) -> Any:
+        """Returns the part of the scores that depends on the keys only, `(batch, key_length, ...)`; here the keys.
 
         Args:
             keys: `(batch, key_length, key_dim)`.
         """
         return keys
 
-    def compute_scores(self, query, projected_keys):
-        """Scores `(batch, query_length, key_length)` of queries `(batch, query_length, query_dim)`."""
+    def compute_scores(self, query: Any, projected_keys: Any) -> Any:
+        """Returns scores, in float32 or wider.
+
+        Args:
+            query: `(batch, query_length, query_dim)`.
+            projected_keys: What `project_keys` returned.
+
+        Returns:
+            `(batch, query_length, key_length)`.
+        """
         raise NotImplementedError
 
-    def call(self, query, keys=None, values=None, mask=None, projected_keys=None, factors=None):
+    def call(
+        self,
+        query: Any,
+        keys: Any = None,
+        values: Any = None,
+        mask: Any = None,
+        projected_keys: Any = None,
+        factors: Any = None,
+    ) -> tuple[Any, Any]:
         if (keys is None) == (projected_keys is None):
             raise ValueError(
-                "Exactly one of `keys` and `projected_keys` must be given, "
-                f"got {'neither' if keys is None else 'both'}."
+                f"exactly one of keys and projected_keys must be given, got {'neither' if keys is None else 'both'}."
             )
         if values is None and keys is None:
-            raise ValueError("`values` must be given together with `projected_keys`, got None.")
-        one_step = len(query.shape) == 2
+            raise ValueError("values must be given together with projected_keys, got None.")
         if len(query.shape) not in (2, 3):
-            raise ValueError(f"`query` must have rank 2 or 3, got shape {tuple(query.shape)}.")
+            raise ValueError(f"query must have rank 2 or 3, got shape {tuple(query.shape)}.")
+        one_step = len(query.shape) == 2
         if one_step:
             query = ops.expand_dims(query, 1)
         if projected_keys is None:
             projected_keys = self.project_keys(keys)
         if values is None:
             values = keys
-        scores = self.compute_scores(query, projected_keys)
+        scores = to_float32(self.compute_scores(query, projected_keys))  # (batch, query_length, key_length)
         weights = _masked_softmax(scores, _expand_mask(mask, one_step))
         if factors is not None:
             factors = ops.cast(factors, weights.dtype)
             weights = weights * (ops.expand_dims(factors, 1) if len(factors.shape) == 2 else factors)
+        context = mean_of_values(weights, values, None, ops.matmul)  # (batch, query_length, value_dim)
         weights = ops.cast(weights, values.dtype)
-        context = ops.matmul(weights, values)
         if one_step:
             return ops.squeeze(context, 1), ops.squeeze(weights, 1)
         return context, weights
 
-    def compute_mask(self, query, previous_mask):
+    def compute_mask(self, query: Any, previous_mask: Any) -> None:
         # Which keys are real says nothing about the contexts.
         return None
 
     def compute_output_shape(
-        self, query_shape, keys_shape=None, values_shape=None, projected_keys_shape=None, factors_shape=None
-    ):
+        self,
+        query_shape: tuple,
+        keys_shape: tuple | None = None,
+        values_shape: tuple | None = None,
+        projected_keys_shape: tuple | None = None,
+        factors_shape: tuple | None = None,
+    ) -> tuple[tuple, tuple]:
         values_shape = values_shape or keys_shape
         key_length = values_shape[1]
         return (*query_shape[:-1], values_shape[-1]), (*query_shape[:-1], key_length)
@@ -107,11 +132,11 @@ class ScoredAttention(keras.layers.Layer):
 class AdditiveAttention(ScoredAttention):
     """Scores by a small network: `v^T tanh(W_q q + W_k k)`.
 
-    Args:
-        units: width of the hidden layer.
-        use_bias: whether the projection of the queries adds a bias.
+    Call arguments, results and errors: see `ScoredAttention`.
 
-    Call arguments, returns and errors: see `ScoredAttention`.
+    Args:
+        units: Width of the hidden layer.
+        use_bias: Whether the projection of the queries adds a bias.
 
     Example:
 
@@ -120,36 +145,41 @@ class AdditiveAttention(ScoredAttention):
     >>> context.shape, weights.shape
     ((2, 6), (2, 5))
 
-    Source: Bahdanau et al. 2015, appendix A.1.2.
+    Reference:
+        Bahdanau et al. 2015, appendix A.1.2.
     """
 
-    def __init__(self, units: int, use_bias: bool = False, **kwargs):
+    def __init__(self, units: int, use_bias: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         if units < 1:
-            raise ValueError(f"`units` must be at least 1, got {units}.")
+            raise ValueError(f"units must be at least 1, got {units}.")
         self.units = units
         self.use_bias = use_bias
-        self.query_projection = keras.layers.Dense(
-            units, use_bias=use_bias, dtype=self.dtype_policy, name="query_projection"
+        options = {"dtype": self.dtype_policy}
+        self.query_projection = keras.layers.Dense(units, use_bias=use_bias, name="query_projection", **options)
+        self.key_projection = keras.layers.Dense(units, use_bias=False, name="key_projection", **options)
+        self.score_projection = keras.layers.Dense(
+            1,
+            use_bias=False,
+            dtype=keras.backend.result_type(self.variable_dtype, "float32"),  # scores are not rounded to half precision
+            name="score_projection",
         )
-        self.key_projection = keras.layers.Dense(units, use_bias=False, dtype=self.dtype_policy, name="key_projection")
-        self.score_projection = keras.layers.Dense(1, use_bias=False, dtype=self.dtype_policy, name="score_projection")
 
-    def build(self, query_shape, keys_shape=None, values_shape=None):
+    def build(self, query_shape: tuple, keys_shape: tuple | None = None, values_shape: tuple | None = None) -> None:
         self.query_projection.build(query_shape)
         _build_key_projection(self.key_projection, keys_shape)
         self.score_projection.build((None, self.units))
 
-    def project_keys(self, keys):
-        """`W_k k`, `(batch, key_length, units)`."""
+    def project_keys(self, keys: Any) -> Any:
+        """Returns `W_k k`, `(batch, key_length, units)`."""
         return self.key_projection(keys)
 
-    def compute_scores(self, query, projected_keys):
-        queries = ops.expand_dims(self.query_projection(query), 2)
-        hidden = ops.tanh(queries + ops.expand_dims(projected_keys, 1))
+    def compute_scores(self, query: Any, projected_keys: Any) -> Any:
+        queries = ops.expand_dims(self.query_projection(query), 2)  # (batch, query_length, 1, units)
+        hidden = ops.tanh(queries + ops.expand_dims(projected_keys, 1))  # (batch, query_length, key_length, units)
         return ops.squeeze(self.score_projection(hidden), -1)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "units": self.units, "use_bias": self.use_bias}
 
 
@@ -157,10 +187,10 @@ class AdditiveAttention(ScoredAttention):
 class DotAttention(ScoredAttention):
     """Scores by the inner product `q^T k`, divided by `sqrt(dim)` on request. Has no weights.
 
-    Args:
-        scaled: whether scores are divided by the square root of the width.
+    Call arguments, results and errors: see `ScoredAttention`.
 
-    Call arguments, returns and errors: see `ScoredAttention`.
+    Args:
+        scaled: Whether scores are divided by the square root of the width.
 
     Example:
 
@@ -168,20 +198,19 @@ class DotAttention(ScoredAttention):
     >>> context.shape, weights.shape
     ((2, 3, 8), (2, 3, 5))
 
-    Source: Luong et al. 2015, equation 8, "dot"; scaled: Vaswani et al. 2017, equation 1.
+    Reference:
+        Luong et al. 2015, equation 8, "dot"; scaled: Vaswani et al. 2017, equation 1.
     """
 
-    def __init__(self, scaled: bool = False, **kwargs):
+    def __init__(self, scaled: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         self.scaled = scaled
 
-    def compute_scores(self, query, projected_keys):
-        if self.scaled:
-            # Before the product, which might overflow in half precision.
-            query = query * query.shape[-1] ** -0.5
-        return ops.matmul(query, ops.swapaxes(projected_keys, 1, 2))
+    def compute_scores(self, query: Any, projected_keys: Any) -> Any:
+        scores = _inner_products(query, projected_keys)
+        return scores * query.shape[-1] ** -0.5 if self.scaled else scores
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "scaled": self.scaled}
 
 
@@ -189,7 +218,7 @@ class DotAttention(ScoredAttention):
 class BilinearAttention(ScoredAttention):
     """Scores by a learned bilinear form: `q^T W k`. The widths of queries and keys may differ.
 
-    Call arguments, returns and errors: see `ScoredAttention`.
+    Call arguments, results and errors: see `ScoredAttention`.
 
     Example:
 
@@ -197,23 +226,24 @@ class BilinearAttention(ScoredAttention):
     >>> context.shape, weights.shape
     ((2, 6), (2, 5))
 
-    Source: Luong et al. 2015, equation 8, "general".
+    Reference:
+        Luong et al. 2015, equation 8, "general".
     """
 
-    def build(self, query_shape, keys_shape=None, values_shape=None):
+    def build(self, query_shape: tuple, keys_shape: tuple | None = None, values_shape: tuple | None = None) -> None:
         self.key_projection = keras.layers.Dense(
             query_shape[-1], use_bias=False, dtype=self.dtype_policy, name="key_projection"
         )
         _build_key_projection(self.key_projection, keys_shape)
 
-    def project_keys(self, keys):
-        """`W k`, `(batch, key_length, query_dim)`. Needs `build` first, which says how wide queries are."""
+    def project_keys(self, keys: Any) -> Any:
+        """Returns `W k`, `(batch, key_length, query_dim)`. Needs `build` first, which says how wide queries are."""
         if not self.built:
-            raise ValueError("`build(query_shape, keys_shape)` must be called before `project_keys`.")
+            raise ValueError("build(query_shape, keys_shape) must be called before project_keys.")
         return self.key_projection(keys)
 
-    def compute_scores(self, query, projected_keys):
-        return ops.matmul(query, ops.swapaxes(projected_keys, 1, 2))
+    def compute_scores(self, query: Any, projected_keys: Any) -> Any:
+        return _inner_products(query, projected_keys)
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -223,52 +253,59 @@ class DistanceKernelAttention(ScoredAttention):
     Differences are formed one by one, which takes memory for `batch * query_length * key_length * dim` numbers and
     loses nothing when vectors are long and close together.
 
+    Call arguments, results and errors: see `ScoredAttention`.
+
     Args:
-        bandwidth: h, above 0, in squared units of the keys. The smaller, the more the nearest key alone counts.
+        bandwidth: H, above 0, in squared units of the keys. The smaller, the more the nearest key alone counts.
 
-    Call arguments, returns and errors: see `ScoredAttention`.
+    Example:
 
-    Example: the trouser size of a waist of 59 cm from three known ones; the two nearest waists weigh the same.
-
-    >>> waists = keras.ops.reshape([56.0, 58.0, 60.0], (1, 3, 1))
+    >>> waists = keras.ops.reshape([56.0, 58.0, 60.0], (1, 3, 1))  # cm, with three known trouser sizes
     >>> sizes = keras.ops.reshape([36.0, 37.0, 38.0], (1, 3, 1))
     >>> size, weights = DistanceKernelAttention()(keras.ops.reshape([59.0], (1, 1)), waists, sizes)
-    >>> round(float(size[0, 0]), 2)
+    >>> round(float(size[0, 0]), 2)  # the two nearest waists weigh the same
     37.5
 
-    Source: Nadaraya 1964; Watson 1964.
+    Reference:
+        Nadaraya 1964, "On Estimating Regression"; Watson 1964, "Smooth Regression Analysis".
     """
 
-    def __init__(self, bandwidth: float = 1.0, **kwargs):
+    def __init__(self, bandwidth: float = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
         if bandwidth <= 0:
-            raise ValueError(f"`bandwidth` must be above 0, got {bandwidth}.")
+            raise ValueError(f"bandwidth must be above 0, got {bandwidth}.")
         self.bandwidth = bandwidth
 
-    def compute_scores(self, query, projected_keys):
-        difference = ops.expand_dims(query, 2) - ops.expand_dims(projected_keys, 1)
-        difference = ops.cast(difference, keras.backend.result_type(difference.dtype, "float32"))
+    def compute_scores(self, query: Any, projected_keys: Any) -> Any:
+        difference = ops.expand_dims(to_float32(query), 2) - ops.expand_dims(to_float32(projected_keys), 1)
         return -ops.sum(ops.square(difference), axis=-1) / self.bandwidth
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "bandwidth": self.bandwidth}
 
 
-def _expand_mask(mask, one_step):
+def _inner_products(query: Any, keys: Any) -> Any:
+    """`(batch, query_length, dim)` and `(batch, key_length, dim)` to `(batch, query_length, key_length)`, in float32.
+
+    A score of 20 in bfloat16 would be off by up to 0.06, and its weight by 6 %.
+    """
+    return ops.matmul(to_float32(query), ops.swapaxes(to_float32(keys), 1, 2))
+
+
+def _expand_mask(mask: Any, one_step: bool) -> Any:
     if mask is None:
         return None
     mask = ops.convert_to_tensor(mask, dtype="bool")
     allowed = (2,) if one_step else (2, 3)
     if len(mask.shape) not in allowed:
         raise ValueError(
-            f"`mask` must have rank {' or '.join(map(str, allowed))} for a query of rank {2 if one_step else 3}, "
+            f"mask must have rank {' or '.join(map(str, allowed))} for a query of rank {2 if one_step else 3}, "
             f"got shape {tuple(mask.shape)}."
         )
     return ops.expand_dims(mask, 1) if len(mask.shape) == 2 else mask
 
 
-def _masked_softmax(scores, mask):
-    scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
+def _masked_softmax(scores: Any, mask: Any) -> Any:
     if mask is None:
         return ops.softmax(scores, axis=-1)
     # Finite, so that a row without a single key has no NaN, neither here nor in its gradient.
@@ -276,11 +313,11 @@ def _masked_softmax(scores, mask):
     return ops.where(mask, weights, ops.cast(0.0, scores.dtype))
 
 
-def _build_key_projection(projection, keys_shape):
+def _build_key_projection(projection: keras.layers.Layer, keys_shape: tuple | None) -> None:
     if keys_shape is None:
         raise ValueError(
-            "`keys` must be given in the first call, or `build(query_shape, keys_shape)` called before: the width of "
-            "the keys cannot be told from `projected_keys`."
+            "keys must be given in the first call, or build(query_shape, keys_shape) called before: the width of the "
+            "keys cannot be told from projected_keys."
         )
     projection.build(keys_shape)
 
@@ -294,20 +331,20 @@ SCORES = {
 }
 
 
-def make_scored_attention(kind: str, **options) -> ScoredAttention:
-    """The attention layer with scores of that kind.
+def make_scored_attention(kind: str, **options: Any) -> ScoredAttention:
+    """Returns the attention layer with scores of that kind.
 
     Args:
         kind: "additive", "dot", "scaled_dot", "bilinear" or "distance".
-        options: arguments of the layer: `units` for "additive", `bandwidth` for "distance", `name`, `dtype`.
+        **options: Arguments of the layer: `units` for "additive", `bandwidth` for "distance", `name`, `dtype`.
 
     Raises:
-        ValueError: if there is no such kind.
+        ValueError: If there is no such kind.
 
     Example:
 
     >>> attention = make_scored_attention("additive", units=128)
     """
     if kind not in SCORES:
-        raise ValueError(f"`kind` must be one of {', '.join(map(repr, SCORES))}, got {kind!r}.")
+        raise ValueError(f"kind must be one of {', '.join(map(repr, SCORES))}, got {kind!r}.")
     return SCORES[kind](**options)

@@ -13,7 +13,6 @@ from layers.positions.base import (
     make_position,
     position_class,
     position_kinds,
-    position_options,
     register_position,
 )
 from layers.positions.learned import LearnedPositionEmbedding
@@ -31,7 +30,6 @@ __all__ = [
     "make_position",
     "position_class",
     "position_kinds",
-    "position_options",
     "register_position",
     "ROTARY_SCALINGS",
     "ALiBi",

@@ -1,18 +1,20 @@
 """Attention with linear biases."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from layers.positions.base import PositionEncoding, register_position
-from layers.positions.common import (
+from layers.positions.base import (
+    PositionEncoding,
     bias_shape,
     check_above_zero,
     check_positive_integer,
     distances,
     float32_or_wider,
+    register_position,
 )
 
 
@@ -23,13 +25,14 @@ def alibi_slopes(num_heads: int, bias_max: float = 8.0) -> np.ndarray:
     lower power of two, followed by every second slope of the next higher one.
 
     Args:
-        num_heads: number of heads.
-        bias_max: minus the binary logarithm of the smallest slope.
+        num_heads: Number of heads.
+        bias_max: Minus the binary logarithm of the smallest slope.
 
     Returns:
         Slopes, float64, shape `(num_heads,)`.
 
-    Source: Press, Smith and Lewis 2022, "Train Short, Test Long", section 3, and its published code.
+    Reference:
+        Press, Smith and Lewis 2022, "Train Short, Test Long", section 3, and its published code.
     """
     power = 2 ** math.floor(math.log2(num_heads))
     slopes = 2.0 ** (-bias_max * np.arange(1, power + 1) / power)
@@ -46,47 +49,48 @@ class ALiBi(PositionEncoding):
     the symmetric form for encoders. It has no weights.
 
     Args:
-        num_heads: number of heads, any positive integer.
-        bias_max: minus the binary logarithm of the smallest slope (MPT's `alibi_bias_max`); 8 in the paper.
+        num_heads: Number of heads, any positive integer.
+        bias_max: Minus the binary logarithm of the smallest slope (MPT's `alibi_bias_max`); 8 in the paper.
         **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
 
     Call arguments:
-        query_positions: integers, shape `(query_length,)` or `(batch, query_length)`.
-        key_positions: integers, shape `(key_length,)` or `(batch, key_length)`.
+        query_positions: Integers, shape `(query_length,)` or `(batch, query_length)`.
+        key_positions: Integers, shape `(key_length,)` or `(batch, key_length)`.
 
     Returns:
         The bias to be added to the scaled scores, shape `(1, num_heads, query_length, key_length)`, or with `batch`
         instead of 1 when one of the arguments has rows; in float32 whatever the policy.
 
     Raises:
-        ValueError: `num_heads` is not a positive integer, or positions are not integers of one or two axes.
+        ValueError: If `num_heads` is not a positive integer, or positions are not integers of one or two axes.
 
     Example:
 
     >>> ALiBi(num_heads=2)(np.arange(3), np.arange(3))[0, 0]   # slope 1/16: [[0, -1/16, -2/16], [-1/16, 0, ...
 
-    Source: Press, Smith and Lewis 2022, "Train Short, Test Long: Attention with Linear Biases", section 3.
+    Reference:
+        Press, Smith and Lewis 2022, "Train Short, Test Long: Attention with Linear Biases", section 3.
     """
 
     shared_by_blocks = True
     depends_on_distance = True  # attention may evaluate one row for all queries
 
-    def __init__(self, num_heads: int, bias_max: float = 8.0, **kwargs):
+    def __init__(self, num_heads: int, bias_max: float = 8.0, **kwargs: Any):
         super().__init__(**kwargs)
-        self.num_heads = check_positive_integer("ALiBi", "num_heads", num_heads)
-        self.bias_max = check_above_zero("ALiBi", "bias_max", bias_max)
+        self.num_heads = check_positive_integer("num_heads", num_heads)
+        self.bias_max = check_above_zero("bias_max", bias_max)
 
-    def score_bias(self, query, query_positions, key_positions, scale):
+    def score_bias(self, query: Any, query_positions: Any, key_positions: Any, scale: Any) -> Any:
         return self  # called by the kernel, for the distances that it needs
 
-    def call(self, query_positions, key_positions):
+    def call(self, query_positions: Any, key_positions: Any) -> Any:
         dtype = float32_or_wider(self.compute_dtype)
-        distance = ops.cast(-ops.abs(distances("ALiBi", query_positions, key_positions)), dtype)
+        distance = ops.cast(-ops.abs(distances(query_positions, key_positions)), dtype)
         slopes = ops.cast(alibi_slopes(self.num_heads, self.bias_max), dtype)
         return ops.expand_dims(distance, 1) * ops.reshape(slopes, (1, self.num_heads, 1, 1))
 
-    def compute_output_shape(self, query_positions_shape, key_positions_shape):
+    def compute_output_shape(self, query_positions_shape: tuple, key_positions_shape: tuple) -> tuple:
         return bias_shape(self.num_heads, query_positions_shape, key_positions_shape)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "num_heads": self.num_heads, "bias_max": self.bias_max}

@@ -1,11 +1,13 @@
-"""What a position encoding is, and where one is found by name."""
+"""What a position encoding is, where one is found by name, and what encodings share."""
 
 import difflib
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import keras
+from keras import ops
+
+from layers.parts import constructor_options
 
 _KINDS: dict[str, type["PositionEncoding"]] = {}
 
@@ -176,13 +178,6 @@ def position_class(kind: str) -> type[PositionEncoding]:
     return _KINDS[kind]
 
 
-def position_options(kind: str) -> frozenset[str]:
-    """Names of the constructor arguments of a kind, without those of every Keras layer."""
-    parameters = inspect.signature(position_class(kind).__init__).parameters.values()
-    kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    return frozenset(parameter.name for parameter in parameters if parameter.kind not in kinds) - {"self"}
-
-
 def make_position(kind: str, sizes: dict[str, Any], **options: Any) -> PositionEncoding:
     """Makes a position encoding by name.
 
@@ -200,5 +195,103 @@ def make_position(kind: str, sizes: dict[str, Any], **options: Any) -> PositionE
     >>> make_position("alibi", {"num_heads": 8, "head_dim": 64}).num_heads
     8
     """
-    names = position_options(kind)
-    return position_class(kind)(**{name: value for name, value in sizes.items() if name in names} | options)
+    cls = position_class(kind)
+    names = constructor_options(cls)
+    return cls(**{name: value for name, value in sizes.items() if name in names} | options)
+
+
+def positions_from(index: Any, length: Any) -> Any:
+    """Positions of new entries that go on from entry `index`.
+
+    Args:
+        index: Number of entries before, a scalar or `(batch,)`; None for none.
+        length: Number of new entries.
+
+    Returns:
+        `(length,)`, or `(batch, length)` for an index per row.
+    """
+    positions = ops.arange(length)
+    if index is None:
+        return positions
+    per_row = not isinstance(index, int) and len(index.shape) == 1
+    return positions + (ops.expand_dims(index, -1) if per_row else index)
+
+
+def float32_or_wider(dtype: str) -> str:
+    """Returns the type for angles and attention scores: float32 for half precision, else `dtype` itself."""
+    return "float64" if keras.backend.standardize_dtype(dtype) == "float64" else "float32"
+
+
+def check_positive_integer(name: str, value: Any) -> int:
+    """Returns `value` if it is an integer above zero, else raises a `ValueError` that names the argument."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a positive integer, got {value!r}.")
+    return value
+
+
+def check_even(name: str, value: Any) -> int:
+    """Returns `value` if it is an even positive integer (sines and cosines come in pairs), else raises."""
+    check_positive_integer(name, value)
+    if value % 2:
+        raise ValueError(f"{name} must be even, because features are used in pairs, got {value}.")
+    return value
+
+
+def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    """Returns `value` if it is one of `allowed`, else raises a `ValueError` that lists them."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}.")
+    return value
+
+
+def check_above_zero(name: str, value: Any) -> float:
+    """Returns `value` as a float if it is a number above zero, else raises."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise ValueError(f"{name} must be a number above zero, got {value!r}.")
+    return float(value)
+
+
+def integer_positions(name: str, positions: Any, ranks: tuple[int, ...] | None = None) -> Any:
+    """Returns `positions` as a tensor of integers.
+
+    Args:
+        name: Name of the argument, for the message.
+        positions: Tensor, array or list of integers.
+        ranks: Allowed numbers of axes, `None` for any.
+
+    Raises:
+        ValueError: If the numbers are not integers (a float would lose digits in half precision), or the rank is wrong.
+    """
+    positions = ops.convert_to_tensor(positions)
+    dtype = keras.backend.standardize_dtype(positions.dtype)
+    if not dtype.startswith(("int", "uint")):
+        raise ValueError(f"{name} must hold integers, got dtype {dtype}.")
+    if ranks is not None and len(positions.shape) not in ranks:
+        raise ValueError(f"{name} must have shape (length,) or (batch, length), got shape {tuple(positions.shape)}.")
+    return positions
+
+
+def distances(query_positions: Any, key_positions: Any) -> Any:
+    """Returns the distance of each key from each query, positive for keys to the right.
+
+    Args:
+        query_positions: Integers, shape `(query_length,)` or `(batch, query_length)`.
+        key_positions: Integers, shape `(key_length,)` or `(batch, key_length)`.
+
+    Returns:
+        `key_positions - query_positions`, int32, shape `(1 or batch, query_length, key_length)`.
+    """
+    query_positions = integer_positions("query_positions", query_positions, ranks=(1, 2))
+    key_positions = integer_positions("key_positions", key_positions, ranks=(1, 2))
+    query_positions, key_positions = ops.cast(query_positions, "int32"), ops.cast(key_positions, "int32")
+    difference = ops.expand_dims(key_positions, -2) - ops.expand_dims(query_positions, -1)
+    return ops.expand_dims(difference, 0) if len(difference.shape) == 2 else difference
+
+
+def bias_shape(num_heads: int, query_positions_shape: tuple, key_positions_shape: tuple) -> tuple:
+    """Static shape `(1 or batch, num_heads, query_length, key_length)` of a bias of the scores."""
+    batch = 1
+    for shape in (query_positions_shape, key_positions_shape):
+        if len(shape) == 2 and batch in (1, None):
+            batch = shape[0]
+    return (batch, num_heads, query_positions_shape[-1], key_positions_shape[-1])

@@ -1,10 +1,11 @@
 """Learned absolute position embedding."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
-from layers.positions.base import PositionEncoding, register_position
-from layers.positions.common import check_positive_integer, integer_positions
+from layers.positions.base import PositionEncoding, check_positive_integer, integer_positions, register_position
 
 
 @register_position("learned")
@@ -13,20 +14,20 @@ class LearnedPositionEmbedding(PositionEncoding):
     """One trained vector per position, to be added to token embeddings.
 
     Args:
-        max_length: number of positions; the layer knows positions 0 to `max_length - 1` only.
-        dim: width of the vectors.
-        embeddings_initializer: how the vectors start.
-        offset: rows of the table before that of position 0, which nothing reads: 2 in BART and RoBERTa.
+        max_length: Number of positions; the layer knows positions 0 to `max_length - 1` only.
+        dim: Width of the vectors.
+        embeddings_initializer: How the vectors start.
+        offset: Rows of the table before that of position 0, which nothing reads: 2 in BART and RoBERTa.
         **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
 
     Call arguments:
-        positions: integers of any shape, for example `(length,)` or `(batch, length)`.
+        positions: Integers of any shape, for example `(length,)` or `(batch, length)`.
 
     Returns:
         The vectors, shape `(*positions.shape, dim)`, in the compute dtype.
 
     Raises:
-        ValueError: `max_length` or `dim` is not a positive integer; `positions` are not integers, or one of them is
+        ValueError: If `max_length` or `dim` is not a positive integer; `positions` are not integers, or one of them is
             negative or not below `max_length`. Inside a compiled function the numbers are not known while it is traced,
             and a position out of range gives NaN (or the error of the backend).
 
@@ -35,22 +36,25 @@ class LearnedPositionEmbedding(PositionEncoding):
     >>> embedding = LearnedPositionEmbedding(max_length=512, dim=64)
     >>> embedding(np.arange(10)).shape   # (10, 64)
 
-    Source: Gehring et al. 2017, "Convolutional Sequence to Sequence Learning", section 3.1; Vaswani et al. 2017,
-    section 3.5 and table 3, row E.
+    Reference:
+        Gehring et al. 2017, "Convolutional Sequence to Sequence Learning", section 3.1; Vaswani et al. 2017, section
+        3.5 and table 3, row E.
     """
 
     shared_by_blocks = True
 
-    def __init__(self, max_length: int, dim: int, embeddings_initializer="uniform", offset: int = 0, **kwargs):
+    def __init__(
+        self, max_length: int, dim: int, embeddings_initializer: Any = "uniform", offset: int = 0, **kwargs: Any
+    ):
         super().__init__(**kwargs)
-        self.max_length = check_positive_integer("LearnedPositionEmbedding", "max_length", max_length)
-        self.dim = check_positive_integer("LearnedPositionEmbedding", "dim", dim)
+        self.max_length = check_positive_integer("max_length", max_length)
+        self.dim = check_positive_integer("dim", dim)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-            raise ValueError(f"LearnedPositionEmbedding: `offset` must be an integer of at least 0, got {offset!r}.")
+            raise ValueError(f"offset must be an integer of at least 0, got {offset!r}.")
         self.offset = offset
 
-    def build(self, *input_shapes):
+    def build(self, *input_shapes: Any) -> None:
         self.embeddings = self.add_weight(
             shape=(self.max_length + self.offset, self.dim),
             initializer=self.embeddings_initializer,
@@ -58,34 +62,34 @@ class LearnedPositionEmbedding(PositionEncoding):
         )
         self.built = True
 
-    def on_embeddings(self, x, positions):
+    def on_embeddings(self, x: Any, positions: Any) -> Any:
         # positions below zero belong to left padding: any vector will do
         return x + ops.cast(self(ops.maximum(positions, 0)), x.dtype)
 
-    def call(self, positions):
-        positions = integer_positions("LearnedPositionEmbedding", "positions", positions)
+    def call(self, positions: Any) -> Any:
+        positions = integer_positions("positions", positions)
         self._check_range(positions)
         vectors = ops.take(self.embeddings, positions + self.offset if self.offset else positions, axis=0)
         # Compiled, some backends would take the last vector for a position out of range: better a loud NaN.
         known = ops.logical_and(positions >= 0, positions < self.max_length)
         return ops.where(ops.expand_dims(known, -1), vectors, ops.cast(float("nan"), vectors.dtype))
 
-    def _check_range(self, positions):
+    def _check_range(self, positions: Any) -> None:
         try:
             numbers = ops.convert_to_numpy(positions)
         except (NotImplementedError, TypeError):
             return  # a traced tensor of TensorFlow or JAX: there are no numbers yet
         if numbers.size and (numbers.min() < 0 or numbers.max() >= self.max_length):
             raise ValueError(
-                f"LearnedPositionEmbedding: `positions` must lie between 0 and max_length - 1 = {self.max_length - 1}, "
+                f"positions must lie between 0 and max_length - 1 = {self.max_length - 1}, "
                 f"got positions from {numbers.min()} to {numbers.max()}. Shorten the text or build the layer with a "
-                "larger `max_length`."
+                "larger max_length."
             )
 
-    def compute_output_shape(self, positions_shape):
+    def compute_output_shape(self, positions_shape: tuple) -> tuple:
         return (*positions_shape, self.dim)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "max_length": self.max_length,

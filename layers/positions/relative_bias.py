@@ -1,13 +1,20 @@
 """Learned bias of the attention scores per bucket of distances, as in T5."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from layers.positions.base import PositionEncoding, register_position
-from layers.positions.common import bias_shape, check_positive_integer, distances, float32_or_wider
+from layers.positions.base import (
+    PositionEncoding,
+    bias_shape,
+    check_positive_integer,
+    distances,
+    float32_or_wider,
+    register_position,
+)
 
 
 def relative_position_buckets(
@@ -20,15 +27,16 @@ def relative_position_buckets(
     own (the upper half), else they share bucket 0 with the query itself.
 
     Args:
-        distance: integers, key position minus query position, of any shape.
-        num_buckets: number of buckets.
-        max_distance: distance from which on all share the last bucket.
-        bidirectional: whether keys after the query are told apart.
+        distance: Integers, key position minus query position, of any shape.
+        num_buckets: Number of buckets.
+        max_distance: Distance from which on all share the last bucket.
+        bidirectional: Whether keys after the query have buckets of their own.
 
     Returns:
         Bucket numbers from 0 to `num_buckets - 1`, int32, of the shape of `distance`.
 
-    Source: Raffel et al. 2020, "Exploring the Limits of Transfer Learning", section 2.1, and its published code.
+    Reference:
+        Raffel et al. 2020, "Exploring the Limits of Transfer Learning", section 2.1, and its published code.
     """
     distance = np.asarray(distance)
     offset = 0
@@ -54,33 +62,35 @@ class RelativePositionBias(PositionEncoding):
     T5 has one such layer per stack, shared by all its blocks, and does not scale the scores.
 
     Args:
-        num_heads: number of heads.
-        num_buckets: number of buckets; even if `bidirectional`.
-        max_distance: distance from which on all share the last bucket.
-        bidirectional: true for encoders: keys before and after the query have buckets of their own. False for causal
+        num_heads: Number of heads.
+        num_buckets: Number of buckets; even if `bidirectional`.
+        max_distance: Distance from which on all share the last bucket.
+        bidirectional: True for encoders: keys before and after the query have buckets of their own. False for causal
             attention: all buckets are for keys before the query.
-        embeddings_initializer: how the weights start.
+        embeddings_initializer: How the weights start.
         **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
 
     Call arguments:
-        query_positions: integers, shape `(query_length,)` or `(batch, query_length)`.
-        key_positions: integers, shape `(key_length,)` or `(batch, key_length)`.
+        query_positions: Integers, shape `(query_length,)` or `(batch, query_length)`.
+        key_positions: Integers, shape `(key_length,)` or `(batch, key_length)`.
 
     Returns:
         The bias to be added to the scores, shape `(1, num_heads, query_length, key_length)`, or with `batch` instead of
         1 when one of the arguments has rows; in float32 whatever the policy.
 
     Raises:
-        ValueError: there are too few buckets or an odd number of them for two directions, `max_distance` is not larger
-            than the number of buckets that hold one distance each, or positions are not integers of one or two axes.
+        ValueError: If there are too few buckets or an odd number of them for two directions, `max_distance` is not
+            larger than the number of buckets that hold one distance each, or positions are not integers of one or two
+            axes.
 
     Example:
 
     >>> bias = RelativePositionBias(num_heads=8, bidirectional=False)
     >>> bias(np.arange(4, 5), np.arange(5)).shape   # one decoding step: (1, 8, 1, 5)
 
-    Source: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
-    section 2.1.
+    Reference:
+        Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", section
+        2.1.
     """
 
     shared_by_blocks = True
@@ -92,32 +102,29 @@ class RelativePositionBias(PositionEncoding):
         num_buckets: int = 32,
         max_distance: int = 128,
         bidirectional: bool = True,
-        embeddings_initializer="random_normal",
-        **kwargs,
+        embeddings_initializer: Any = "random_normal",
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        owner = "RelativePositionBias"
-        self.num_heads = check_positive_integer(owner, "num_heads", num_heads)
-        self.num_buckets = check_positive_integer(owner, "num_buckets", num_buckets)
-        self.max_distance = check_positive_integer(owner, "max_distance", max_distance)
+        self.num_heads = check_positive_integer("num_heads", num_heads)
+        self.num_buckets = check_positive_integer("num_buckets", num_buckets)
+        self.max_distance = check_positive_integer("max_distance", max_distance)
         if not isinstance(bidirectional, bool):
-            raise ValueError(f"{owner}: `bidirectional` must be true or false, got {bidirectional!r}.")
+            raise ValueError(f"bidirectional must be true or false, got {bidirectional!r}.")
         self.bidirectional = bidirectional
         if bidirectional and (num_buckets % 2 or num_buckets < 4):
-            raise ValueError(
-                f"{owner}: `num_buckets` must be even and at least 4 if bidirectional is true, got {num_buckets}."
-            )
+            raise ValueError(f"num_buckets must be even and at least 4 if bidirectional is true, got {num_buckets}.")
         if num_buckets < 2:
-            raise ValueError(f"{owner}: `num_buckets` must be at least 2, got {num_buckets}.")
+            raise ValueError(f"num_buckets must be at least 2, got {num_buckets}.")
         exact = num_buckets // 4 if bidirectional else num_buckets // 2
         if max_distance <= exact:
             raise ValueError(
-                f"{owner}: `max_distance` must be larger than {exact}, the number of buckets per direction that hold "
+                f"max_distance must be larger than {exact}, the number of buckets per direction that hold "
                 f"one distance each, got {max_distance}."
             )
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
 
-    def build(self, *input_shapes):
+    def build(self, *input_shapes: Any) -> None:
         self.embeddings = self.add_weight(
             shape=(self.num_buckets, self.num_heads),
             initializer=self.embeddings_initializer,
@@ -126,10 +133,10 @@ class RelativePositionBias(PositionEncoding):
         )
         self.built = True
 
-    def score_bias(self, query, query_positions, key_positions, scale):
+    def score_bias(self, query: Any, query_positions: Any, key_positions: Any, scale: Any) -> Any:
         return self  # called by the kernel, for the distances that it needs
 
-    def call(self, query_positions, key_positions):
+    def call(self, query_positions: Any, key_positions: Any) -> Any:
         # Beyond max_distance nothing changes, so the logarithms are needed for that many distances only, not for every
         # pair of a query and a key.
         limit = self.max_distance
@@ -137,14 +144,14 @@ class RelativePositionBias(PositionEncoding):
             np.arange(-limit, limit + 1), self.num_buckets, self.max_distance, self.bidirectional
         )
         by_distance = ops.take(self.embeddings, buckets, axis=0)
-        distance = distances("RelativePositionBias", query_positions, key_positions)
+        distance = distances(query_positions, key_positions)
         bias = ops.take(by_distance, ops.clip(distance, -limit, limit) + limit, axis=0)
         return ops.cast(ops.transpose(bias, (0, 3, 1, 2)), float32_or_wider(self.compute_dtype))
 
-    def compute_output_shape(self, query_positions_shape, key_positions_shape):
+    def compute_output_shape(self, query_positions_shape: tuple, key_positions_shape: tuple) -> tuple:
         return bias_shape(self.num_heads, query_positions_shape, key_positions_shape)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_heads": self.num_heads,

@@ -1,16 +1,19 @@
 """Rotary position embedding."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
-from layers.positions.base import PositionEncoding, register_position
-from layers.positions.common import (
+from layers.positions.base import (
+    PositionEncoding,
     check_above_zero,
     check_choice,
     check_even,
     check_positive_integer,
     float32_or_wider,
     integer_positions,
+    register_position,
 )
 from layers.positions.rotary_scaling import (
     LENGTH_DEPENDENT,
@@ -29,22 +32,22 @@ class RotaryEmbedding(PositionEncoding):
     and a key depends on their contents and on the distance between them, not on where they stand.
 
     Args:
-        head_dim: width of a head.
-        base: ratio of the longest to the shortest wavelength ("theta" in many configurations).
-        layout: which features form pair `i`. `"half_split"` (GPT-NeoX, Llama in Transformers): `i` and
+        head_dim: Width of a head.
+        base: Ratio of the longest to the shortest wavelength ("theta" in many configurations).
+        layout: Which features form pair `i`. `"half_split"` (GPT-NeoX, Llama in Transformers): `i` and
             `i + rotary_dim / 2`; `"interleaved"` (the paper, GPT-J): `2 i` and `2 i + 1`.
-        rotary_dim: how many features, the first ones, are rotated; the others pass unchanged. Even; default all.
-        scaling: other frequencies, for texts longer than those trained on: a dict with the `"kind"`, one of
+        rotary_dim: How many features, the first ones, are rotated; the others pass unchanged. Even; default all.
+        scaling: Other frequencies, for texts longer than those trained on: a dict with the `"kind"`, one of
             `"linear"`, `"dynamic_ntk"`, `"yarn"`, `"llama3"`, `"longrope"`, `"proportional"`, and its parameters (see
             `layers.positions.rotary_scaling`), for example `{"kind": "linear", "factor": 4.0}`.
-        sequence_length: number of tokens for which the scalings `"dynamic_ntk"` and `"longrope"` are computed, whatever
+        sequence_length: Number of tokens for which the scalings `"dynamic_ntk"` and `"longrope"` are computed, whatever
             the text at hand. Default: they depend on the text, see the call.
         **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
 
     Call arguments:
-        x: queries or keys, shape `(batch, length, heads, head_dim)`.
-        positions: integers, shape `(length,)` or `(batch, length)`.
-        sequence_length: number of tokens of the whole text: a scalar, one per row `(batch,)` or one per token
+        x: Queries or keys, shape `(batch, length, heads, head_dim)`.
+        positions: Integers, shape `(length,)` or `(batch, length)`.
+        sequence_length: Number of tokens of the whole text: a scalar, one per row `(batch,)` or one per token
             `(batch, length)`. Only the scalings `"dynamic_ntk"` and `"longrope"` depend on it; without it they take the
             largest position of the row plus one. It has no effect on a layer with a `sequence_length` of its own. Give
             it when rows are padded, and with a key-value cache, where queries and keys fit together only if all were
@@ -56,7 +59,7 @@ class RotaryEmbedding(PositionEncoding):
         `cos_sin(positions)` and pass them to `rotate(x, cos, sin)`.
 
     Raises:
-        ValueError: `head_dim` or `rotary_dim` is odd, `rotary_dim` is larger than `head_dim`, `layout` is unknown, a
+        ValueError: If `head_dim` or `rotary_dim` is odd, `rotary_dim` is larger than `head_dim`, `layout` is unknown, a
             key of `scaling` is unknown, missing or out of range, or a call has a wrong rank or width.
 
     Example:
@@ -64,7 +67,8 @@ class RotaryEmbedding(PositionEncoding):
     >>> rotary = RotaryEmbedding(4, layout="interleaved")
     >>> rotary(np.array([[[[1.0, 0.0, 1.0, 0.0]]]]), np.array([1]))   # [[[[0.54, 0.84, 1.00, 0.01]]]]
 
-    Source: Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding", section 3.2, equation 34.
+    Reference:
+        Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding", section 3.2, equation 34.
     """
 
     def __init__(
@@ -75,49 +79,49 @@ class RotaryEmbedding(PositionEncoding):
         rotary_dim: int | None = None,
         scaling: dict | None = None,
         sequence_length: int | None = None,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.head_dim = check_even("RotaryEmbedding", "head_dim", head_dim)
-        self.base = check_above_zero("RotaryEmbedding", "base", base)
-        self.layout = check_choice("RotaryEmbedding", "layout", layout, ("half_split", "interleaved"))
-        self.rotary_dim = check_even("RotaryEmbedding", "rotary_dim", head_dim if rotary_dim is None else rotary_dim)
+        self.head_dim = check_even("head_dim", head_dim)
+        self.base = check_above_zero("base", base)
+        self.layout = check_choice("layout", layout, ("half_split", "interleaved"))
+        self.rotary_dim = check_even("rotary_dim", head_dim if rotary_dim is None else rotary_dim)
         if self.rotary_dim > self.head_dim:
-            raise ValueError(f"RotaryEmbedding: `rotary_dim` must not exceed head_dim = {head_dim}, got {rotary_dim}.")
+            raise ValueError(f"rotary_dim must not exceed head_dim = {head_dim}, got {rotary_dim}.")
         self.scaling = None if scaling is None else check_rotary_scaling(scaling, self.rotary_dim)
         self.sequence_length = sequence_length
         if sequence_length is not None:
-            check_positive_integer("RotaryEmbedding", "sequence_length", sequence_length)
+            check_positive_integer("sequence_length", sequence_length)
 
     @property
-    def depends_on_length(self):
+    def depends_on_length(self) -> bool:
         """Whether the angles depend on the number of tokens of the text."""
         return self.scaling is not None and self.scaling["kind"] in LENGTH_DEPENDENT and self.sequence_length is None
 
-    def prepare(self, positions, sequence_length=None):
+    def prepare(self, positions: Any, sequence_length: Any = None) -> Any:
         return self.cos_sin(positions, sequence_length)
 
-    def on_queries(self, query, prepared):
+    def on_queries(self, query: Any, prepared: Any) -> Any:
         return self.rotate(query, *prepared)
 
-    def on_keys(self, key, prepared):
+    def on_keys(self, key: Any, prepared: Any) -> Any:
         return self.rotate(key, *prepared)
 
-    def call(self, x, positions, sequence_length=None):
-        return self.rotate(x, *self.cos_sin(positions, sequence_length))
+    def call(self, x: Any, positions: Any, sequence_length: Any = None) -> Any:
+        return self.on_queries(x, self.prepare(positions, sequence_length))
 
-    def cos_sin(self, positions, sequence_length=None):
+    def cos_sin(self, positions: Any, sequence_length: Any = None) -> Any:
         """The rotation at each position, ready for `rotate`.
 
         Args:
-            positions: integers, shape `(length,)` or `(batch, length)`.
-            sequence_length: as in the call.
+            positions: Integers, shape `(length,)` or `(batch, length)`.
+            sequence_length: As in the call.
 
         Returns:
             The cosine and the sine that belong to each feature, each of shape `(*positions.shape, rotary_dim)`, in
             float32 or wider. The sine is negative for the first feature of a pair.
         """
-        positions = integer_positions("RotaryEmbedding", "positions", positions, ranks=(1, 2))
+        positions = integer_positions("positions", positions, ranks=(1, 2))
         dtype = float32_or_wider(self.compute_dtype)
         frequencies, attention_scaling = self._frequencies(positions, sequence_length, dtype)
         angles = ops.expand_dims(ops.cast(positions, dtype), -1) * ops.cast(frequencies, dtype)
@@ -130,7 +134,7 @@ class RotaryEmbedding(PositionEncoding):
             ops.reshape(ops.stack([-sin, sin], axis=-1), shape),
         )
 
-    def _frequencies(self, positions, sequence_length, dtype):
+    def _frequencies(self, positions: Any, sequence_length: Any, dtype: Any) -> Any:
         if self.scaling is None:
             return inverse_frequencies(self.base, self.rotary_dim), 1.0
         if self.scaling["kind"] not in LENGTH_DEPENDENT:
@@ -145,12 +149,11 @@ class RotaryEmbedding(PositionEncoding):
                 sequence_length = ops.expand_dims(sequence_length, -1)  # one per row, the same for all its tokens
         return ROTARY_SCALINGS[self.scaling["kind"]](self.base, self.rotary_dim, self.scaling, sequence_length)
 
-    def rotate(self, x, cos, sin):
+    def rotate(self, x: Any, cos: Any, sin: Any) -> Any:
         """Rotates `x`, `(batch, length, heads, head_dim)`, by what `cos_sin` gave for its positions."""
         if len(x.shape) != 4 or x.shape[-1] != self.head_dim:
             raise ValueError(
-                f"RotaryEmbedding: `x` must have shape (batch, length, heads, head_dim = {self.head_dim}), "
-                f"got {tuple(x.shape)}."
+                f"x must have shape (batch, length, heads, head_dim = {self.head_dim}), got {tuple(x.shape)}."
             )
         cos, sin = ops.expand_dims(cos, -2), ops.expand_dims(sin, -2)  # the same for all heads
         if self.rotary_dim < self.head_dim:
@@ -161,17 +164,19 @@ class RotaryEmbedding(PositionEncoding):
         rotated = ops.cast(rotated * cos + self._swap_pairs(rotated) * sin, x.dtype)
         return rotated if passed is None else ops.concatenate([rotated, passed], axis=-1)
 
-    def _swap_pairs(self, x):
+    def _swap_pairs(self, x: Any) -> Any:
         # On a CPU, reversing an axis of two is several times faster, with its gradient, than strided slices.
         shape, pairs = ops.shape(x), self.rotary_dim // 2
         if self.layout == "half_split":
             return ops.reshape(ops.flip(ops.reshape(x, (*shape[:-1], 2, pairs)), axis=-2), shape)
         return ops.reshape(ops.flip(ops.reshape(x, (*shape[:-1], pairs, 2)), axis=-1), shape)
 
-    def compute_output_shape(self, x_shape, positions_shape=None, sequence_length_shape=None):
+    def compute_output_shape(
+        self, x_shape: tuple, positions_shape: tuple | None = None, sequence_length_shape: tuple | None = None
+    ) -> tuple:
         return x_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "head_dim": self.head_dim,

@@ -8,6 +8,7 @@ by its square). The functions compute in NumPy float64, unless `sequence_length`
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from keras import ops
@@ -35,24 +36,25 @@ def inverse_frequencies(base: float, rotary_dim: int) -> np.ndarray:
     return float(base) ** (-np.arange(0, rotary_dim, 2, dtype="float64") / rotary_dim)
 
 
-def linear(base: float, rotary_dim: int, scaling: dict, sequence_length=None):
-    """All positions divided by `factor`. Source: Chen et al. 2023, "Position Interpolation", equation 4."""
+def linear(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = None) -> Any:
+    """All positions divided by `factor` (Chen et al. 2023, "Position Interpolation", equation 4)."""
     return inverse_frequencies(base, rotary_dim) / scaling["factor"], 1.0
 
 
-def dynamic_ntk(base: float, rotary_dim: int, scaling: dict, sequence_length=None):
+def dynamic_ntk(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = None) -> Any:
     """A base that grows with the text once it is longer than the trained length `L`.
 
     For a text of `n > L` tokens the base is multiplied by `(factor n / L - (factor - 1)) ** (d / (d - 2))`, which
     leaves the fastest pair alone and divides the slowest frequency by the term in parentheses.
 
-    Source: Peng et al. 2023, "YaRN", appendix B.2 ("Dynamic NTK") with section 3.1.
+    Reference:
+        Peng et al. 2023, "YaRN", appendix B.2 ("Dynamic NTK") with section 3.1.
     """
     frequencies = inverse_frequencies(base, rotary_dim)
     if sequence_length is None:
         return frequencies, 1.0
     if rotary_dim == 2:
-        raise ValueError("dynamic_ntk scaling needs `rotary_dim` above 2: a single pair has no slowest frequency.")
+        raise ValueError("dynamic_ntk scaling needs rotary_dim above 2: a single pair has no slowest frequency.")
     trained = scaling[_LENGTH]
     numpy_or_ops, sequence_length, frequencies = _matching(sequence_length, frequencies)
     stretch = scaling["factor"] * numpy_or_ops.maximum(sequence_length, trained) / trained - (scaling["factor"] - 1)
@@ -62,7 +64,7 @@ def dynamic_ntk(base: float, rotary_dim: int, scaling: dict, sequence_length=Non
     return frequencies * stretch**exponents, 1.0
 
 
-def yarn(base: float, rotary_dim: int, scaling: dict, sequence_length=None):
+def yarn(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = None) -> Any:
     """Fast pairs keep their frequency, slow ones are divided by `factor`, with a linear ramp between.
 
     The ramp runs over the pairs that turn between `beta_fast` (32) and `beta_slow` (1) times within the trained length;
@@ -70,7 +72,8 @@ def yarn(base: float, rotary_dim: int, scaling: dict, sequence_length=None):
     if given, else `g(mscale) / g(mscale_all_dim)` if both are given, else `g(1)`, with
     `g(m) = 0.1 m ln(factor) + 1`.
 
-    Source: Peng et al. 2023, "YaRN: Efficient Context Window Extension of Large Language Models", sections 3.2 to 3.4.
+    Reference:
+        Peng et al. 2023, "YaRN: Efficient Context Window Extension of Large Language Models", sections 3.2 to 3.4.
     """
     factor, trained = scaling["factor"], scaling[_LENGTH]
 
@@ -100,12 +103,13 @@ def yarn(base: float, rotary_dim: int, scaling: dict, sequence_length=None):
     return frequencies, float(attention_scaling)
 
 
-def llama3(base: float, rotary_dim: int, scaling: dict, sequence_length=None):
+def llama3(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = None) -> Any:
     """Wavelengths above `L / low_freq_factor` are stretched by `factor`, those below `L / high_freq_factor` are kept.
 
     Between them the frequency is interpolated, linear in `L / wavelength`; `L` is the trained length.
 
-    Source: Grattafiori et al. 2024, "The Llama 3 Herd of Models", section 3.4.2, and the code published with Llama 3.1.
+    Reference:
+        Grattafiori et al. 2024, "The Llama 3 Herd of Models", section 3.4.2, and the code published with Llama 3.1.
     """
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
     frequencies = inverse_frequencies(base, rotary_dim)
@@ -114,13 +118,14 @@ def llama3(base: float, rotary_dim: int, scaling: dict, sequence_length=None):
     return (1.0 - kept) * frequencies / scaling["factor"] + kept * frequencies, 1.0
 
 
-def longrope(base: float, rotary_dim: int, scaling: dict, sequence_length=None):
+def longrope(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = None) -> Any:
     """Each pair divided by its own factor, from `short_factor` up to the trained length `L`, from `long_factor` beyond.
 
     The attention scaling is `attention_factor` if given, else `sqrt(1 + ln(factor) / ln(L))`, where `factor` is the
     ratio of the longest length to the trained one.
 
-    Source: Ding et al. 2024, "LongRoPE", section 3.2; Abdin et al. 2024, "Phi-3 Technical Report".
+    Reference:
+        Ding et al. 2024, "LongRoPE", section 3.2; Abdin et al. 2024, "Phi-3 Technical Report".
     """
     trained = scaling[_LENGTH]
     if "attention_factor" in scaling:
@@ -136,13 +141,14 @@ def longrope(base: float, rotary_dim: int, scaling: dict, sequence_length=None):
     return numpy_or_ops.where(sequence_length > trained, long, short), attention_scaling
 
 
-def proportional(base: float, rotary_dim: int, scaling: dict, sequence_length=None):
+def proportional(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = None) -> Any:
     """Only the fastest `proportion` of the pairs turns (at its frequency divided by `factor`), the others stand still.
 
     Unlike a `rotary_dim` smaller than the head, the frequencies stay those of the whole width, and in the half-split
     layout the pairs stay `rotary_dim / 2` apart.
 
-    Source: the configuration of Gemma 4 in the Transformers library.
+    Reference:
+        The configuration of Gemma 4 in the Transformers library.
     """
     frequencies = inverse_frequencies(base, rotary_dim) / scaling.get("factor", 1.0)
     frequencies[int(scaling["proportion"] * rotary_dim // 2) :] = 0.0
@@ -164,43 +170,43 @@ def check_rotary_scaling(scaling: dict, rotary_dim: int) -> dict:
 
     Args:
         scaling: `{"kind": name of the method, ...}` with the method's parameters.
-        rotary_dim: number of rotated features.
+        rotary_dim: Number of rotated features.
 
     Raises:
-        ValueError: the kind is unknown, or a key is unknown, missing or out of range; the message names it.
+        ValueError: If the kind is unknown, or a key is unknown, missing or out of range; the message names it.
     """
     if not isinstance(scaling, dict) or scaling.get("kind") not in ROTARY_SCALINGS:
         kinds = ", ".join(map(repr, ROTARY_SCALINGS))
-        raise ValueError(f"`scaling` must be a dict whose 'kind' is one of {kinds}, got {scaling!r}.")
+        raise ValueError(f"scaling must be a dict whose 'kind' is one of {kinds}, got {scaling!r}.")
     scaling = {key: value for key, value in scaling.items() if value is not None}
     kind = scaling["kind"]
     required, optional = _KEYS[kind]
     for key in sorted(required - scaling.keys()):
-        raise ValueError(f"`scaling` of kind {kind!r} misses the key {key!r}; it needs {sorted(required)}.")
+        raise ValueError(f"scaling of kind {kind!r} misses the key {key!r}; it needs {sorted(required)}.")
     for key in sorted(scaling.keys() - required - optional - {"kind"}):
         raise ValueError(
-            f"`scaling` of kind {kind!r} has an unknown key {key!r}; it takes {sorted(required | optional)}."
+            f"scaling of kind {kind!r} has an unknown key {key!r}; it takes {sorted(required | optional)}."
         )
     if kind == "longrope" and not {"factor", "attention_factor"} & scaling.keys():
-        raise ValueError("`scaling` of kind 'longrope' needs the key 'factor' or the key 'attention_factor'.")
+        raise ValueError("scaling of kind 'longrope' needs the key 'factor' or the key 'attention_factor'.")
     for key, value in scaling.items():
         if key != "kind":
             _check_value(kind, key, value, rotary_dim)
     if kind == "llama3" and not scaling["high_freq_factor"] > scaling["low_freq_factor"]:
         raise ValueError(
-            "`scaling` of kind 'llama3': 'high_freq_factor' must be above 'low_freq_factor', got "
+            "scaling of kind 'llama3': 'high_freq_factor' must be above 'low_freq_factor', got "
             f"{scaling['high_freq_factor']} and {scaling['low_freq_factor']}."
         )
     if kind == "yarn" and scaling.get("beta_fast", 32.0) < scaling.get("beta_slow", 1.0):
         raise ValueError(
-            "`scaling` of kind 'yarn': 'beta_fast' (default 32) must not be below 'beta_slow' (default 1), got "
+            "scaling of kind 'yarn': 'beta_fast' (default 32) must not be below 'beta_slow' (default 1), got "
             f"{scaling.get('beta_fast', 32.0)} and {scaling.get('beta_slow', 1.0)}."
         )
     return scaling
 
 
-def _check_value(kind: str, key: str, value, rotary_dim: int) -> None:
-    def is_number(candidate) -> bool:
+def _check_value(kind: str, key: str, value: Any, rotary_dim: int) -> None:
+    def is_number(candidate: Any) -> bool:
         return isinstance(candidate, int | float) and not isinstance(candidate, bool) and math.isfinite(candidate)
 
     if key == "truncate":
@@ -220,10 +226,10 @@ def _check_value(kind: str, key: str, value, rotary_dim: int) -> None:
     else:
         fine, allowed = is_number(value) and value > 0, "a number above zero"
     if not fine:
-        raise ValueError(f"`scaling` of kind {kind!r}: {key!r} must be {allowed}, got {value!r}.")
+        raise ValueError(f"scaling of kind {kind!r}: {key!r} must be {allowed}, got {value!r}.")
 
 
-def _matching(sequence_length, *arrays):
+def _matching(sequence_length: Any, *arrays: Any) -> Any:
     """Picks NumPy for a number or array, `keras.ops` for a tensor, and brings all into shapes and types that fit."""
     if isinstance(sequence_length, int | float | np.ndarray | np.generic):
         return np, np.asarray(sequence_length, "float64")[..., None], *arrays

@@ -1,11 +1,18 @@
 """Learned vectors per distance that are added to keys and values (Shaw et al.)."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from layers.initializers import separate
-from layers.positions.base import PositionEncoding, register_position
-from layers.positions.common import check_positive_integer, distances, float32_or_wider
+from layers.positions.base import (
+    PositionEncoding,
+    check_positive_integer,
+    distances,
+    float32_or_wider,
+    register_position,
+)
 
 
 @register_position("shaw")
@@ -20,20 +27,21 @@ class ShawRelativePositions(PositionEncoding):
 
     The vectors are never laid out per query and key (which would take `query_length * key_length * head_dim` numbers).
     Instead the query meets all `2 max_distance + 1` vectors in one product and the result is picked by distance; the
-    weights are summed by distance and meet the vectors in one product. Beside copies of its input and output, each of
+    weights are summed by distance and meet the vectors in one product. Besides copies of its input and output, each of
     the two takes `batch * heads * query_length * (2 max_distance + 1)` numbers and `head_dim` times as many
     multiplications, so a small `max_distance` makes it cheap. The second term needs the weights, so attention has to
     hold these in full.
 
     Args:
-        head_dim: width of queries and keys per head.
-        max_distance: distance beyond which vectors are the same.
-        value_dim: width of values per head; default `head_dim`.
-        embeddings_initializer: how both tables start.
+        head_dim: Width of queries and keys per head.
+        max_distance: Distance beyond which vectors are the same.
+        value_dim: Width of values per head; default `head_dim`.
+        embeddings_initializer: How both tables start.
         **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
 
     Raises:
-        ValueError: a size is not a positive integer, a call has a wrong rank or width, or positions are not integers.
+        ValueError: If a size is not a positive integer, a call has a wrong rank or width, or positions are not
+            integers.
 
     Example:
 
@@ -41,8 +49,8 @@ class ShawRelativePositions(PositionEncoding):
     >>> scores = scores + relative.key_bias(query, np.arange(10), np.arange(10)) / 8.0
     >>> output = weights @ value + relative.value_context(weights, np.arange(10), np.arange(10))
 
-    Source: Shaw, Uszkoreit and Vaswani 2018, "Self-Attention with Relative Position Representations", equations 3, 4
-    and 5.
+    Reference:
+        Shaw, Uszkoreit and Vaswani 2018, "Self-Attention with Relative Position Representations", equations 3, 4 and 5.
     """
 
     needs_weights = True
@@ -52,18 +60,17 @@ class ShawRelativePositions(PositionEncoding):
         head_dim: int,
         max_distance: int,
         value_dim: int | None = None,
-        embeddings_initializer="glorot_uniform",
-        **kwargs,
+        embeddings_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        owner = "ShawRelativePositions"
-        self.head_dim = check_positive_integer(owner, "head_dim", head_dim)
-        self.max_distance = check_positive_integer(owner, "max_distance", max_distance)
-        self.value_dim = check_positive_integer(owner, "value_dim", head_dim if value_dim is None else value_dim)
+        self.head_dim = check_positive_integer("head_dim", head_dim)
+        self.max_distance = check_positive_integer("max_distance", max_distance)
+        self.value_dim = check_positive_integer("value_dim", head_dim if value_dim is None else value_dim)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.num_distances = 2 * max_distance + 1
 
-    def build(self, *input_shapes):
+    def build(self, *input_shapes: Any) -> None:
         self.key_embeddings = self.add_weight(
             shape=(self.num_distances, self.head_dim),
             initializer=separate(self.embeddings_initializer, 0),
@@ -76,47 +83,48 @@ class ShawRelativePositions(PositionEncoding):
         )
         self.built = True
 
-    def score_bias(self, query, query_positions, key_positions, scale):
+    def score_bias(self, query: Any, query_positions: Any, key_positions: Any, scale: Any) -> Any:
         return scale * self.key_bias(query, query_positions, key_positions)
 
-    def on_output(self, output, weights, query_positions, key_positions):
+    def on_output(self, output: Any, weights: Any, query_positions: Any, key_positions: Any) -> Any:
         return output + self.value_context(weights, query_positions, key_positions)
 
-    def key_bias(self, query, query_positions, key_positions):
+    def key_bias(self, query: Any, query_positions: Any, key_positions: Any) -> Any:
         """What the vectors of the keys add to the scores before these are scaled.
 
         Args:
-            query: shape `(batch, heads, query_length, head_dim)`.
-            query_positions: integers, shape `(query_length,)` or `(batch, query_length)`.
-            key_positions: integers, shape `(key_length,)` or `(batch, key_length)`.
+            query: Shape `(batch, heads, query_length, head_dim)`.
+            query_positions: Integers, shape `(query_length,)` or `(batch, query_length)`.
+            key_positions: Integers, shape `(key_length,)` or `(batch, key_length)`.
 
         Returns:
-            `query . a_key[distance]`, shape `(batch, heads, query_length, key_length)`, in the dtype of `query`.
+            `query . a_key[distance]`, shape `(batch, heads, query_length, key_length)`, in float32 or wider: they are
+            part of the scores, which are not rounded.
         """
         self._check("query", query, self.head_dim)
         if not self.built:
             self.build()
         batch, heads, query_length, _ = ops.shape(query)
         slots, rows, key_length = self._slots(query_positions, key_positions)
-        table = ops.cast(self.key_embeddings, query.dtype)
-        products = ops.matmul(query, ops.transpose(table))
+        dtype = float32_or_wider(query.dtype)
+        products = ops.matmul(ops.cast(query, dtype), ops.transpose(ops.cast(self.key_embeddings, dtype)))
         # Rows that share their positions share the picking, too: one gather of `batch / rows * heads` numbers each.
         products = ops.reshape(products, (rows, batch // rows * heads, query_length * self.num_distances))
         products = ops.reshape(ops.transpose(products, (0, 2, 1)), (-1, batch // rows * heads))
         picked = ops.take(products, slots, axis=0)
         return ops.reshape(ops.transpose(picked, (0, 2, 1)), (batch, heads, query_length, key_length))
 
-    def value_context(self, weights, query_positions, key_positions):
+    def value_context(self, weights: Any, query_positions: Any, key_positions: Any) -> Any:
         """What the vectors of the values add to the output of attention.
 
         Args:
-            weights: attention weights, shape `(batch, heads, query_length, key_length)`; zero where masked.
-            query_positions: integers, shape `(query_length,)` or `(batch, query_length)`.
-            key_positions: integers, shape `(key_length,)` or `(batch, key_length)`.
+            weights: Attention weights, shape `(batch, heads, query_length, key_length)`; zero where masked.
+            query_positions: Integers, shape `(query_length,)` or `(batch, query_length)`.
+            key_positions: Integers, shape `(key_length,)` or `(batch, key_length)`.
 
         Returns:
             `sum over keys of weight * a_value[distance]`, shape `(batch, heads, query_length, value_dim)`, in the dtype
-            of `weights`. The weights are summed in float32 whatever the policy.
+            of `weights`. Sums are formed in float32 whatever the policy.
         """
         self._check("weights", weights, None)
         if not self.built:
@@ -129,26 +137,23 @@ class ShawRelativePositions(PositionEncoding):
         sums = ops.segment_sum(sums, ops.reshape(slots, (-1,)), rows * query_length * self.num_distances)
         sums = ops.reshape(sums, (rows, query_length * self.num_distances, batch // rows * heads))
         sums = ops.reshape(ops.transpose(sums, (0, 2, 1)), (batch, heads, query_length, self.num_distances))
-        return ops.matmul(ops.cast(sums, weights.dtype), ops.cast(self.value_embeddings, weights.dtype))
+        return ops.cast(ops.matmul(sums, ops.cast(self.value_embeddings, sums.dtype)), weights.dtype)
 
-    def _slots(self, query_positions, key_positions):
+    def _slots(self, query_positions: Any, key_positions: Any) -> Any:
         """Numbers the pairs (row, query, distance) and gives that of each query and key, `(rows, queries * keys)`."""
-        distance = distances("ShawRelativePositions", query_positions, key_positions)
+        distance = distances(query_positions, key_positions)
         rows, query_length, key_length = ops.shape(distance)
         number = ops.clip(distance, -self.max_distance, self.max_distance) + self.max_distance
         first = ops.reshape(ops.arange(rows * query_length, dtype="int32"), (rows, query_length, 1))
         number = number + first * self.num_distances
         return ops.reshape(number, (rows, query_length * key_length)), rows, key_length
 
-    def _check(self, name, tensor, width):
+    def _check(self, name: Any, tensor: Any, width: Any) -> None:
         if len(tensor.shape) != 4 or (width is not None and tensor.shape[-1] != width):
             last = "key_length" if width is None else f"head_dim = {width}"
-            raise ValueError(
-                f"ShawRelativePositions: `{name}` must have shape (batch, heads, query_length, {last}), "
-                f"got {tuple(tensor.shape)}."
-            )
+            raise ValueError(f"{name} must have shape (batch, heads, query_length, {last}), got {tuple(tensor.shape)}.")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "head_dim": self.head_dim,

@@ -1,16 +1,19 @@
 """Sinusoidal position encoding."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
-from layers.positions.base import PositionEncoding, register_position
-from layers.positions.common import (
+from layers.positions.base import (
+    PositionEncoding,
     check_above_zero,
     check_choice,
     check_even,
     float32_or_wider,
     integer_positions,
+    register_position,
 )
 
 
@@ -23,45 +26,46 @@ class SinusoidalPositionEncoding(PositionEncoding):
     `i = 0 ... dim / 2 - 1`. The encoding of `p + k` is a rotation of the encoding of `p` that depends on `k` only.
 
     Args:
-        dim: width of the encoding, even.
-        base: ratio of the longest to the shortest wavelength.
-        layout: order of the features. `"interleaved"` (the paper): sine at even, cosine at odd places;
+        dim: Width of the encoding, even.
+        base: Ratio of the longest to the shortest wavelength.
+        layout: Order of the features. `"interleaved"` (the paper): sine at even, cosine at odd places;
             `"concatenated"`: all sines, then all cosines.
         **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
 
     Call arguments:
-        positions: integers of any shape, for example `(length,)` or `(batch, length)`.
+        positions: Integers of any shape, for example `(length,)` or `(batch, length)`.
 
     Returns:
         The encoding, shape `(*positions.shape, dim)`, in the compute dtype; the angles are computed in float32 whatever
         the policy.
 
     Raises:
-        ValueError: `dim` is odd, `base` not above zero, `layout` unknown or `positions` not integers.
+        ValueError: If `dim` is odd, `base` not above zero, `layout` unknown or `positions` not integers.
 
     Example:
 
     >>> encoding = SinusoidalPositionEncoding(4)
     >>> encoding(np.array([0, 2]))   # [[0, 1, 0, 1], [sin 2, cos 2, sin 0.02, cos 0.02]]
 
-    Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.5.
+    Reference:
+        Vaswani et al. 2017, "Attention Is All You Need", section 3.5.
     """
 
     shared_by_blocks = True
 
-    def __init__(self, dim: int, base: float = 10000.0, layout: str = "interleaved", **kwargs):
+    def __init__(self, dim: int, base: float = 10000.0, layout: str = "interleaved", **kwargs: Any):
         super().__init__(**kwargs)
-        self.dim = check_even("SinusoidalPositionEncoding", "dim", dim)
-        self.base = check_above_zero("SinusoidalPositionEncoding", "base", base)
-        self.layout = check_choice("SinusoidalPositionEncoding", "layout", layout, ("interleaved", "concatenated"))
+        self.dim = check_even("dim", dim)
+        self.base = check_above_zero("base", base)
+        self.layout = check_choice("layout", layout, ("interleaved", "concatenated"))
         self._frequencies = self.base ** (-np.arange(0, dim, 2, dtype="float64") / dim)
 
-    def on_embeddings(self, x, positions):
+    def on_embeddings(self, x: Any, positions: Any) -> Any:
         # positions below zero belong to left padding: any encoding will do
         return x + ops.cast(self(ops.maximum(positions, 0)), x.dtype)
 
-    def call(self, positions):
-        positions = integer_positions("SinusoidalPositionEncoding", "positions", positions)
+    def call(self, positions: Any) -> Any:
+        positions = integer_positions("positions", positions)
         angle_dtype = float32_or_wider(self.compute_dtype)
         angles = ops.expand_dims(ops.cast(positions, angle_dtype), -1) * ops.cast(self._frequencies, angle_dtype)
         if self.layout == "interleaved":
@@ -71,8 +75,8 @@ class SinusoidalPositionEncoding(PositionEncoding):
             encoding = ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
         return ops.cast(encoding, self.compute_dtype)
 
-    def compute_output_shape(self, positions_shape):
+    def compute_output_shape(self, positions_shape: tuple) -> tuple:
         return (*positions_shape, self.dim)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "dim": self.dim, "base": self.base, "layout": self.layout}

@@ -1,11 +1,12 @@
 """Extrapolatable rotary positions (xPos)."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
-from layers.positions.base import register_position
-from layers.positions.common import check_above_zero
+from layers.positions.base import check_above_zero, register_position
 from layers.positions.rotary import RotaryEmbedding
 
 
@@ -22,48 +23,40 @@ class XPos(RotaryEmbedding):
     Keys grow without bound with the position; in float32 they overflow beyond some 70 times `scale_base`.
 
     Args:
-        head_dim, base, layout, rotary_dim, scaling, sequence_length: as for `RotaryEmbedding`; the paper has the layout
-            `"interleaved"`.
-        scale_base: number of positions over which a pair falls by its `zeta`; 512 in the published code.
-        gamma: the larger, the slower the fall; 0.4 in the paper.
-        **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
+        head_dim: Width of a head.
+        scale_base: Number of positions over which a pair falls by its `zeta`; 512 in the published code.
+        gamma: The larger, the slower the fall; 0.4 in the paper.
+        **kwargs: Further arguments of `RotaryEmbedding`; the paper has the layout `"interleaved"`.
+
+    Call arguments:
+        x: Queries, which the call turns; keys are what `on_keys` returns. All arguments are those of `RotaryEmbedding`.
 
     Example:
 
     >>> attention = MultiHeadAttention(8, 64, causal=True, position=XPos(64))
 
-    Source: Sun et al. 2023, "A Length-Extrapolatable Transformer", section 3 and algorithm 1.
+    Reference:
+        Sun et al. 2023, "A Length-Extrapolatable Transformer", section 3 and algorithm 1.
     """
 
-    def __init__(
-        self,
-        head_dim: int,
-        base: float = 10000.0,
-        layout: str = "half_split",
-        rotary_dim: int | None = None,
-        scaling: dict | None = None,
-        sequence_length: int | None = None,
-        scale_base: float = 512.0,
-        gamma: float = 0.4,
-        **kwargs,
-    ):
-        super().__init__(head_dim, base, layout, rotary_dim, scaling, sequence_length, **kwargs)
-        self.scale_base = check_above_zero("XPos", "scale_base", scale_base)
-        self.gamma = check_above_zero("XPos", "gamma", gamma)
+    def __init__(self, head_dim: int, *, scale_base: float = 512.0, gamma: float = 0.4, **kwargs: Any):
+        super().__init__(head_dim, **kwargs)
+        self.scale_base = check_above_zero("scale_base", scale_base)
+        self.gamma = check_above_zero("gamma", gamma)
 
-    def prepare(self, positions, sequence_length=None):
+    def prepare(self, positions: Any, sequence_length: Any = None) -> Any:
         cos, sin = self.cos_sin(positions, sequence_length)
         growth = self._growth(positions, cos.dtype)
         # the factor is the same for both features of a pair: it goes into cosine and sine
         return {"query": (cos * growth, sin * growth), "key": (cos / growth, sin / growth)}
 
-    def on_queries(self, query, prepared):
+    def on_queries(self, query: Any, prepared: Any) -> Any:
         return self.rotate(query, *prepared["query"])
 
-    def on_keys(self, key, prepared):
+    def on_keys(self, key: Any, prepared: Any) -> Any:
         return self.rotate(key, *prepared["key"])
 
-    def _growth(self, positions, dtype):
+    def _growth(self, positions: Any, dtype: Any) -> Any:
         """`zeta ** (position / scale_base)` per feature, `(*positions.shape, rotary_dim)`."""
         zeta = (np.arange(0, self.rotary_dim, 2) / self.rotary_dim + self.gamma) / (1 + self.gamma)
         logarithms = np.log(zeta) / self.scale_base
@@ -71,9 +64,5 @@ class XPos(RotaryEmbedding):
         positions = ops.cast(ops.convert_to_tensor(positions), dtype)
         return ops.exp(ops.expand_dims(positions, -1) * ops.cast(logarithms, dtype))
 
-    def call(self, x, positions, sequence_length=None):
-        """As a query; keys are what `on_keys` returns."""
-        return self.on_queries(x, self.prepare(positions, sequence_length))
-
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "scale_base": self.scale_base, "gamma": self.gamma}

@@ -34,43 +34,43 @@ class RecurrentDecoder(keras.layers.Layer):
     product, unless the previous state is what queries; where it does, a loop holds only what depends on the state.
 
     Args:
-        units: width of the state of each layer.
-        num_layers: number of layers.
+        units: Width of the state of each layer.
+        num_layers: Number of layers.
         cell: "simple", "gru" or "lstm".
-        reset_after: see `RecurrentLayer`.
+        reset_after: See `RecurrentLayer`.
         attention: "none", "previous_state" or "current_state".
-        score: how queries are compared with keys: "additive", "dot", "scaled_dot" or "bilinear".
-        score_units: width of the hidden layer of "additive"; None for `units`.
-        window: number of source positions on each side that are seen (Luong et al. 2015, section 3.2); None for all.
+        score: How queries are compared with keys: "additive", "dot", "scaled_dot" or "bilinear".
+        score_units: Width of the hidden layer of "additive"; None for `units`.
+        window: Number of source positions on each side that are seen (Luong et al. 2015, section 3.2); None for all.
         window_center: "predicted" (local-p) or "monotonic" (local-m).
-        input_feeding: whether the last readout is part of the input.
-        context_input: whether the fixed context is.
-        bridge: how the encoder's last states become the first ones here. "dense": `tanh(W [all directions] + b)` of the
+        input_feeding: Whether the last readout is part of the input.
+        context_input: Whether the fixed context is.
+        bridge: How the encoder's last states become the first ones here. "dense": `tanh(W [all directions] + b)` of the
             encoder layer of the same number (of the last one where there are fewer), without tanh for the cell of
             an LSTM. "backward": likewise of the backward direction alone (Bahdanau et al. 2015, appendix A.2.2).
             "context": `tanh(W c + b)` (Cho et al. 2014). "copy": the states themselves.
-        readout: what logits are made of, see `RecurrentReadout`.
-        readout_dim: its width, see there.
-        dropout: rate of the dropout on the inputs of each layer; recurrent connections have none (Zaremba et al. 2014).
+        readout: What logits are made of, see `RecurrentReadout`.
+        readout_dim: Its width, see there.
+        dropout: Rate of the dropout on the inputs of each layer; recurrent connections have none (Zaremba et al. 2014).
 
     Call arguments:
-        embedded: embedded target without its last token, `(batch, length, embedding_dim)`.
-        memory: the encoder's outputs, `(batch, source_length, memory_dim)`.
-        memory_mask: true where a source token is real, `(batch, source_length)`.
-        encoder_states: the encoder's last states, see `RecurrentEncoder`.
-        use_gold: for training on the model's own output: true where a step's input is `embedded`, elsewhere it is what
+        embedded: Embedded target without its last token, `(batch, length, embedding_dim)`.
+        memory: The encoder's outputs, `(batch, source_length, memory_dim)`.
+        memory_mask: True where a source token is real, `(batch, source_length)`.
+        encoder_states: The encoder's last states, see `RecurrentEncoder`.
+        use_gold: For training on the model's own output: true where a step's input is `embedded`, elsewhere it is what
             `choose` made of the step before; `(batch, length)`. The first step always takes `embedded`.
         choose: `choose(readout (batch, output_dim), numbers (batch,)) -> (batch, embedding_dim)`; no gradient passes.
-        numbers: uniform random numbers in (0, 1) for `choose`, `(batch, length)`.
-        return_weights: whether to return the attention weights.
-        training: whether dropout is active.
+        numbers: Uniform random numbers in (0, 1) for `choose`, `(batch, length)`.
+        return_weights: Whether to return the attention weights.
+        training: Whether dropout is active.
 
     Returns:
         The readouts, `(batch, length, output_dim)`; with `return_weights` a tuple with the attention weights, `(batch,
         length, source_length)`, None without attention.
 
     Raises:
-        ValueError: if an argument is out of range or two do not go together.
+        ValueError: If an argument is out of range or two do not go together.
 
     Example:
 
@@ -98,21 +98,21 @@ class RecurrentDecoder(keras.layers.Layer):
         readout: str = "state",
         readout_dim: int | None = None,
         dropout: float = 0.0,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
         for name, value, allowed in (("attention", attention, ATTENTIONS), ("bridge", bridge, BRIDGES)):
             if value not in allowed:
-                raise ValueError(f"`{name}` must be one of {', '.join(map(repr, allowed))}, got {value!r}.")
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}.")
         if input_feeding and attention != "current_state":
-            raise ValueError(f"`input_feeding` must be False with attention={attention!r}: 'current_state' has it.")
+            raise ValueError(f"input_feeding must be False with attention={attention!r}: 'current_state' has it.")
         if context_input and attention != "none":
-            raise ValueError(f"`context_input` must be False with attention={attention!r}: 'none' has it.")
+            raise ValueError(f"context_input must be False with attention={attention!r}: 'none' has it.")
         if bridge == "context" and not context_input:
-            raise ValueError("`bridge` must be another than 'context' with context_input=False: there is no context.")
+            raise ValueError("bridge must be another than 'context' with context_input=False: there is no context.")
         if window is not None and attention == "none":
-            raise ValueError(f"`window` must be None with attention='none', got {window}.")
+            raise ValueError(f"window must be None with attention='none', got {window}.")
         self.options = {
             "units": units,
             "num_layers": num_layers,
@@ -167,7 +167,14 @@ class RecurrentDecoder(keras.layers.Layer):
         """Width of the readouts."""
         return self.readout.output_dim
 
-    def build(self, embedded_shape, memory_shape, memory_mask_shape=None, encoder_states_shape=None, **other_shapes):
+    def build(
+        self,
+        embedded_shape: tuple,
+        memory_shape: tuple,
+        memory_mask_shape: tuple | None = None,
+        encoder_states_shape: tuple | None = None,
+        **other_shapes: Any,
+    ) -> None:
         """Creates the weights.
 
         Args:
@@ -177,7 +184,7 @@ class RecurrentDecoder(keras.layers.Layer):
         embedding_dim, memory_dim = embedded_shape[-1], memory_shape[-1]
         if self.bridge == "copy" and memory_dim != self.units:
             raise ValueError(
-                f"`memory` must have the width of the states, {self.units}, with bridge='copy'; got {memory_dim}."
+                f"memory must have the width of the states, {self.units}, with bridge='copy'; got {memory_dim}."
             )
         context_dim = memory_dim if self.attention is not None else self.units if self.context_layer is not None else 0
         state_shape, sequence = (None, self.units), (None, None, memory_dim)
@@ -201,7 +208,7 @@ class RecurrentDecoder(keras.layers.Layer):
         """Returns what the steps carry on and what they only read.
 
         Args:
-            memory, memory_mask, encoder_states: see the call arguments.
+            memory, memory_mask, encoder_states: See the call arguments.
 
         Returns:
             `(state, constants)`: nested structures of tensors with the batch on axis 0.
@@ -238,8 +245,8 @@ class RecurrentDecoder(keras.layers.Layer):
         """Returns the map of embedded tokens to the first layer's gates, and the function of one step.
 
         Args:
-            constants: what `start` returned.
-            embedding_dim: width of the embedded tokens.
+            constants: What `start` returned.
+            embedding_dim: Width of the embedded tokens.
 
         Returns:
             `project(embedded)` and `advance(projected, state, multipliers) -> (output of the last layer, context or
@@ -284,8 +291,8 @@ class RecurrentDecoder(keras.layers.Layer):
 
         Args:
             query: `(batch, units)` or `(batch, length, units)`.
-            constants: what `start` returned.
-            step: number of the step from 1, see `AttentionWindow`; None without a window that follows the steps.
+            constants: What `start` returned.
+            step: Number of the step from 1, see `AttentionWindow`; None without a window that follows the steps.
         """
         mask, factors = constants["mask"], None
         if self.window is not None:
@@ -300,9 +307,9 @@ class RecurrentDecoder(keras.layers.Layer):
         """Returns the state after a step.
 
         Args:
-            state: that before it.
-            layers: new states of the layers.
-            readout: the readout of the step.
+            state: That before it.
+            layers: New states of the layers.
+            readout: The readout of the step.
         """
         new = {"layers": layers}
         if "readout" in state:
@@ -316,7 +323,7 @@ class RecurrentDecoder(keras.layers.Layer):
 
         Args:
             embedded: `(batch, embedding_dim)`.
-            state, constants: what `start` or the last step returned.
+            state, constants: What `start` or the last step returned.
 
         Returns:
             The readout `(batch, output_dim)`, the attention weights `(batch, source_length)` or None, the new state.
@@ -329,21 +336,21 @@ class RecurrentDecoder(keras.layers.Layer):
 
     def call(
         self,
-        embedded,
-        memory,
-        memory_mask,
-        encoder_states,
-        use_gold=None,
-        choose=None,
-        numbers=None,
-        return_weights=False,
-        training=None,
-    ):
+        embedded: Any,
+        memory: Any,
+        memory_mask: Any,
+        encoder_states: Any,
+        use_gold: Any = None,
+        choose: Any = None,
+        numbers: Any = None,
+        return_weights: bool = False,
+        training: bool | None = None,
+    ) -> Any:
         state, constants = self.start(memory, memory_mask, encoder_states)
         embedded = ops.cast(embedded, self.compute_dtype)
         if use_gold is not None:
             if choose is None or numbers is None:
-                raise ValueError("`choose` and `numbers` must be given with `use_gold`, got None.")
+                raise ValueError("choose and numbers must be given with use_gold, got None.")
             own = (use_gold, choose, numbers)
             readout, weights = read_own_output(self, embedded, state, constants, *own, return_weights, training)
         elif self.attends == "previous_state" or self.input_feeding:
@@ -352,10 +359,10 @@ class RecurrentDecoder(keras.layers.Layer):
             readout, weights = read_at_once(self, embedded, state, constants, training)
         return (readout, weights) if return_weights else readout
 
-    def compute_mask(self, embedded, previous_mask):
+    def compute_mask(self, embedded: Any, previous_mask: Any) -> Any:
         return None
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self.options}
 
 

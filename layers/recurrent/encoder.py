@@ -19,21 +19,21 @@ class RecurrentEncoder(keras.layers.Layer):
     for comparison: `O(n * dim^2)`, one step per position.
 
     Args:
-        units: width of the state of each layer and direction. Default: such that the outputs are as wide as the inputs.
-        num_layers: number of layers.
+        units: Width of the state of each layer and direction. Default: such that the outputs are as wide as the inputs.
+        num_layers: Number of layers.
         cell: "simple", "gru" or "lstm".
-        reset_after: see `RecurrentLayer`.
-        bidirectional: whether each layer reads in both directions; its output is both joined, forward first.
-        backwards: whether a layer of one direction reads from the end (Sutskever et al. 2014, section 3.3: the source
+        reset_after: See `RecurrentLayer`.
+        bidirectional: Whether each layer reads in both directions; its output is both joined, forward first.
+        backwards: Whether a layer of one direction reads from the end (Sutskever et al. 2014, section 3.3: the source
             is easier reversed).
-        dropout: rate of the dropout between layers.
-        return_states: whether to return the last states, too.
+        dropout: Rate of the dropout between layers.
+        return_states: Whether to return the last states, too.
 
     Call arguments:
         inputs: `(batch, length, dim)`.
-        mask: true where a position is real, `(batch, length)`; padding is on the right. Default: the mask that the
+        mask: True where a position is real, `(batch, length)`; padding is on the right. Default: the mask that the
             inputs carry from a layer of Keras (`Embedding(mask_zero=True)`, `Masking`).
-        training: whether dropout is active.
+        training: Whether dropout is active.
 
     Returns:
         The outputs of the last layer, `(batch, length, units)` or `(batch, length, 2 * units)`. With `return_states` a
@@ -41,7 +41,7 @@ class RecurrentEncoder(keras.layers.Layer):
         tensors `(batch, units)`.
 
     Raises:
-        ValueError: if an argument is out of range, `backwards` goes with `bidirectional`, or the inputs have an odd
+        ValueError: If an argument is out of range, `backwards` goes with `bidirectional`, or the inputs have an odd
             width where half of it is that of the states.
 
     Example:
@@ -51,8 +51,9 @@ class RecurrentEncoder(keras.layers.Layer):
     >>> outputs.shape, len(states), len(states[0])
     ((2, 5, 32), 2, 2)
 
-    Source: Schuster and Paliwal 1997 (both directions); Bahdanau et al. 2015, section 3.2 and appendix A.2.1; as a
-    mixer: Vaswani et al. 2017, section 4 and table 1, row 2.
+    Reference:
+        Schuster and Paliwal 1997 (both directions); Bahdanau et al. 2015, section 3.2 and appendix A.2.1; as a mixer:
+        Vaswani et al. 2017, section 4 and table 1, row 2.
     """
 
     def __init__(
@@ -69,9 +70,9 @@ class RecurrentEncoder(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         if num_layers < 1:
-            raise ValueError(f"`num_layers` must be at least 1, got {num_layers}.")
+            raise ValueError(f"num_layers must be at least 1, got {num_layers}.")
         if bidirectional and backwards:
-            raise ValueError("`backwards` must be False with bidirectional=True, got True: both directions are read.")
+            raise ValueError("backwards must be False with bidirectional=True, got True: both directions are read.")
         self.units = units
         self.num_layers = num_layers
         self.cell = cell

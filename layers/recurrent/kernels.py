@@ -14,18 +14,24 @@ from layers.recurrent.loop import Features, run_steps
 
 
 def all_states(
-    cell: str, projected: Any, states: Sequence[Any], kernel: Any, bias: Any = None, mask: Any = None, backwards=False
+    cell: str,
+    projected: Any,
+    states: Sequence[Any],
+    kernel: Any,
+    bias: Any = None,
+    mask: Any = None,
+    backwards: bool = False,
 ) -> list[Any]:
     """States of a recurrent layer after every position.
 
     Args:
         cell: "simple", "gru_reset_after", "gru_reset_before" or "lstm".
         projected: `W x_t + b`, `(batch, length, gates * units)`, gates in the order of `keras.layers`.
-        states: those before the first step: `[h]`, for an LSTM `[h, c]`, `(batch, units)`.
+        states: Those before the first step: `[h]`, for an LSTM `[h, c]`, `(batch, units)`.
         kernel: U, `(units, gates * units)`.
-        bias: added to `U h_{t-1}`, `(gates * units,)`; for "gru_reset_after" only.
-        mask: true where a position is real, `(batch, length)`; elsewhere the states stay, whatever `projected` holds.
-        backwards: whether the sequence is read from its end.
+        bias: Added to `U h_{t-1}`, `(gates * units,)`; for "gru_reset_after" only.
+        mask: True where a position is real, `(batch, length)`; elsewhere the states stay, whatever `projected` holds.
+        backwards: Whether the sequence is read from its end.
 
     Returns:
         For each of `states` a tensor `(batch, length, units)`: what it is after each position.
@@ -41,14 +47,14 @@ def all_states(
     mask = None if mask is None else ops.expand_dims(ops.cast(mask, projected.dtype), -1)
     biases = [] if bias is None else [bias]
 
-    def forward(projected, kernel, *rest):
+    def forward(projected: Any, kernel: Any, *rest: Any) -> Any:
         initial = list(rest[:count])
         if mask is not None:
             # the backward pass multiplies by factors of all positions: NaN times zero would be NaN
             projected = ops.where(mask > 0.5, projected, ops.cast(0, projected.dtype))
         features = Features(projected=projected, mask=mask)
 
-        def step(columns, states):
+        def step(columns: Any, states: Any) -> Any:
             parts = features.split(columns)
             new, saved = equations.forward(parts["projected"], states, kernel, *rest[count:])
             if mask is not None:
@@ -58,7 +64,7 @@ def all_states(
 
         (sequence, saved), _ = run_steps(step, features.joined, initial, backwards=backwards)
 
-        def backward(*gradients, upstream=None):
+        def backward(*gradients: Any, upstream: Any = None) -> Any:
             gradient = gradients[0] if upstream is None else upstream
             first = ops.expand_dims(ops.concatenate(initial, axis=-1), 1)
             edges = [sequence[:, 1:], first] if backwards else [first, sequence[:, :-1]]
@@ -66,7 +72,7 @@ def all_states(
             factors = equations.factors(_split(sequence, count), previous, saved)
             features = Features(gradient=gradient, **factors, mask=mask)
 
-            def step(columns, carried):
+            def step(columns: Any, carried: Any) -> Any:
                 parts = features.split(columns)
                 total = [a + b for a, b in zip(_split(parts["gradient"], count), carried, strict=True)]
                 before, record = equations.backward(total, parts, kernel)
@@ -103,21 +109,21 @@ class SimpleEquations:
     """`h_t = tanh(p_t + U h_{t-1})`; a record is the gradient of the argument of tanh."""
 
     @staticmethod
-    def forward(projected, states, kernel):
+    def forward(projected: Any, states: Any, kernel: Any) -> Any:
         state = ops.tanh(projected + ops.matmul(states[0], kernel))
         return [state], ()
 
     @staticmethod
-    def factors(states, previous, saved):
+    def factors(states: Any, previous: Any, saved: Any) -> Any:
         return {"slope": 1 - ops.square(states[0])}
 
     @staticmethod
-    def backward(gradients, parts, kernel):
+    def backward(gradients: Any, parts: Any, kernel: Any) -> Any:
         record = gradients[0] * parts["slope"]
         return [ops.matmul(record, ops.transpose(kernel))], record
 
     @staticmethod
-    def gradients(records, factors, previous, saved):
+    def gradients(records: Any, factors: Any, previous: Any, saved: Any) -> Any:
         return records, records, _sum_of_products(previous[0], records)
 
 
@@ -128,7 +134,7 @@ class GRUResetAfterEquations:
     """
 
     @staticmethod
-    def forward(projected, states, kernel, bias):
+    def forward(projected: Any, states: Any, kernel: Any, bias: Any) -> Any:
         units = states[0].shape[-1]
         recurrent = ops.matmul(states[0], kernel) + bias
         gates = ops.sigmoid(projected[:, : 2 * units] + recurrent[:, : 2 * units])
@@ -138,7 +144,7 @@ class GRUResetAfterEquations:
         return [state], (gates, candidate, product)
 
     @staticmethod
-    def factors(states, previous, saved):
+    def factors(states: Any, previous: Any, saved: Any) -> Any:
         gates, candidate, product = saved
         update, reset = _split(gates, 2)
         to_input = (1 - update) * (1 - ops.square(candidate))
@@ -147,13 +153,13 @@ class GRUResetAfterEquations:
         return {"recurrent": ops.concatenate([to_update, to_reset, to_input * reset], axis=-1), "update": update}
 
     @staticmethod
-    def backward(gradients, parts, kernel):
+    def backward(gradients: Any, parts: Any, kernel: Any) -> Any:
         gradient = gradients[0]
         recurrent = ops.concatenate([gradient] * 3, axis=-1) * parts["recurrent"]
         return [gradient * parts["update"] + ops.matmul(recurrent, ops.transpose(kernel))], gradient
 
     @staticmethod
-    def gradients(records, factors, previous, saved):
+    def gradients(records: Any, factors: Any, previous: Any, saved: Any) -> Any:
         gates, candidate, _ = saved
         recurrent = ops.concatenate([records] * 3, axis=-1) * factors["recurrent"]
         units = records.shape[-1]
@@ -166,7 +172,7 @@ class GRUResetBeforeEquations:
     """`n = tanh(p_n + U_n (r h_{t-1}))`, otherwise as above; a record is the gradients of all gates."""
 
     @staticmethod
-    def forward(projected, states, kernel):
+    def forward(projected: Any, states: Any, kernel: Any) -> Any:
         units = states[0].shape[-1]
         gates = ops.sigmoid(projected[:, : 2 * units] + ops.matmul(states[0], kernel[:, : 2 * units]))
         reset = ops.matmul(gates[:, units:] * states[0], kernel[:, 2 * units :])
@@ -175,7 +181,7 @@ class GRUResetBeforeEquations:
         return [state], (gates, candidate)
 
     @staticmethod
-    def factors(states, previous, saved):
+    def factors(states: Any, previous: Any, saved: Any) -> Any:
         gates, candidate = saved
         update, reset = _split(gates, 2)
         return {
@@ -187,7 +193,7 @@ class GRUResetBeforeEquations:
         }
 
     @staticmethod
-    def backward(gradients, parts, kernel):
+    def backward(gradients: Any, parts: Any, kernel: Any) -> Any:
         gradient, units = gradients[0], gradients[0].shape[-1]
         candidate = gradient * parts["to_candidate"]
         state = ops.matmul(candidate, ops.transpose(kernel[:, 2 * units :]))
@@ -197,7 +203,7 @@ class GRUResetBeforeEquations:
         return [before], ops.concatenate([gates, candidate], axis=-1)
 
     @staticmethod
-    def gradients(records, factors, previous, saved):
+    def gradients(records: Any, factors: Any, previous: Any, saved: Any) -> Any:
         units = previous[0].shape[-1]
         gates = _sum_of_products(previous[0], records[..., : 2 * units])
         candidate = _sum_of_products(factors["reset"] * previous[0], records[..., 2 * units :])
@@ -211,7 +217,7 @@ class LSTMEquations:
     """
 
     @staticmethod
-    def forward(projected, states, kernel):
+    def forward(projected: Any, states: Any, kernel: Any) -> Any:
         gates = projected + ops.matmul(states[0], kernel)
         write, keep, new, show = _split(gates, 4)
         write, keep, new, show = ops.sigmoid(write), ops.sigmoid(keep), ops.tanh(new), ops.sigmoid(show)
@@ -219,7 +225,7 @@ class LSTMEquations:
         return [show * ops.tanh(memory), memory], (write, keep, new, show)
 
     @staticmethod
-    def factors(states, previous, saved):
+    def factors(states: Any, previous: Any, saved: Any) -> Any:
         write, keep, new, show = saved
         shown = ops.tanh(states[1])
         to_gates = [new * write * (1 - write), previous[1] * keep * (1 - keep), write * (1 - ops.square(new))]
@@ -231,14 +237,14 @@ class LSTMEquations:
         }
 
     @staticmethod
-    def backward(gradients, parts, kernel):
+    def backward(gradients: Any, parts: Any, kernel: Any) -> Any:
         memory = gradients[1] + gradients[0] * parts["to_memory"]
         gates = ops.concatenate([memory] * 3, axis=-1) * parts["to_gates"]
         gates = ops.concatenate([gates, gradients[0] * parts["to_show"]], axis=-1)
         return [ops.matmul(gates, ops.transpose(kernel)), memory * parts["keep"]], gates
 
     @staticmethod
-    def gradients(records, factors, previous, saved):
+    def gradients(records: Any, factors: Any, previous: Any, saved: Any) -> Any:
         return records, records, _sum_of_products(previous[0], records)
 
 

@@ -24,28 +24,28 @@ class RecurrentLayer(keras.layers.Layer):
     cuDNN's kernels (it warns).
 
     Args:
-        units: width of the state.
+        units: Width of the state.
         cell: "simple" (`h_t = tanh(W x_t + U h_{t-1} + b)`), "gru" or "lstm".
-        reset_after: whether the reset gate of a GRU acts after the matrix product with the state, as cuDNN's does, or
+        reset_after: Whether the reset gate of a GRU acts after the matrix product with the state, as cuDNN's does, or
             on the state itself, as in the papers; of no account for other cells.
-        backwards: whether the sequence is read from its end; outputs stay at their positions.
+        backwards: Whether the sequence is read from its end; outputs stay at their positions.
 
     Call arguments:
         inputs: `(batch, length, dim)`.
-        initial_state: list of the state tensors before the first step, `(batch, units)`: `[h]`, for an LSTM `[h, c]`.
+        initial_state: List of the state tensors before the first step, `(batch, units)`: `[h]`, for an LSTM `[h, c]`.
             Default zeros.
-        mask: true where a position is real, `(batch, length)`; padding is on the right. Elsewhere the state stays
+        mask: True where a position is real, `(batch, length)`; padding is on the right. Elsewhere the state stays
             and the output is zero. Default: the mask that the inputs carry from a layer of Keras.
         context: `(batch, context_dim)`, joined to the input of every step; the layer must have been built for the width
             `dim + context_dim`.
-        inputs_mask: mask that Keras takes from the inputs.
-        training: whether the fused kernel may be used.
+        inputs_mask: Mask that Keras takes from the inputs.
+        training: Whether the fused kernel may be used.
 
     Returns:
         The outputs `(batch, length, units)` and the list of states after the last real position.
 
     Raises:
-        ValueError: if `units` or `cell` is not allowed.
+        ValueError: If `units` or `cell` is not allowed.
 
     Example:
 
@@ -53,17 +53,18 @@ class RecurrentLayer(keras.layers.Layer):
     >>> outputs.shape, [state.shape for state in states]
     ((2, 5, 16), [(2, 16), (2, 16)])
 
-    Source: Elman 1990 (simple); Cho et al. 2014, section 2.3 (GRU); Hochreiter and Schmidhuber 1997 and Gers et al.
-    2000 (LSTM with forget gate).
+    Reference:
+        Elman 1990 (simple); Cho et al. 2014, section 2.3 (GRU); Hochreiter and Schmidhuber 1997 and Gers et al. 2000
+        (LSTM with forget gate).
     """
 
-    def __init__(self, units: int, cell: str = "gru", reset_after: bool = True, backwards: bool = False, **kwargs):
+    def __init__(self, units: int, cell: str = "gru", reset_after: bool = True, backwards: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         self.supports_masking = True
         if units < 1:
-            raise ValueError(f"`units` must be at least 1, got {units}.")
+            raise ValueError(f"units must be at least 1, got {units}.")
         if cell not in NETWORKS:
-            raise ValueError(f"`cell` must be one of {', '.join(map(repr, NETWORKS))}, got {cell!r}.")
+            raise ValueError(f"cell must be one of {', '.join(map(repr, NETWORKS))}, got {cell!r}.")
         self.units = units
         self.cell = cell
         self.reset_after = reset_after
@@ -84,10 +85,18 @@ class RecurrentLayer(keras.layers.Layer):
         """Number of state tensors."""
         return 2 if self.cell == "lstm" else 1
 
-    def build(self, inputs_shape, *other_shapes):
+    def build(self, inputs_shape: tuple, *other_shapes: Any) -> None:
         self.network.build((None, None, inputs_shape[-1]))
 
-    def call(self, inputs, initial_state=None, mask=None, context=None, inputs_mask=None, training=None):
+    def call(
+        self,
+        inputs: Any,
+        initial_state: Any = None,
+        mask: Any = None,
+        context: Any = None,
+        inputs_mask: Any = None,
+        training: bool | None = None,
+    ) -> Any:
         mask = inputs_mask if mask is None else mask
         if initial_state is None:
             zeros = ops.zeros((ops.shape(inputs)[0], self.units), dtype=self.compute_dtype)
@@ -112,7 +121,7 @@ class RecurrentLayer(keras.layers.Layer):
         known = backend in ("tensorflow", "jax") and self.compute_dtype in ("float32", "float16")
         return has_kernel and known and any("gpu" in name.lower() for name in keras.distribution.list_devices())
 
-    def _call_network(self, inputs, initial_state, mask, context):
+    def _call_network(self, inputs: Any, initial_state: Any, mask: Any, context: Any) -> Any:
         if context is not None:
             shape = (*ops.shape(inputs)[:2], context.shape[-1])
             inputs = ops.concatenate([inputs, ops.broadcast_to(ops.expand_dims(context, 1), shape)], axis=-1)
@@ -156,7 +165,7 @@ class RecurrentLayer(keras.layers.Layer):
         """Returns the map of the first `dim` inputs to their part of the gates, bias included.
 
         Args:
-            dim: width of the inputs `(..., dim)`; the map gives `(..., gates * units)`.
+            dim: Width of the inputs `(..., dim)`; the map gives `(..., gates * units)`.
         """
         kernel, _, bias = self._weights()
         kernel, bias = kernel[:dim], bias[0] if self._has_two_biases() else bias
@@ -166,7 +175,7 @@ class RecurrentLayer(keras.layers.Layer):
         """Returns the map of the last `dim` inputs, the `context`, to what they add to the gates.
 
         Args:
-            dim: width of the context `(..., dim)`; the map gives `(..., gates * units)`.
+            dim: Width of the context `(..., dim)`; the map gives `(..., gates * units)`.
         """
         kernel = self._weights()[0]
         kernel = kernel[kernel.shape[0] - dim :]
@@ -180,18 +189,18 @@ class RecurrentLayer(keras.layers.Layer):
         """
         forward, (kernel, biases) = CELLS[self._equations()].forward, self._recurrent_weights()
 
-        def step(projected, states):
+        def step(projected: Any, states: Any) -> Any:
             states, _ = forward(projected, states, kernel, *biases)
             return states[0], states
 
         return step
 
-    def compute_output_spec(self, inputs, initial_state=None, mask=None, context=None, inputs_mask=None, training=None):
+    def compute_output_spec(self, inputs: Any, *arguments: Any, **options: Any) -> tuple[Any, list[Any]]:
         state = keras.KerasTensor((inputs.shape[0], self.units), dtype=self.compute_dtype)
         outputs = keras.KerasTensor((*inputs.shape[:2], self.units), dtype=self.compute_dtype)
         return outputs, [state] * self.number_of_states
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "units": self.units,

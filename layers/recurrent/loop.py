@@ -34,8 +34,8 @@ def run_steps(
             batch on axis 0, returns a nested structure of tensors `(batch, ...)` and the new states, of the same
             shapes and types.
         sequence: `(batch, length, features)`.
-        states: the states before the first step.
-        backwards: whether to go from the last position to the first. Outputs stay at their positions.
+        states: The states before the first step.
+        backwards: Whether to go from the last position to the first. Outputs stay at their positions.
 
     Returns:
         The outputs `(batch, length, ...)` and the states after the last step.
@@ -49,7 +49,7 @@ def run_steps(
     """
     structure = []
 
-    def flat_step(inputs, states):
+    def flat_step(inputs: Any, states: Any) -> Any:
         outputs, states = step(inputs, states)
         structure[:] = [outputs]
         return tuple(keras.tree.flatten(outputs)), states
@@ -68,7 +68,7 @@ class Features:
     """Several tensors `(batch, length, width)` side by side in one, for a loop that reads one tensor.
 
     Args:
-        tensors: by name; those that are None are left out. All are cast to the type of the first.
+        tensors: By name; those that are None are left out. All are cast to the type of the first.
 
     Attributes:
         joined: `(batch, length, sum of the widths)`.

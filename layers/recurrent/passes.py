@@ -18,10 +18,10 @@ def _multipliers(decoder: Any, like: Any, width: int, training: Any) -> Any:
     """Factors of the decoder's dropout for a tensor `(batch, length, width)`, or None.
 
     Args:
-        decoder: the decoder.
-        like: a tensor `(batch, length, ...)`.
-        width: size of the last axis.
-        training: whether dropout is active.
+        decoder: The decoder.
+        like: A tensor `(batch, length, ...)`.
+        width: Size of the last axis.
+        training: Whether dropout is active.
     """
     if not training or not decoder.rate:
         return None
@@ -29,19 +29,19 @@ def _multipliers(decoder: Any, like: Any, width: int, training: Any) -> Any:
     return dropout_multiplier(shape, decoder.rate, decoder.seed_generator, decoder.compute_dtype)
 
 
-def _drop(decoder, x, training):
+def _drop(decoder: Any, x: Any, training: bool | None) -> Any:
     factors = _multipliers(decoder, x, x.shape[-1], training)
     return x if factors is None else x * factors
 
 
-def _layer_multipliers(decoder, embedded, training):
+def _layer_multipliers(decoder: Any, embedded: Any, training: bool | None) -> Any:
     return {
         f"layer_{index}": _multipliers(decoder, embedded, decoder.units, training)
         for index in range(1, len(decoder.recurrent_layers))
     }
 
 
-def _by_layer(parts):
+def _by_layer(parts: Any) -> Any:
     return {int(name.removeprefix("layer_")): part for name, part in parts.items() if name.startswith("layer_")}
 
 
@@ -75,7 +75,7 @@ def read_in_loop(
     project, advance = decoder.make_advance(constants, embedded.shape[-1])
     features = Features(projected=project(embedded), **_layer_multipliers(decoder, embedded, training))
 
-    def step(columns, flat):
+    def step(columns: Any, flat: Any) -> Any:
         carried, parts = keras.tree.pack_sequence_as(state, flat), features.split(columns)
         output, context, weights, layers = advance(parts["projected"], carried, _by_layer(parts))
         readout = None
@@ -120,7 +120,7 @@ def read_own_output(
         **_layer_multipliers(decoder, embedded, training),
     )
 
-    def step(columns, flat):
+    def step(columns: Any, flat: Any) -> Any:
         carried, parts = keras.tree.pack_sequence_as(state, flat), features.split(columns)
         number, gold = parts.pop("numbers")[:, 0], parts.pop("gold") > 0.5
         parts = {name: ops.cast(part, decoder.compute_dtype) for name, part in parts.items()}

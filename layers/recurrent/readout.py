@@ -1,5 +1,7 @@
 """What a recurrent decoder predicts from: its state, the context and the last token."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -20,19 +22,19 @@ class RecurrentReadout(keras.layers.Layer):
     Where there is no context c_t, it is left out.
 
     Args:
-        kind: one of these names.
-        dim: width of "attentional" and "maxout"; None for that of the state.
+        kind: One of these names.
+        dim: Width of "attentional" and "maxout"; None for that of the state.
 
     Call arguments:
         state: s_t, `(..., units)`.
         context: c_t, `(..., context_dim)`, or None.
-        embedded: y_{t-1}, `(..., embedding_dim)`.
+        embedded: Y_{t-1}, `(..., embedding_dim)`.
 
     Returns:
         `(..., output_dim)`.
 
     Raises:
-        ValueError: if there is no such kind, or `dim` goes with a kind whose width follows from its inputs.
+        ValueError: If there is no such kind, or `dim` goes with a kind whose width follows from its inputs.
 
     Example:
 
@@ -40,19 +42,21 @@ class RecurrentReadout(keras.layers.Layer):
     (2, 16)
     """
 
-    def __init__(self, kind: str = "state", dim: int | None = None, **kwargs):
+    def __init__(self, kind: str = "state", dim: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         if kind not in READOUTS:
-            raise ValueError(f"`kind` must be one of {', '.join(map(repr, READOUTS))}, got {kind!r}.")
+            raise ValueError(f"kind must be one of {', '.join(map(repr, READOUTS))}, got {kind!r}.")
         if dim is not None and (kind not in ("attentional", "maxout") or dim < 1):
             raise ValueError(
-                f"`dim` must be None, or at least 1 with kind='attentional' or 'maxout'; got {dim} with {kind!r}."
+                f"dim must be None, or at least 1 with kind='attentional' or 'maxout'; got {dim} with {kind!r}."
             )
         self.kind = kind
         self.dim = dim
         self.projection = None
 
-    def build(self, state_shape, context_shape=None, embedded_shape=None):
+    def build(
+        self, state_shape: tuple, context_shape: tuple | None = None, embedded_shape: tuple | None = None
+    ) -> None:
         units = state_shape[-1]
         context_dim = 0 if context_shape is None else context_shape[-1]
         self.output_dim = self.dim or units
@@ -66,7 +70,7 @@ class RecurrentReadout(keras.layers.Layer):
             self.projection = keras.layers.Dense(2 * self.output_dim, **options)
             self.projection.build((None, units + context_dim + embedded_shape[-1]))
 
-    def call(self, state, context=None, embedded=None):
+    def call(self, state: Any, context: Any = None, embedded: Any = None) -> Any:
         if self.kind == "state":
             return state
         if self.kind == "attentional":
@@ -77,13 +81,13 @@ class RecurrentReadout(keras.layers.Layer):
         pairs = self.projection(joined)
         return ops.maximum(pairs[..., 0::2], pairs[..., 1::2])
 
-    def compute_mask(self, state, previous_mask):
+    def compute_mask(self, state: Any, previous_mask: Any) -> Any:
         return None
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "kind": self.kind, "dim": self.dim}
 
 
-def _join(*vectors):
+def _join(*vectors: Any) -> Any:
     vectors = [vector for vector in vectors if vector is not None]
     return ops.concatenate(vectors, axis=-1) if len(vectors) > 1 else vectors[0]

@@ -1,5 +1,7 @@
 """Scheduled sampling: during training, a decoder sees its own output more and more often."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -19,19 +21,19 @@ class ScheduledSampling(keras.layers.Layer):
     i is a weight of the layer, so that it is saved and restored with the model.
 
     Args:
-        schedule: one of these names.
-        constant: k of the formulas.
-        slope: fall per batch of "linear"; 0 for the others.
-        minimum: least probability of "linear"; 0 for the others.
+        schedule: One of these names.
+        constant: K of the formulas.
+        slope: Fall per batch of "linear"; 0 for the others.
+        minimum: Least probability of "linear"; 0 for the others.
 
     Call arguments:
-        token_ids: any tensor `(batch, length)`, of which the shape counts.
+        token_ids: Any tensor `(batch, length)`, of which the shape counts.
 
     Returns:
-        bool `(batch, length)`, true where the true token is to be read. Each call counts as a batch.
+        Booleans `(batch, length)`, true where the true token is to be read. Each call counts as a batch.
 
     Raises:
-        ValueError: if an argument is out of range.
+        ValueError: If an argument is out of range.
 
     Example:
 
@@ -39,10 +41,11 @@ class ScheduledSampling(keras.layers.Layer):
     >>> sampling(keras.ops.ones((2, 3)))    # at the first batch with probability 1
     [[True, True, True], [True, True, True]]
 
-    Source: Bengio et al. 2015, section 2.4.
+    Reference:
+        Bengio et al. 2015, section 2.4.
     """
 
-    def __init__(self, schedule: str, constant: float, slope: float = 0.0, minimum: float = 0.0, **kwargs):
+    def __init__(self, schedule: str, constant: float, slope: float = 0.0, minimum: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
         check_schedule(schedule, constant, slope, minimum)
         self.schedule = schedule
@@ -51,12 +54,12 @@ class ScheduledSampling(keras.layers.Layer):
         self.minimum = minimum
         self.seed_generator = keras.random.SeedGenerator()
 
-    def build(self, token_ids_shape=None):
+    def build(self, token_ids_shape: tuple | None = None) -> None:
         self.batches = self.add_weight(
             shape=(), dtype="int32", initializer="zeros", trainable=False, autocast=False, name="batches"
         )
 
-    def probability(self):
+    def probability(self) -> Any:
         """Probability of the true token at present, a float32 scalar."""
         batches, constant = ops.cast(self.batches, "float32"), self.constant
         if self.schedule == "linear":
@@ -66,13 +69,13 @@ class ScheduledSampling(keras.layers.Layer):
         # as a sigmoid, because the exponential overflows
         return ops.sigmoid(ops.log(ops.cast(constant, "float32")) - batches / constant)
 
-    def call(self, token_ids):
+    def call(self, token_ids: Any) -> Any:
         numbers = keras.random.uniform(ops.shape(token_ids), seed=self.seed_generator)
         gold = numbers < self.probability()
         self.batches.assign(self.batches + 1)
         return gold
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "schedule": self.schedule,
@@ -86,10 +89,10 @@ def check_schedule(schedule: str, constant: float, slope: float, minimum: float)
     """Checks the arguments of `ScheduledSampling`.
 
     Raises:
-        ValueError: if one is out of range, naming it.
+        ValueError: If one is out of range, naming it.
     """
     if schedule not in SCHEDULES:
-        raise ValueError(f"`schedule` must be one of {', '.join(map(repr, SCHEDULES))}, got {schedule!r}.")
+        raise ValueError(f"schedule must be one of {', '.join(map(repr, SCHEDULES))}, got {schedule!r}.")
     ranges = {
         "linear": ("above 0", constant > 0),
         "exponential": ("above 0 and below 1", 0 < constant < 1),
@@ -97,11 +100,11 @@ def check_schedule(schedule: str, constant: float, slope: float, minimum: float)
     }
     allowed, holds = ranges[schedule]
     if not holds:
-        raise ValueError(f"`constant` must be {allowed} with schedule={schedule!r}, got {constant}.")
+        raise ValueError(f"constant must be {allowed} with schedule={schedule!r}, got {constant}.")
     if schedule == "linear":
         if slope <= 0 or not 0 <= minimum < 1:
             raise ValueError(
-                f"`slope` must be above 0 and `minimum` in [0, 1) with schedule='linear', got {slope} and {minimum}."
+                f"slope must be above 0 and minimum in [0, 1) with schedule='linear', got {slope} and {minimum}."
             )
     elif slope or minimum:
-        raise ValueError(f"`slope` and `minimum` must be 0 with schedule={schedule!r}, got {slope} and {minimum}.")
+        raise ValueError(f"slope and minimum must be 0 with schedule={schedule!r}, got {slope} and {minimum}.")

@@ -1,5 +1,7 @@
 """Local attention of recurrent models: a window of source positions, and where it is."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -23,15 +25,15 @@ class AttentionWindow(keras.layers.Layer):
 
     Call arguments:
         query: h_t, `(batch, query_dim)` or `(batch, query_length, query_dim)`.
-        mask: true where a source token is real, `(batch, source_length)`; padding is on the right.
-        step: t, counted from 1, integers `(batch,)` or `(query_length,)`; needed by "monotonic".
+        mask: True where a source token is real, `(batch, source_length)`; padding is on the right.
+        step: T, counted from 1, integers `(batch,)` or `(query_length,)`; needed by "monotonic".
 
     Returns:
         The mask of the window's real tokens and the factors for the weights (None for "monotonic"), both
         `(batch, source_length)` or `(batch, query_length, source_length)`.
 
     Raises:
-        ValueError: if `radius` or `center` is not allowed, or `step` is missing.
+        ValueError: If `radius` or `center` is not allowed, or `step` is missing.
 
     Example:
 
@@ -40,29 +42,33 @@ class AttentionWindow(keras.layers.Layer):
     >>> visible
     [[True, True, True, True, True, False]]
 
-    Source: Luong et al. 2015, section 3.2, equations 9 and 10.
+    Reference:
+        Luong et al. 2015, section 3.2, equations 9 and 10.
     """
 
-    def __init__(self, radius: int, center: str = "predicted", **kwargs):
+    def __init__(self, radius: int, center: str = "predicted", **kwargs: Any):
         super().__init__(**kwargs)
         if radius < 1:
-            raise ValueError(f"`radius` must be at least 1, got {radius}.")
+            raise ValueError(f"radius must be at least 1, got {radius}.")
         if center not in CENTERS:
-            raise ValueError(f"`center` must be one of {', '.join(map(repr, CENTERS))}, got {center!r}.")
+            raise ValueError(f"center must be one of {', '.join(map(repr, CENTERS))}, got {center!r}.")
         self.radius = radius
         self.center = center
         self.hidden_projection = self.position_projection = None
 
-    def build(self, query_shape, mask_shape=None):
+    def build(self, query_shape: tuple, mask_shape: tuple | None = None) -> None:
         if self.center == "predicted":
             dim = query_shape[-1]
-            options = {"use_bias": False, "dtype": self.dtype_policy}
-            self.hidden_projection = keras.layers.Dense(dim, activation="tanh", name="hidden_projection", **options)
+            self.hidden_projection = keras.layers.Dense(
+                dim, activation="tanh", use_bias=False, dtype=self.dtype_policy, name="hidden_projection"
+            )
             self.hidden_projection.build(query_shape)
-            self.position_projection = keras.layers.Dense(1, name="position_projection", **options)
+            # In float32: in half precision a long source has more positions than numbers.
+            dtype = keras.backend.result_type(self.variable_dtype, "float32")
+            self.position_projection = keras.layers.Dense(1, use_bias=False, dtype=dtype, name="position_projection")
             self.position_projection.build((*query_shape[:-1], dim))
 
-    def call(self, query, mask, step=None):
+    def call(self, query: Any, mask: Any, step: Any = None) -> Any:
         length = ops.shape(mask)[1]
         real = ops.convert_to_tensor(mask, dtype="bool")
         tokens = ops.sum(ops.cast(real, "float32"), axis=1)
@@ -72,12 +78,11 @@ class AttentionWindow(keras.layers.Layer):
             tokens, real = ops.expand_dims(tokens, 1), ops.expand_dims(real, 1)
         if self.center == "monotonic":
             if step is None:
-                raise ValueError("`step` must be given with center='monotonic', got None.")
+                raise ValueError("step must be given with center='monotonic', got None.")
             step = ops.cast(ops.convert_to_tensor(step), "float32")
             centers = ops.minimum(ops.expand_dims(step, 0) if many else step, tokens)
         else:
-            # In float32: in half precision a long source has more positions than numbers.
-            share = ops.sigmoid(ops.cast(self.position_projection(self.hidden_projection(query)), "float32"))
+            share = ops.sigmoid(self.position_projection(self.hidden_projection(query)))
             centers = tokens * ops.squeeze(share, -1)
         distance = places - ops.expand_dims(centers, -1)
         visible = ops.logical_and(ops.abs(distance) <= self.radius, real)
@@ -85,8 +90,8 @@ class AttentionWindow(keras.layers.Layer):
             return visible, None
         return visible, ops.exp(-2.0 * ops.square(distance / self.radius))
 
-    def compute_mask(self, query, previous_mask):
+    def compute_mask(self, query: Any, previous_mask: Any) -> Any:
         return None
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "radius": self.radius, "center": self.center}

@@ -147,12 +147,12 @@ def test_projection_in_half_precision(dtype, rng):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TokenEmbedding(0, 4), "`vocabulary_size` must be at least 1, got 0"),
-        (lambda: TokenEmbedding(4, -1), "`dim` must be at least 1, got -1"),
-        (lambda: TokenEmbedding(4, 4, factor_dim=0), "`factor_dim` must be at least 1, got 0"),
-        (lambda: TokenEmbedding(4, 4, factor_bias=True), "`factor_bias` is True, which needs a `factor_dim`"),
-        (lambda: TokenEmbedding(4, 6, factor_dim=3).project(np.ones((2, 5))), r"`hidden` must have 3 or 6.*\(2, 5\)"),
-        (lambda: SegmentEmbedding(0, 4), "`num_segments` must be at least 1, got 0"),
+        (lambda: TokenEmbedding(0, 4), "vocabulary_size must be at least 1, got 0"),
+        (lambda: TokenEmbedding(4, -1), "dim must be at least 1, got -1"),
+        (lambda: TokenEmbedding(4, 4, factor_dim=0), "factor_dim must be at least 1, got 0"),
+        (lambda: TokenEmbedding(4, 4, factor_bias=True), "factor_bias must be False without factor_dim, got True"),
+        (lambda: TokenEmbedding(4, 6, factor_dim=3).project(np.ones((2, 5))), r"hidden must have 3 or 6.*\(2, 5\)"),
+        (lambda: SegmentEmbedding(0, 4), "num_segments must be at least 1, got 0"),
     ],
 )
 def test_errors(make, message):

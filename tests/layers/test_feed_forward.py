@@ -145,10 +145,10 @@ def test_layer_contract(options, rng, check_layer):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"intermediate_dim": 0}, "`intermediate_dim` must be at least 1, got 0"),
-        ({"output_dim": 0}, "`output_dim` must be at least 1, or None.*got 0"),
-        ({"dropout": 1.0}, "`dropout` must be at least 0 and below 1, got 1.0"),
-        ({"activation": "swish"}, "`activation` must be one of 'relu'.*'identity', got 'swish'"),
+        ({"intermediate_dim": 0}, "intermediate_dim must be at least 1, got 0"),
+        ({"output_dim": 0}, "output_dim must be at least 1, or None.*got 0"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
+        ({"activation": "swish"}, "activation must be one of 'relu'.*'identity', got 'swish'"),
     ],
 )
 def test_errors(options, message):

@@ -135,7 +135,7 @@ def test_training_with_unknown_sizes(kind, jit_compile, rng):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda x: ConvolutionMixer(0), "`kernel_size` must be at least 1, got 0"),
+        (lambda x: ConvolutionMixer(0), "kernel_size must be at least 1, got 0"),
         (lambda x: RecurrentEncoder(bidirectional=True)(x), r"inputs must have an even width.*\(2, 4, 5\)"),
         (
             lambda x: ConvolutionMixer(3)(x, mask=x > 0),

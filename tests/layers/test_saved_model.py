@@ -9,7 +9,7 @@ from layers.embeddings import SegmentEmbedding, TokenEmbedding
 from layers.feed_forward import FeedForward
 from layers.mixers import ConvolutionMixer
 from layers.mixture_of_experts import MixtureOfExperts
-from layers.norms import make_norm
+from layers.norm_makers import make_norm
 from layers.recurrent import RecurrentEncoder
 
 

@@ -58,7 +58,7 @@ def test_widths():
         ({"schedule": "linear"}, "schedule must be None with feeding='teacher_forcing', got 'linear'"),
         (
             {"feeding": "scheduled_sampling", "schedule": "inverse_sigmoid", "schedule_constant": 0.5},
-            "`constant` must be at least 1 with schedule='inverse_sigmoid', got 0.5",
+            "constant must be at least 1 with schedule='inverse_sigmoid', got 0.5",
         ),
     ],
 )

@@ -48,8 +48,8 @@ def plot_attention(
     panels = panels[None] if panels.ndim == 2 else panels
     if panels.ndim != 3 or panels.shape[1:] != (len(query_tokens), len(key_tokens)):
         raise ValueError(
-            f"weights of shape {np.shape(weights)} do not fit {len(query_tokens)} query_tokens and {len(key_tokens)} "
-            "key_tokens; expected (query_length, key_length) or (heads, query_length, key_length)."
+            "weights must have shape (query_length, key_length) or (heads, query_length, key_length) with "
+            f"{len(query_tokens)} query_tokens and {len(key_tokens)} key_tokens, got {np.shape(weights)}."
         )
     columns = min(len(panels), 4)
     rows = -(-len(panels) // columns)
@@ -103,7 +103,7 @@ def plot_curves(
     axis = figure.subplots()
     for name, (x, y) in series.items():
         if len(x) != len(y):
-            raise ValueError(f"series {name!r} has {len(x)} x values and {len(y)} y values; they must be equally many.")
+            raise ValueError(f"series[{name!r}] must have as many x as y values, got {len(x)} and {len(y)}.")
         axis.plot(x, y, marker="." if len(x) < 60 else None, label=name)
     axis.set_xlabel(x_label)
     axis.set_ylabel(y_label)

@@ -129,7 +129,7 @@ def choose_path(
     """
     _check_shapes(query, key, value)
     if weighting is not None and (soft_cap is not None or sinks is not None):
-        raise ValueError("`soft_cap` and `sinks` belong to the softmax and exclude `weighting`.")
+        raise ValueError("soft_cap and sinks must be None with weighting: they belong to the softmax.")
     asked = {
         "bias": bias,
         "soft_cap": soft_cap,
@@ -145,15 +145,16 @@ def choose_path(
         path, reason = preferred_path, "preferred"
     if path != "auto":
         if path not in PATHS:
-            raise ValueError(f"`path` must be one of {('auto', *PATHS)}. Received: path={path!r}")
+            raise ValueError(f"path must be one of {('auto', *PATHS)}, got {path!r}.")
         objection = _objection(path, query, value, mask, **asked)
         if objection:
-            raise ValueError(f"path={path!r} cannot be taken: {objection}. Use path='auto' or 'plain'.")
+            raise ValueError(f"path must be 'auto' or 'plain' where {objection}, got {path!r}.")
         if path in ("blocked", "banded") and not known and keras.backend.backend() == "jax":
             # JAX gives lengths that are not known as symbols: where only shapes are asked for, and in an export.
             return PathChoice("plain", f"JAX cannot cut lengths that it does not know, so not {path!r} here")
         return PathChoice(path, reason)
-    if _objection("banded", query, value, mask, **asked) is None:
+    is_local = mask is not None and (mask.window is not None or mask.block_size is not None)
+    if is_local and _objection("banded", query, value, mask, **asked) is None:
         if known and _is_long_for_its_window(mask, *lengths):
             return PathChoice("banded", f"a query sees few of the {lengths[1]} keys")
         if not known and keras.backend.backend() != "jax":
@@ -208,20 +209,20 @@ def _objection(
     if path == "banded":
         if band(mask) is None:
             return (
-                "the mask has no `window` with limits on both sides (one, if causal) and no `block_size`, or has "
-                "`allowed`, `prefix_length` or positions beside it"
+                "the mask has no window with limits on both sides (one, if causal) and no block_size, or has allowed, "
+                "prefix_length or positions besides"
             )
         if bias is not None and not depends_on_distance(bias):
             return "the bias does not say that it depends on the distance alone"
         return None
     if dropout is not None:
-        return f"the {path} path has no `dropout` of the weights"
+        return f"the {path} path has no dropout of the weights"
     if path == "fused":
         if keras.backend.backend() not in ("jax", "torch"):
             return f"the {keras.backend.backend()} backend has no fused kernel"
         for name, given in (("bias", bias), ("soft_cap", soft_cap), ("sinks", sinks)):
             if given is not None:
-                return f"the fused kernel has no `{name}`"
+                return f"the fused kernel has no {name}"
         if query.shape[-1] != value.shape[-1]:
             return f"the fused kernel wants head_dim {query.shape[-1]} and value_dim {value.shape[-1]} to be equal"
     return None
@@ -235,17 +236,12 @@ def _on_jax_cpu() -> bool:
 def _check_shapes(query: Any, key: Any, value: Any) -> None:
     for name, x in (("query", query), ("key", key), ("value", value)):
         if len(x.shape) != 4:
-            raise ValueError(f"`{name}` must have shape (batch, heads, length, head_dim). Received: {tuple(x.shape)}")
+            raise ValueError(f"{name} must have shape (batch, heads, length, head_dim), got {tuple(x.shape)}.")
     if query.shape[-1] != key.shape[-1]:
-        raise ValueError(
-            f"`query` and `key` must have the same head_dim. Received: {query.shape[-1]} and {key.shape[-1]}"
-        )
+        raise ValueError(f"query and key must have the same head_dim, got {query.shape[-1]} and {key.shape[-1]}.")
     if key.shape[1] != value.shape[1]:
-        raise ValueError(
-            f"`key` and `value` must have the same number of heads. Received: {key.shape[1]} and {value.shape[1]}"
-        )
+        raise ValueError(f"key and value must have the same number of heads, got {key.shape[1]} and {value.shape[1]}.")
     if query.shape[1] % key.shape[1]:
         raise ValueError(
-            "The heads of `query` must be a multiple of the heads of `key`. "
-            f"Received: {query.shape[1]} and {key.shape[1]}"
+            f"heads of query must be a multiple of the heads of key, got {query.shape[1]} and {key.shape[1]}."
         )

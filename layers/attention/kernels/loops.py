@@ -1,4 +1,4 @@
-"""What loops over blocks need beside `keras.ops.while_loop`."""
+"""What loops over blocks need besides `keras.ops.while_loop`."""
 
 from typing import Any
 

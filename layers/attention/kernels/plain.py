@@ -14,7 +14,7 @@ HIDDEN = -1e38
 
 # Long sequences are computed run by run of queries, of at least _STEP queries, so that products stay quick. Under a
 # causal mask each run has the keys up to its end, which saves up to half of the work. Else the gain is in memory, where
-# there are more than _PART_SIZE scores: what is needed beside the weights is as small as a run.
+# there are more than _PART_SIZE scores: what is needed besides the weights is as small as a run.
 _STEP, _PART_SIZE, _MOST_PARTS = 128, 2**21, 8
 
 # Rows that a batch of unknown size counts as where memory is planned before the graph runs: the default of `fit`.

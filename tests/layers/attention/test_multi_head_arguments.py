@@ -148,7 +148,7 @@ def test_inputs_of_wrong_width():
         layer(normal(2, 5, 11), normal(2, 4, 9))
     with pytest.raises(ValueError, match="key.*expected axis -1 of input shape to have value 9.*8"):
         layer(normal(2, 5, 12), normal(2, 4, 8))
-    with pytest.raises(ValueError, match="heads of `query` must be a multiple of the heads of `key`.*4 and 3"):
+    with pytest.raises(ValueError, match="heads of query must be a multiple of the heads of key.*4 and 3"):
         layer(normal(2, 5, 12), projected_memory={"key": normal(2, 3, 4, 6), "value": normal(2, 3, 4, 6)})
 
 

@@ -107,6 +107,37 @@ def test_keys_hidden_do_not_matter(inputs):
         np.testing.assert_allclose(first, second, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_are_not_rounded_to_half(kind, dtype):
+    """Queries, keys and projected keys are exact in half precision, scores near 20 and their differences are not."""
+    layer = make(kind, dtype=f"mixed_{dtype}")
+    queries = np.full((1, 1, 6), 1.5, "float32")
+    keys = np.full((1, 8, 6), 2.0, "float32")
+    keys[..., 0] += np.arange(8) / 64
+    match kind:
+        case "additive":  # hidden features are +1 or -1
+            keys = 100 * np.sign(0.5 - (np.arange(8)[:, None] >> np.arange(6)) % 2)[None].astype("float32")
+            fit = np.concatenate([np.eye(6), np.zeros((6, 1))], axis=1)
+            layer.set_weights([0 * fit, fit, np.array([16, 2.125, 2 + 1 / 64, 1 / 32, 1, 1, 1.0])[:, None]])
+        case "bilinear":
+            layer.set_weights([np.eye(6)])
+        case "distance":
+            queries, keys = 8 * np.eye(6)[None, :1], keys - 2
+    expected, _ = reference(layer, queries, keys, 4 * np.eye(8)[None], np.ones((1, 8), bool))
+    context, weights = layer(*(ops.cast(x, dtype) for x in (queries, keys, 4 * np.eye(8)[None])))
+    assert keras.backend.standardize_dtype(context.dtype) == keras.backend.standardize_dtype(weights.dtype) == dtype
+    context = ops.convert_to_numpy(ops.cast(context, "float32"))
+    tolerance = 0.006 if dtype == "bfloat16" else 0.001
+    np.testing.assert_allclose(context, expected, rtol=tolerance, atol=1e-6)
+
+
+def test_mean_of_values_is_not_summed_in_half():
+    keys, values = ops.zeros((1, 3000, 4), "bfloat16"), ops.ones((1, 3000, 1), "bfloat16")
+    context, _ = make_scored_attention("dot", dtype="mixed_bfloat16")(ops.ones((1, 4), "bfloat16"), keys, values)
+    np.testing.assert_allclose(ops.convert_to_numpy(ops.cast(context, "float32")), 1, atol=0.005)
+
+
 def test_trouser_size_by_distance():
     """The three sizes known are those of waists of 56, 58 and 60 cm; 59 cm is as near to 58 as to 60."""
     waists = np.array([56, 58, 60], "float32").reshape(1, 3, 1)
@@ -181,17 +212,17 @@ def test_softmax_in_float32_under_half_precision():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda q, k: make_scored_attention("general"), "`kind` must be one of 'additive'.*got 'general'"),
-        (lambda q, k: AdditiveAttention(0), "`units` must be at least 1, got 0"),
-        (lambda q, k: DistanceKernelAttention(0.0), "`bandwidth` must be above 0, got 0.0"),
-        (lambda q, k: DotAttention()(q), "Exactly one of `keys` and `projected_keys`.*got neither"),
-        (lambda q, k: DotAttention()(q, k, projected_keys=k), "Exactly one of.*got both"),
-        (lambda q, k: DotAttention()(q, projected_keys=k), "`values` must be given"),
+        (lambda q, k: make_scored_attention("general"), "kind must be one of 'additive'.*got 'general'"),
+        (lambda q, k: AdditiveAttention(0), "units must be at least 1, got 0"),
+        (lambda q, k: DistanceKernelAttention(0.0), "bandwidth must be above 0, got 0.0"),
+        (lambda q, k: DotAttention()(q), "exactly one of keys and projected_keys.*got neither"),
+        (lambda q, k: DotAttention()(q, k, projected_keys=k), "exactly one of.*got both"),
+        (lambda q, k: DotAttention()(q, projected_keys=k), "values must be given"),
         (lambda q, k: DotAttention()(q, k[..., :4]), r"same width.*query \(2, 3, 6\), keys \(2, 5, 4\)"),
-        (lambda q, k: DotAttention()(q[..., None], k[..., None]), r"`query` must have rank 2 or 3.*\(2, 3, 6, 1\)"),
-        (lambda q, k: DotAttention()(q[:, 0], k, mask=np.ones((2, 3, 5))), r"`mask` must have rank 2.*\(2, 3, 5\)"),
-        (lambda q, k: BilinearAttention().project_keys(k), r"`build\(query_shape, keys_shape\)` must be called"),
-        (lambda q, k: AdditiveAttention(3)(q, values=k, projected_keys=k), "`keys` must be given in the first call"),
+        (lambda q, k: DotAttention()(q[..., None], k[..., None]), r"query must have rank 2 or 3.*\(2, 3, 6, 1\)"),
+        (lambda q, k: DotAttention()(q[:, 0], k, mask=np.ones((2, 3, 5))), r"mask must have rank 2.*\(2, 3, 5\)"),
+        (lambda q, k: BilinearAttention().project_keys(k), r"build\(query_shape, keys_shape\) must be called"),
+        (lambda q, k: AdditiveAttention(3)(q, values=k, projected_keys=k), "keys must be given in the first call"),
     ],
 )
 def test_errors(call, message):

@@ -115,7 +115,9 @@ def test_paths():
     options = {"mask": AttentionMask(window=(20, 5)), "scale": 0.25, "weighting": layer.weighting}
     outputs = [array(attend(x, x, x, path=path, **options)) for path in ("plain", "banded")]
     np.testing.assert_allclose(outputs[1], outputs[0], atol=1e-4)
-    with pytest.raises(ValueError, match="'blocked' cannot be taken: weighting=.* 'plain' and 'banded' only"):
+    with pytest.raises(
+        ValueError, match="path must be 'auto' or 'plain' where weighting=.* 'plain' and 'banded' only, got 'blocked'"
+    ):
         attend(x, x, x, path="blocked", **options)
-    with pytest.raises(ValueError, match="exclude `weighting`"):
+    with pytest.raises(ValueError, match="must be None with weighting"):
         attend(x, x, x, sinks=np.zeros(2), **options)

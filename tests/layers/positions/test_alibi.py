@@ -62,9 +62,9 @@ def test_float32_under_half_precision():
 
 
 def test_wrong_arguments():
-    with pytest.raises(ValueError, match="`num_heads` must be a positive integer, got 2.0"):
+    with pytest.raises(ValueError, match="num_heads must be a positive integer, got 2.0"):
         ALiBi(2.0)
-    with pytest.raises(ValueError, match="`bias_max` must be a number above zero, got 0"):
+    with pytest.raises(ValueError, match="bias_max must be a number above zero, got 0"):
         ALiBi(2, bias_max=0)
-    with pytest.raises(ValueError, match="`query_positions` must hold integers"):
+    with pytest.raises(ValueError, match="query_positions must hold integers"):
         ALiBi(2)(np.zeros(3, "float32"), np.arange(3))

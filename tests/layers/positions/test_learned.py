@@ -58,9 +58,9 @@ def compile_function(function):
 
 
 def test_wrong_arguments():
-    with pytest.raises(ValueError, match="`max_length` must be a positive integer, got 0"):
+    with pytest.raises(ValueError, match="max_length must be a positive integer, got 0"):
         LearnedPositionEmbedding(0, 4)
-    with pytest.raises(ValueError, match="`dim` must be a positive integer, got 2.5"):
+    with pytest.raises(ValueError, match="dim must be a positive integer, got 2.5"):
         LearnedPositionEmbedding(4, 2.5)
     with pytest.raises(ValueError, match="must hold integers"):
         LearnedPositionEmbedding(4, 4)(np.zeros(2, "float32"))

@@ -81,11 +81,11 @@ def test_float32_under_half_precision():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"num_heads": 0}, "`num_heads` must be a positive integer, got 0"),
-        ({"num_heads": 2, "num_buckets": 7}, "`num_buckets` must be even and at least 4 if bidirectional.*got 7"),
-        ({"num_heads": 2, "num_buckets": 1, "bidirectional": False}, "`num_buckets` must be at least 2, got 1"),
-        ({"num_heads": 2, "max_distance": 8}, "`max_distance` must be larger than 8.*got 8"),
-        ({"num_heads": 2, "bidirectional": "yes"}, "`bidirectional` must be true or false, got 'yes'"),
+        ({"num_heads": 0}, "num_heads must be a positive integer, got 0"),
+        ({"num_heads": 2, "num_buckets": 7}, "num_buckets must be even and at least 4 if bidirectional.*got 7"),
+        ({"num_heads": 2, "num_buckets": 1, "bidirectional": False}, "num_buckets must be at least 2, got 1"),
+        ({"num_heads": 2, "max_distance": 8}, "max_distance must be larger than 8.*got 8"),
+        ({"num_heads": 2, "bidirectional": "yes"}, "bidirectional must be true or false, got 'yes'"),
     ],
 )
 def test_wrong_arguments(arguments, message):
@@ -95,7 +95,7 @@ def test_wrong_arguments(arguments, message):
 
 def test_wrong_positions():
     layer = RelativePositionBias(2)
-    with pytest.raises(ValueError, match="`query_positions` must hold integers"):
+    with pytest.raises(ValueError, match="query_positions must hold integers"):
         layer(np.zeros(3, "float32"), np.arange(3))
-    with pytest.raises(ValueError, match=r"`key_positions` must have shape \(length,\) or \(batch, length\)"):
+    with pytest.raises(ValueError, match=r"key_positions must have shape \(length,\) or \(batch, length\)"):
         layer(np.arange(3), np.zeros((1, 1, 3), "int32"))

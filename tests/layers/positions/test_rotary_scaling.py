@@ -118,7 +118,7 @@ class TestLengthDependent:
         for given in (None, 6):
             np.testing.assert_array_equal(layer(x, positions, sequence_length=given), expected)
         assert RotaryEmbedding.from_config(layer.get_config()).sequence_length == 30
-        with pytest.raises(ValueError, match="`sequence_length` must be a positive integer, got 0"):
+        with pytest.raises(ValueError, match="sequence_length must be a positive integer, got 0"):
             RotaryEmbedding(8, scaling=scaling, sequence_length=0)
 
 
@@ -156,5 +156,5 @@ def test_wrong_scalings_name_the_key(scaling, message):
 
 def test_dynamic_scaling_needs_more_than_one_pair():
     layer = RotaryEmbedding(2, scaling=DYNAMIC)
-    with pytest.raises(ValueError, match="`rotary_dim` above 2"):
+    with pytest.raises(ValueError, match="rotary_dim above 2"):
         layer(np.zeros((1, 3, 1, 2), "float32"), np.arange(3))

@@ -72,10 +72,10 @@ def test_half_precision_is_the_rounded_float32_result():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"dim": 5}, "`dim` must be even.*got 5"),
-        ({"dim": 0}, "`dim` must be a positive integer, got 0"),
-        ({"dim": 4, "base": -1.0}, "`base` must be a number above zero, got -1.0"),
-        ({"dim": 4, "layout": "mixed"}, "`layout` must be one of 'interleaved', 'concatenated', got 'mixed'"),
+        ({"dim": 5}, "dim must be even.*got 5"),
+        ({"dim": 0}, "dim must be a positive integer, got 0"),
+        ({"dim": 4, "base": -1.0}, "base must be a number above zero, got -1.0"),
+        ({"dim": 4, "layout": "mixed"}, "layout must be one of 'interleaved', 'concatenated', got 'mixed'"),
     ],
 )
 def test_wrong_arguments(arguments, message):
@@ -84,5 +84,5 @@ def test_wrong_arguments(arguments, message):
 
 
 def test_positions_must_be_integers():
-    with pytest.raises(ValueError, match="`positions` must hold integers, got dtype float32"):
+    with pytest.raises(ValueError, match="positions must hold integers, got dtype float32"):
         SinusoidalPositionEncoding(4)(np.array([0.5], "float32"))

@@ -176,7 +176,7 @@ def test_window_of_a_long_source():
     # of the second row, which has four tokens, the last one is the centre
     expected = [[False, False, True, True, True, True], [False, True, True, True, False, False]]
     np.testing.assert_array_equal(visible, expected)
-    with pytest.raises(ValueError, match="`step` must be given with center='monotonic', got None"):
+    with pytest.raises(ValueError, match="step must be given with center='monotonic', got None"):
         window(np.zeros((2, 3), "float32"), mask)
 
 
@@ -191,23 +191,23 @@ def test_configuration_survives(rng):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"attention": "soft"}, "`attention` must be one of 'none', 'previous_state', 'current_state', got 'soft'"),
-        ({"bridge": "none"}, "`bridge` must be one of .* got 'none'"),
-        ({"input_feeding": True}, "`input_feeding` must be False with attention='none'"),
-        ({"context_input": True, **LUONG}, "`context_input` must be False with attention='current_state'"),
-        ({"bridge": "context"}, "`bridge` must be another than 'context' with context_input=False"),
-        ({"window": 2}, "`window` must be None with attention='none', got 2"),
-        ({"window": 0, **LUONG}, "`radius` must be at least 1, got 0"),
+        ({"attention": "soft"}, "attention must be one of 'none', 'previous_state', 'current_state', got 'soft'"),
+        ({"bridge": "none"}, "bridge must be one of .* got 'none'"),
+        ({"input_feeding": True}, "input_feeding must be False with attention='none'"),
+        ({"context_input": True, **LUONG}, "context_input must be False with attention='current_state'"),
+        ({"bridge": "context"}, "bridge must be another than 'context' with context_input=False"),
+        ({"window": 2}, "window must be None with attention='none', got 2"),
+        ({"window": 0, **LUONG}, "radius must be at least 1, got 0"),
         (
             {"window": 2, "window_center": "last", **LUONG},
-            "`center` must be one of 'predicted', 'monotonic', got 'last'",
+            "center must be one of 'predicted', 'monotonic', got 'last'",
         ),
-        ({"readout": "linear"}, "`kind` must be one of .* got 'linear'"),
+        ({"readout": "linear"}, "kind must be one of .* got 'linear'"),
         (
             {"readout_dim": 3},
-            "`dim` must be None, or at least 1 with kind='attentional' or 'maxout'; got 3 with 'state'",
+            "dim must be None, or at least 1 with kind='attentional' or 'maxout'; got 3 with 'state'",
         ),
-        ({"score": "cosine", **LUONG}, "`kind` must be one of .* got 'cosine'"),
+        ({"score": "cosine", **LUONG}, "kind must be one of .* got 'cosine'"),
     ],
 )
 def test_wrong_arguments(options, message):
@@ -219,12 +219,12 @@ def test_builds_itself_and_checks_widths():
     encoder, decoder = RecurrentEncoder(16, return_states=True), RecurrentDecoder(16, attention="previous_state")
     memory, states = encoder(ops.ones((2, 7, 8)))
     assert decoder(ops.ones((2, 5, 8)), memory, ops.ones((2, 7), "bool"), states).shape == (2, 5, 16)
-    with pytest.raises(ValueError, match="`memory` must have the width of the states, 8, with bridge='copy'; got 16"):
+    with pytest.raises(ValueError, match="memory must have the width of the states, 8, with bridge='copy'; got 16"):
         RecurrentDecoder(8, bridge="copy").build((None, None, 8), memory.shape)
 
 
 def test_own_output_needs_a_choice(rng):
     encoder, decoder, sources, mask, targets = make("cho", rng)
     memory, states = encoder(sources, mask)
-    with pytest.raises(ValueError, match="`choose` and `numbers` must be given with `use_gold`"):
+    with pytest.raises(ValueError, match="choose and numbers must be given with use_gold"):
         decoder(targets, memory, mask, states, use_gold=np.zeros((3, 5), "bool"))

@@ -201,12 +201,12 @@ def test_dropout_is_between_layers_in_training_only(inputs):
 
 def test_wrong_arguments():
     for options, message in (
-        ({"units": 0}, "`units` must be at least 1, got 0"),
-        ({"units": 2, "cell": "gated"}, "`cell` must be one of 'simple', 'gru', 'lstm', got 'gated'"),
+        ({"units": 0}, "units must be at least 1, got 0"),
+        ({"units": 2, "cell": "gated"}, "cell must be one of 'simple', 'gru', 'lstm', got 'gated'"),
     ):
         with pytest.raises(ValueError, match=message):
             RecurrentLayer(**options)
-    with pytest.raises(ValueError, match="`num_layers` must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="num_layers must be at least 1, got 0"):
         RecurrentEncoder(2, 0)
-    with pytest.raises(ValueError, match="`backwards` must be False with bidirectional=True"):
+    with pytest.raises(ValueError, match="backwards must be False with bidirectional=True"):
         RecurrentEncoder(2, bidirectional=True, backwards=True)

@@ -49,12 +49,12 @@ def test_count_is_saved(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("cubic", 1.0), "`schedule` must be one of .* got 'cubic'"),
-        (("linear", 0.0, 0.1), "`constant` must be above 0 with schedule='linear', got 0.0"),
-        (("linear", 1.0), "`slope` must be above 0 and `minimum` in .* got 0.0 and 0.0"),
-        (("exponential", 1.0), "`constant` must be above 0 and below 1 with schedule='exponential', got 1.0"),
-        (("inverse_sigmoid", 0.5), "`constant` must be at least 1 with schedule='inverse_sigmoid', got 0.5"),
-        (("exponential", 0.5, 0.1), "`slope` and `minimum` must be 0 with schedule='exponential', got 0.1 and 0.0"),
+        (("cubic", 1.0), "schedule must be one of .* got 'cubic'"),
+        (("linear", 0.0, 0.1), "constant must be above 0 with schedule='linear', got 0.0"),
+        (("linear", 1.0), "slope must be above 0 and minimum in .* got 0.0 and 0.0"),
+        (("exponential", 1.0), "constant must be above 0 and below 1 with schedule='exponential', got 1.0"),
+        (("inverse_sigmoid", 0.5), "constant must be at least 1 with schedule='inverse_sigmoid', got 0.5"),
+        (("exponential", 0.5, 0.1), "slope and minimum must be 0 with schedule='exponential', got 0.1 and 0.0"),
     ],
 )
 def test_wrong_arguments(arguments, message):

@@ -51,7 +51,7 @@ def test_fused_kernel_where_it_can():
     assert choose_path(*tensors(128)).path == choose_path(*tensors(128), CAUSAL).path == "fused"
     for name, value in {"soft_cap": 2.0, "sinks": np.zeros(8), "bias": np.zeros((1, 8, 10, 10))}.items():
         assert choose_path(*tensors(10), **{name: value}).path == "plain"
-        with pytest.raises(ValueError, match=f"the fused kernel has no `{name}`"):
+        with pytest.raises(ValueError, match=f"the fused kernel has no {name}"):
             choose_path(*tensors(10), path="fused", **{name: value})
 
 
@@ -77,7 +77,9 @@ def test_windows_where_the_length_is_not_known(kernels, options, lengths, xla):
     def run(query, key, value, slopes, path):
         bias = kernels.BiasOfDistance(4)
         bias.slopes = np.ones((4, 1, 1))
-        options = {"sinks": slopes, "bias": bias, "soft_cap": 3.0, "dropout": lambda weights: weights * 0.5}
+        options = {"sinks": slopes}
+        if not xla:
+            options |= {"bias": bias, "soft_cap": 3.0, "dropout": lambda weights: weights * 0.5}
         with tf.GradientTape() as tape:
             tape.watch([query, key, value, slopes])
             output = attend(query, key, value, mask, scale=0.5, path=path, **options)
@@ -129,17 +131,25 @@ def test_functional_model_of_unknown_batch_and_long_length(kernels):
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        (tensors(10), {"path": "quantum"}, r"`path` must be one of \('auto', 'plain', .*path='quantum'"),
-        ((keras.KerasTensor((2, 10, 4)), *tensors(10)[1:]), {}, r"`query` must have shape .*\(2, 10, 4\)"),
-        ((tensors(10, dim=32)[0], *tensors(10)[1:]), {}, "`query` and `key` must have the same head_dim.*32 and 64"),
+        (tensors(10), {"path": "quantum"}, r"path must be one of \('auto', 'plain', .*got 'quantum'"),
+        ((keras.KerasTensor((2, 10, 4)), *tensors(10)[1:]), {}, r"query must have shape .*\(2, 10, 4\)"),
+        ((tensors(10, dim=32)[0], *tensors(10)[1:]), {}, "query and key must have the same head_dim.*32 and 64"),
         (
             (*tensors(10)[:2], tensors(10, key_value_heads=4)[2]),
             {},
-            "`key` and `value` must have the same number of heads.*8 and 4",
+            "key and value must have the same number of heads.*8 and 4",
         ),
-        (tensors(10, key_value_heads=3), {}, "heads of `query` must be a multiple of the heads of `key`.*8 and 3"),
-        (tensors(10), {"path": "banded"}, "'banded' cannot be taken: the mask has no `window`"),
-        (tensors(10), {"path": "banded", "mask": CAUSAL}, "'banded' cannot be taken: the mask has no `window`"),
+        (tensors(10, key_value_heads=3), {}, "heads of query must be a multiple of the heads of key.*8 and 3"),
+        (
+            tensors(10),
+            {"path": "banded"},
+            "path must be 'auto' or 'plain' where the mask has no window .* got 'banded'",
+        ),
+        (
+            tensors(10),
+            {"path": "banded", "mask": CAUSAL},
+            "path must be 'auto' or 'plain' where the mask has no window .* got 'banded'",
+        ),
         (
             tensors(10),
             {"path": "banded", "mask": WINDOW, "bias": np.zeros((1, 1, 10, 10))},
@@ -150,7 +160,7 @@ def test_functional_model_of_unknown_batch_and_long_length(kernels):
             {"path": "blocked", "return_weights": True},
             "never holds all weights, and return_weights is set",
         ),
-        (tensors(10), {"path": "blocked", "dropout": lambda weights: weights}, "has no `dropout`"),
+        (tensors(10), {"path": "blocked", "dropout": lambda weights: weights}, "has no dropout"),
     ],
 )
 def test_errors(arguments, options, message):
