@@ -169,7 +169,9 @@ def _require_norm(argument: str, kind: str) -> None:
     try:
         norm_class(kind)
     except ValueError:
-        kinds = "'layer', 'rms', 'scale', 'dynamic_tanh', 'batch' or a layer registered with Keras, 'package>name'"
+        kinds = (
+            "one of 'layer', 'rms', 'scale', 'dynamic_tanh', 'batch', or a layer registered with Keras, 'package>name'"
+        )
         require(False, argument, kind, kinds)
 
 

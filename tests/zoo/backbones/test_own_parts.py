@@ -116,7 +116,7 @@ def test_norm():
     with pytest.raises(ValueError, match=r"norm.options\['alpha'\] must be left out .* options \['power'\], got 1"):
         NormConfig("test_parts>PowerNorm", options={"alpha": 1})
     for make in (NormConfig, lambda kind: AttentionConfig(query_key_norm=kind)):
-        with pytest.raises(ValueError, match="norm(.kind)? must be 'layer', .* 'package>name', got 'group'"):
+        with pytest.raises(ValueError, match="norm(.kind)? must be one of 'layer', .* 'package>name', got 'group'"):
             make("group")
 
 
