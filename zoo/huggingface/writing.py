@@ -124,7 +124,7 @@ def effective(config: TransformerConfig) -> dict[str, Any]:
     Args:
         config: A configuration.
     """
-    values = config.to_dict()
+    values = {**config.to_dict(), "bias_initializer": None}  # a dictionary, but no part
     flat = {key: value for key, value in values.items() if not isinstance(value, dict)}
     for part, choices in values.items():
         if isinstance(choices, dict):
