@@ -4,6 +4,7 @@ import ast
 import importlib
 import importlib.util
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -166,3 +167,16 @@ def test_another_module_named_layers(tmp_path, kind):
     last = result.stderr.strip().splitlines()[-1]
     assert last.startswith(f"ImportError: `import layers` found {path}"), last
     assert "keras-transformer-zoo" in last and "rename" in last
+
+
+def test_rooms_of_zoo_import_downwards():
+    rows = runpy.run_path(str(ROOT / "docs/make_architecture_pictures.py"))["ROOMS"]
+    level = {name: row for row, rooms in enumerate(rows) for name, *_ in rooms}
+    assert set(level) == {path.parent.name for path in (ROOT / "zoo").glob("*/__init__.py")}
+    for name, path in modules("zoo").items():
+        room = name.split(".")[1] if "." in name else None
+        for imported in imports(path):
+            package, _, rest = imported.partition(".")
+            other = rest.split(".")[0]
+            if package == "zoo" and room in level and other != room:
+                assert level[other] > level[room], f"{name} imports {imported}, which is not below it"
