@@ -100,6 +100,17 @@ def test_no_circles():
         visit(name)
 
 
+def test_no_circle_hides_in_a_function():
+    """Packages of our own are imported at the top of a file."""
+    # what is made on demand: training of tokenizers, the table of presets
+    lazy = {"zoo.tokenizers.byte_level_bpe", "zoo.tokenizers.wordpiece", "zoo.presets.registry"}
+    for package in PACKAGES:
+        for name, path in modules(package).items():
+            inside = set(imports(path)) - set(imports(path, everywhere=False))
+            own = {imported for imported in inside if imported.split(".")[0] in PACKAGES}
+            assert not own or name in lazy, f"{name} imports {own} inside a function"
+
+
 @pytest.mark.parametrize("package", ["layers", "zoo"])
 def test_every_module_imports(package):
     for name in modules(package):

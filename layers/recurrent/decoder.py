@@ -167,6 +167,11 @@ class RecurrentDecoder(keras.layers.Layer):
         """Width of the readouts."""
         return self.readout.output_dim
 
+    @property
+    def output_shape(self) -> tuple[int | None, ...]:
+        """The shape of the readouts, for the summary of a model."""
+        return (None, None, self.output_dim)
+
     def build(
         self,
         embedded_shape: tuple,

@@ -111,6 +111,11 @@ class RecurrentEncoder(keras.layers.Layer):
             return None
         return sum(layer.units for layer in self.layers_by_direction[0])
 
+    @property
+    def output_shape(self) -> tuple[int | None, ...]:
+        """The shape of the outputs, for the summary of a model."""
+        return (None, None, self.output_dim)
+
     def build(self, inputs_shape: tuple) -> None:
         dim = inputs_shape[-1]
         if not self.layers_by_direction:

@@ -69,6 +69,11 @@ class ScheduledSampling(keras.layers.Layer):
         # as a sigmoid, because the exponential overflows
         return ops.sigmoid(ops.log(ops.cast(constant, "float32")) - batches / constant)
 
+    @property
+    def output_shape(self) -> tuple[None, None]:
+        """The shape of the decisions, for the summary of a model."""
+        return (None, None)
+
     def call(self, token_ids: Any) -> Any:
         numbers = keras.random.uniform(ops.shape(token_ids), seed=self.seed_generator)
         gold = numbers < self.probability()

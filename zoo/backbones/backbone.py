@@ -1,6 +1,7 @@
 """What all backbones share: made from a configuration, reloaded from one."""
 
 import os
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import keras
@@ -9,6 +10,8 @@ from keras import ops
 from zoo.config import RecurrentConfig, TransformerConfig, config_from_dict
 from zoo.export import Endpoint, Field, require_format, write_saved_model
 
+# Modes of weights in fewer bits.
+QUANTIZATION_MODES = ("int8", "int4")
 # the class of the backbones of each kind of configuration
 _BACKBONES: dict[type, type] = {}
 
@@ -41,6 +44,7 @@ class Backbone(keras.Model):
 
     def __init__(self, config: TransformerConfig | RecurrentConfig, **kwargs: Any):
         super().__init__(**kwargs)
+        require_plain_policy(self.dtype_policy)
         self.config = config
 
     @classmethod
@@ -58,6 +62,26 @@ class Backbone(keras.Model):
             allowed = " or ".join(sorted(kind.__name__ for kind in _BACKBONES))
             raise TypeError(f"config must be a {allowed} or a dictionary, got {type(config).__name__}.")
         return _BACKBONES[type(config)](config, **options)
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(inputs, Mapping):
+            shape = getattr(inputs, "shape", None)
+            got = type(inputs).__name__ + ("" if shape is None else f" of shape {tuple(shape)}")
+            raise TypeError(f"inputs must be a dictionary of {', '.join(self.input_names)}, got {got}.")
+        return super().__call__(inputs, *args, **kwargs)
+
+    def quantize(self, mode: str = "int8", **kwargs: Any) -> None:
+        """Stores weights in fewer bits, for prediction; `Task.quantize` does so for a whole task, and reports it.
+
+        Args:
+            mode: "int8" or "int4".
+            **kwargs: Passed on to `keras.Model.quantize`.
+
+        Raises:
+            ValueError: If there is no such mode.
+        """
+        require_quantization_mode(mode)
+        super().quantize(mode, **kwargs)
 
     def start_decoding(self, inputs: dict[str, Any], capacity: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns what a decoding loop carries and what it only reads.
@@ -208,3 +232,27 @@ class Backbone(keras.Model):
     def parameter_count(self) -> int:
         """Returns the number of weights, shared ones counted once."""
         return self.count_params()
+
+
+def require_plain_policy(policy: keras.DTypePolicy) -> None:
+    """Raises a ValueError if a dtype policy is one of quantized layers, which models here are made of afterwards.
+
+    Args:
+        policy: The policy of a model that is being made.
+    """
+    if policy.quantization_mode is not None:
+        raise ValueError(
+            f"dtype must be a policy of floating-point numbers, such as 'mixed_bfloat16', got {policy.name!r}: make "
+            f"the model first, then call quantize() with one of {QUANTIZATION_MODES}."
+        )
+
+
+def require_quantization_mode(mode: Any) -> None:
+    """Raises a ValueError if weights cannot be stored in a mode.
+
+    Args:
+        mode: What the user passed as `mode` of `quantize`.
+    """
+    if mode not in QUANTIZATION_MODES:
+        hint = " Keras trains in float8, and stores no weight in fewer bits." if mode == "float8" else ""
+        raise ValueError(f"mode must be one of {QUANTIZATION_MODES}, got {mode!r}.{hint}")

@@ -116,12 +116,14 @@ class RecurrentSeq2Seq(Backbone):
         if self.target_embedding is not self.source_embedding:
             self.target_embedding.build((None, None))
         embedded = (None, None, self.config.embedding_dim)
+        self.source_dropout.build(embedded)
         self.encoder.build(embedded)
         self.decoder.build(embedded, (None, None, self.encoder.output_dim))
         if self.output_projection is not None:
             self.output_projection.build((None, None, self.decoder.output_dim))
+        self.readout_dropout.build((None, None, self.decoder.output_dim))
         if self.sampling is not None:
-            self.sampling.build()
+            self.sampling.build((None, None))
         self.built = True
 
     @property

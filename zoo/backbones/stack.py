@@ -205,6 +205,11 @@ class TransformerStack(keras.layers.Layer):
             block.build(shape, shape)
         self.built = True
 
+    @property
+    def output_shape(self) -> tuple[int | None, ...]:
+        """The shape of the hidden states, for `summary()`."""
+        return (None, None, self.config.hidden_dim)
+
     def call(
         self,
         inputs: Any,

@@ -11,35 +11,24 @@ import keras
 from zoo.export.endpoint import Endpoint, describe
 from zoo.storage import replace_folder
 
-# What the folder of a SavedModel holds besides the model itself; servers leave these alone.
+# What else the folder of a SavedModel holds; servers leave it alone.
 DESCRIPTION_FILE = "signature.json"
 ASSETS_FOLDER = "assets.extra"
 
 
-def require_tensorflow() -> Any:
-    """Returns the tensorflow module.
-
-    Raises:
-        ValueError: If Keras runs on another backend.
-    """
-    if keras.backend.backend() != "tensorflow":
-        raise ValueError(
-            f"A SavedModel can be written with the TensorFlow backend only, this is {keras.backend.backend()!r}: save "
-            "the model with save_to_preset() and load it with KERAS_BACKEND=tensorflow."
-        )
-    import tensorflow as tf
-
-    return tf
-
-
 def require_format(format: Any) -> None:
-    """Raises a ValueError if a format is not one that can be written.
+    """Raises a ValueError if a format is not one that can be written, or not with this backend.
 
     Args:
         format: What the user passed as `format` of `export`.
     """
     if format != "tf_saved_model":
         raise ValueError(f"format must be 'tf_saved_model', got {format!r}.")
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            f"A SavedModel can be written with the TensorFlow backend only, this is {keras.backend.backend()!r}: save "
+            "the model with save_to_preset() and load it with KERAS_BACKEND=tensorflow."
+        )
 
 
 def write_saved_model(
@@ -71,7 +60,9 @@ def write_saved_model(
 
     >>> write_saved_model("exported", model.endpoints(), variables=model.variables)
     """
-    tf = require_tensorflow()
+    require_format("tf_saved_model")
+    import tensorflow as tf
+
     module = tf.Module()
     module.model_variables = [variable.value for variable in variables]
     module.resources = resources

@@ -2,9 +2,9 @@
 
 from zoo.preprocessing.causal_lm import CausalLMPreprocessor
 from zoo.preprocessing.encoder import EncoderPreprocessor
+from zoo.preprocessing.examples import Examples
 from zoo.preprocessing.masked_lm import MaskedLMPreprocessor, chosen_positions, mask_tokens
 from zoo.preprocessing.preprocessor import EVALUATION_SEED, Preprocessor
-from zoo.preprocessing.rows import Examples
 from zoo.preprocessing.seq2seq_lm import Seq2SeqLMPreprocessor
 from zoo.preprocessing.text_classifier import TextClassifierPreprocessor
 from zoo.preprocessing.text_embedder import TextEmbedderPreprocessor

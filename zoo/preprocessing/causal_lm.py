@@ -4,17 +4,10 @@ from typing import Any
 
 import keras
 
+from zoo.preprocessing.examples import TOKENIZED_AT_ONCE
 from zoo.preprocessing.packing import packed_batches
 from zoo.preprocessing.preprocessor import Preprocessor
-from zoo.preprocessing.rows import (
-    TOKENIZED_AT_ONCE,
-    as_texts,
-    as_weights,
-    is_dataset,
-    require_count,
-    shorten,
-    string_tensor,
-)
+from zoo.preprocessing.rows import as_texts, as_weights, is_dataset, require_count, shorten, string_tensor
 from zoo.preprocessing.token_rows import add_start_end, dense
 
 
@@ -38,6 +31,7 @@ class CausalLMPreprocessor(Preprocessor):
     """
 
     added_tokens = "start token"
+    packs_texts = True
     truncation_hint = "Shorten it, or pass packed=True to fit(), which cuts texts into rows."
 
     def __init__(

@@ -1,14 +1,14 @@
 """Raw rows as batches for training: of columns, of `tf.data`, of generators and of `keras.utils.PyDataset`."""
 
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import numpy as np
 
+from zoo.preprocessing.examples import Examples
 from zoo.preprocessing.preprocessor import Preprocessor
-from zoo.preprocessing.rows import Examples, is_dataset, is_raw, require_count, shorten, take
+from zoo.preprocessing.rows import is_dataset, require_count, shorten, take
 
 
 def batches_of(
@@ -76,7 +76,12 @@ def in_batches(preprocessor: Preprocessor, dataset: Any, size: int, given: int |
 
 
 def rows_of(preprocessor: Preprocessor, data: Any) -> Any:
-    """Returns the inputs in a dataset, a generator or a `PyDataset` of rows or batches, as lists."""
+    """Returns the inputs in a dataset, a generator or a `PyDataset`, as lists; a tuple of these for groups of texts.
+
+    Args:
+        preprocessor: Knows what a row is.
+        data: A `tf.data.Dataset` of rows or batches, or what `opened` returned.
+    """
     batches = in_batches(preprocessor, data, 1024, None) if is_dataset(data) else _batches_in(data)
     parts = None
     for batch in batches:
@@ -121,20 +126,25 @@ class RawBatches(keras.utils.PyDataset):
         self._dataset.on_epoch_end()
 
 
-def opened(data: Any) -> tuple[Any, bool]:
-    """Returns a generator or `PyDataset`, none of whose batches is lost, and whether it holds raw rows.
+def opened(data: Any, name: str) -> tuple[Any, Any]:
+    """Returns a generator or `PyDataset`, none of whose batches is lost, and its first batch.
 
     Args:
-        data: Anything that `fit` may be given; what is neither comes back as it is, with False.
+        data: Anything that `fit` may be given; what is neither comes back as it is, with None.
+        name: Name of the argument.
+
+    Raises:
+        ValueError: If it yields nothing.
     """
     if isinstance(data, keras.utils.PyDataset):
-        return data, is_raw(_inputs(data[0]))
+        return data, data[0]
     if not isinstance(data, Iterator):
-        return data, False
+        return data, None
     first = next(data, None)
     if first is None:
-        raise ValueError("x is a generator that yields nothing.")
-    return itertools.chain([first], data), is_raw(_inputs(first))
+        raise ValueError(f"{name} must yield at least one batch, got a generator that yields nothing.")
+    # Keras knows a generator by its type
+    return (batch for part in ([first], data) for batch in part), first
 
 
 def converted(preprocessor: Preprocessor, data: Any, seed: Any, class_weight: np.ndarray | None = None) -> Any:
@@ -161,18 +171,50 @@ def converted(preprocessor: Preprocessor, data: Any, seed: Any, class_weight: np
     return (convert(*keras.utils.unpack_x_y_sample_weight(batch)) for batch in data)
 
 
+def weigh_labels(x: Any, y: Any, sample_weight: Any, class_weight: np.ndarray) -> tuple[Any, Any]:
+    """Returns token-level data and their weights, those of the labels included.
+
+    Args:
+        x: A dictionary of arrays, or a dataset, generator or `PyDataset` of batches, which then hold the weights.
+        y: Labels, where `x` does not hold them.
+        sample_weight: Weights, likewise; of rows, or of labels.
+        class_weight: Weight of each label, `(labels,)`.
+    """
+
+    def weigh(inputs: Any, labels: Any, weights: Any = None) -> tuple[Any, Any, Any]:
+        labels = np.asarray(labels).astype("int64")
+        of_labels = class_weight[labels]
+        if weights is not None:
+            weights = np.asarray(weights, "float32")
+            of_labels = of_labels * weights.reshape(weights.shape + (1,) * (labels.ndim - weights.ndim))
+        return inputs, labels, of_labels
+
+    if is_dataset(x):
+
+        def weigh_in_graph(inputs: Any, labels: Any, weights: Any = None) -> tuple[Any, Any, Any]:
+            return inputs, labels, _weighted(labels, weights, class_weight)
+
+        return x.map(weigh_in_graph), None
+    if isinstance(x, keras.utils.PyDataset):
+        return RawBatches(x, weigh), None
+    if isinstance(x, Iterator):
+        return (weigh(*keras.utils.unpack_x_y_sample_weight(batch)) for batch in x), None
+    return x, weigh(x, y, sample_weight)[2]
+
+
 def _weighted(labels: Any, weights: Any, class_weight: np.ndarray | None) -> Any:
-    """The weights of rows, or of tokens, times those of their labels."""
+    """The weights of rows, or of labels, times those of the labels; a graph function."""
     if class_weight is None:
         return weights
     import tensorflow as tf
 
-    of_labels = tf.gather(tf.constant(class_weight, tf.float32), labels)
-    return of_labels if weights is None else of_labels * tf.cast(weights, tf.float32)
-
-
-def _inputs(batch: Any) -> Any:
-    return keras.utils.unpack_x_y_sample_weight(batch)[0]
+    of_labels = tf.gather(tf.constant(class_weight, tf.float32), tf.cast(labels, tf.int32))
+    if weights is None:
+        return of_labels
+    weights = tf.cast(weights, tf.float32)
+    for _ in range(of_labels.shape.rank - weights.shape.rank):
+        weights = weights[..., tf.newaxis]
+    return of_labels * weights
 
 
 def _batches_in(data: Any) -> Iterator[Any]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from zoo.preprocessing.rows import as_sequence, require_count, require_same_length, shorten
+from zoo.preprocessing.token_rows import require_all
 
 
 class Labels:
@@ -60,7 +61,11 @@ class Labels:
         return [str(label) for label in self]
 
     def id_of(self, label: Any, name: str) -> int:
-        """Returns the number of a label given by its name or its number.
+        """Returns the number of a label.
+
+        Args:
+            label: Its name or its number.
+            name: Where it stands, for the error.
 
         Raises:
             ValueError: If there is no such label, naming where it stands.
@@ -170,7 +175,10 @@ class Labels:
         return weights
 
     def graph_ids(self, y: Any) -> Any:
-        """Returns the numbers of labels given as a tensor of names or numbers; a graph function.
+        """Returns the numbers of labels, int32; a graph function.
+
+        Args:
+            y: Tensor of names or numbers, of any shape.
 
         Raises:
             tf.errors.InvalidArgumentError: When it runs, if one is no label, naming its row in the batch.
@@ -179,17 +187,55 @@ class Labels:
 
         y = tf.convert_to_tensor(y)
         given = y
+        if y.dtype.is_floating:
+            y = tf.where(tf.equal(y, tf.floor(y)), y, -1)
         if y.dtype == tf.string:
             names = tf.constant(self.strings)
             # few names: a comparison with each needs no table to keep alive
             matches = tf.equal(y[..., tf.newaxis], names)
             y = tf.where(tf.reduce_any(matches, -1), tf.argmax(tf.cast(matches, tf.int32), -1), -1)
         y = tf.cast(y, tf.int32)
-        rows = tf.where((y < 0) | (y >= len(self)))
         message = f"Every label must be one of {shorten(self.strings)}, numbers 0 to {len(self) - 1}; rows and labels:"
-        check = tf.debugging.Assert(tf.equal(tf.size(rows), 0), [message, rows, tf.gather_nd(given, rows)])
-        with tf.control_dependencies([check] if check is not None else []):
+        given = require_all((y >= 0) & (y < len(self)), given, message)
+        with tf.control_dependencies([given]):
             return tf.identity(y)
+
+    def graph_indicators(self, y: Any) -> Any:
+        """Returns which labels each row has, zeros and ones in float32, `(batch, labels)`; a graph function.
+
+        Args:
+            y: Zeros and ones `(batch, labels)`, also ragged floats; or ragged names or numbers of labels.
+
+        Raises:
+            tf.errors.InvalidArgumentError: When it runs, if a row holds something else, naming it, or if a ragged row
+                of integers can be read both ways.
+        """
+        import tensorflow as tf
+
+        count = len(self)
+        if isinstance(y, tf.RaggedTensor) and y.dtype.is_floating:
+            lengths = y.row_lengths()
+            message = f"Every row of zeros and ones must have {count} numbers, one for each label; rows and lengths:"
+            with tf.control_dependencies([require_all(lengths == count, lengths, message)]):
+                y = tf.reshape(y.values, (-1, count))
+        if isinstance(y, tf.RaggedTensor):
+            ids = y.with_values(self.graph_ids(y.values))
+            marks = tf.reduce_sum(ids.with_values(tf.one_hot(ids.values, count)), axis=1)
+            message = "Every row must name each label once, or be floats: zeros and ones; rows, labels and counts:"
+            marks = require_all(marks <= 1.0, marks, message)
+            if count > 2 or y.dtype == tf.string:
+                return marks
+            # the numbers of all labels look like zeros and ones only where there are one or two
+            lengths = y.row_lengths()
+            message = "Rows of integers can be numbers of labels or zeros and ones: pass names, or floats; rows:"
+            with tf.control_dependencies([require_all(lengths < count, lengths, message)]):
+                return tf.identity(marks)
+        y = tf.cast(y, tf.float32)
+        if y.shape.rank == 1 and count == 1:
+            y = y[:, tf.newaxis]
+        y = tf.ensure_shape(y, (None, count))
+        message = "Every target must be 0 or 1; rows, labels and targets:"
+        return require_all((y == 0) | (y == 1), y, message)
 
 
 def as_numbers(y: Any, count: int, width: int, name: str, x_name: str) -> np.ndarray:

@@ -26,8 +26,9 @@ def packed_batches(
         Dataset of `(inputs, labels, weights)`: inputs `token_ids`, `padding_mask`, `sequence_ids` and `positions`,
         labels and weights `(batch, length)`.
 
-    Source: Raffel et al. 2020, "Exploring the limits of transfer learning", section 3.1.2 (packing); Krell et al. 2021,
-    "Efficient sequence packing without cross-contamination", section 3.2 (masks and positions).
+    Reference:
+        Raffel et al. 2020, "Exploring the limits of transfer learning", section 3.1.2 (packing); Krell et al. 2021,
+        "Efficient sequence packing without cross-contamination", section 3.2 (masks and positions).
     """
     import tensorflow as tf
 

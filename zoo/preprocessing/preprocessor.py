@@ -1,23 +1,15 @@
 """What all preprocessors share: rows of strings, checked once, tokenized once, made batches."""
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Mapping
 from typing import Any, Self
 
 import keras
 import numpy as np
 
-from zoo.preprocessing.rows import (
-    Examples,
-    as_texts,
-    as_weights,
-    require_count,
-    row_count,
-    shorten,
-    show_row,
-    string_tensor,
-    tokenized,
-)
-from zoo.preprocessing.token_rows import checked_lengths
+from zoo.preprocessing.examples import Examples, RowReader
+from zoo.preprocessing.rows import as_texts, require_count, shorten, string_tensor
+from zoo.preprocessing.token_rows import checked_lengths, checked_weights
 
 # Seed of what evaluation draws at random: the same in every call.
 EVALUATION_SEED = 1
@@ -56,6 +48,8 @@ class Preprocessor:
     row_rank = 0
     # whether a batch for training depends on random numbers
     draws_random = False
+    # whether there is a `packed_dataset` of texts end to end
+    packs_texts = False
 
     def __init__(self, tokenizer: Any = None, *, sequence_length: int | None = None, truncate: bool = False):
         if sequence_length is not None:
@@ -101,11 +95,15 @@ class Preprocessor:
             TypeError, ValueError: If a row is wrong, naming it.
         """
         if y is not None:
-            raise ValueError(f"{name} must be None: {self._task} learns from the texts alone, got {shorten(y)}.")
+            raise ValueError(f"{name} must be None: {self.task_name} learns from the texts alone, got {shorten(y)}.")
         return None
 
     def tokens(self, x: Any) -> Any:
-        """Returns the tokens of checked inputs, ragged tensors with one row per example; a graph function."""
+        """Returns the tokens of checked inputs, ragged tensors with one row per example; a graph function.
+
+        Args:
+            x: As `check_rows` returns it.
+        """
         raise NotImplementedError
 
     def token_counts(self, tokens: Any) -> Any:
@@ -124,10 +122,25 @@ class Preprocessor:
         """As `token_counts`, for what `training_tokens` returned."""
         return self.token_counts(tokens)
 
+    def check_lengths(self, x: Any, tokens: Any, lengths: np.ndarray, name: str) -> None:
+        """Raises a ValueError that names the first row that is too long, unless such rows are cut; eager.
+
+        Args:
+            x: Checked inputs.
+            tokens: Their tokens.
+            lengths: Number of tokens of each row.
+            name: Name of the argument.
+        """
+        self.check_fits(x, lengths, name)
+
     def targets(self, y: Any) -> Any:
-        """Returns what `collate` takes for checked targets, or for those in a dataset; a graph function."""
+        """Returns what `collate` takes for targets; a graph function.
+
+        Args:
+            y: As `check_targets` returns them, or as a dataset holds them.
+        """
         if y is not None:
-            raise ValueError(f"A dataset for {self._task} must not hold targets: it learns from the texts alone.")
+            raise ValueError(f"A dataset for {self.task_name} must not hold targets: it learns from the texts alone.")
         return None
 
     def inputs(self, tokens: Any) -> dict[str, Any]:
@@ -194,50 +207,25 @@ class Preprocessor:
             sample_weight: Weight of each row, `(batch,)`, or None.
             seed: See `collate`.
         """
-        inputs, labels, weights = self.collate(self.training_tokens(x), self.targets(y), sample_weight, seed)
+        weights = checked_weights(sample_weight)
+        inputs, labels, weights = self.collate(self.training_tokens(x), self.targets(y), weights, seed)
         return checked_lengths(inputs, self.sequence_length), labels, weights
 
     def lengths(self, x: Any) -> Any:
         """Returns the number of tokens of each row of checked inputs before truncation; a graph function."""
         return self.token_counts(self.tokens(x))
 
+    @functools.wraps(RowReader.rows)
     def rows(self, x: Any, name: str) -> Examples:
-        """Returns rows for inference, checked and tokenized; eager.
+        return RowReader(self).rows(x, name)
 
-        Args:
-            x: What the user passed.
-            name: Name of the argument.
+    @functools.wraps(RowReader.examples)
+    def examples(self, *arguments: Any, **options: Any) -> Examples:
+        return RowReader(self).examples(*arguments, **options)
 
-        Raises:
-            TypeError, ValueError: If a row is wrong or too long, naming it.
-        """
-        return self._tokenized(self.check_rows(x, name), name, self.tokens, self.token_counts)
-
-    def examples(
-        self,
-        x: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        names: tuple[str, str, str] = ("x", "y", "sample_weight"),
-    ) -> Examples:
-        """Returns rows for training, checked and tokenized; eager.
-
-        Args:
-            x, y, sample_weight: What the user passed.
-            names: Names of the three arguments.
-
-        Raises:
-            TypeError, ValueError: If a row is wrong or too long, naming it.
-        """
-        self.require_tokenizer("Text input")
-        x = self.check_training_rows(x, names[0])
-        count = row_count(x)
-        if not count:
-            raise ValueError(f"{names[0]} must hold at least one text, got none.")
-        rows = self._tokenized(x, names[0], self.training_tokens, self.training_counts)
-        targets = self.targets(self.check_targets(y, x, names[1], names[0]))
-        weights = None if sample_weight is None else as_weights(sample_weight, count, names[2])
-        return rows._replace(targets=targets, weights=weights)
+    @functools.wraps(RowReader.check_fits)
+    def check_fits(self, *arguments: Any, **options: Any) -> None:
+        RowReader(self).check_fits(*arguments, **options)
 
     def for_backbone(self, config: Any) -> Self:
         """Returns the preprocessor of a task: what was left open is taken from its backbone's configuration.
@@ -257,7 +245,11 @@ class Preprocessor:
         return self.replace(sequence_length=require_count(length, "sequence_length", 1, config.max_length))
 
     def replace(self, **options: Any) -> Self:
-        """Returns a preprocessor with the same tokenizer and other options."""
+        """Returns a preprocessor with the same tokenizer.
+
+        Args:
+            **options: Arguments of the constructor in place of its own.
+        """
         return type(self)(self.tokenizer, **{**self.options(), **options})
 
     def special_tokens(self) -> dict[str, int | None]:
@@ -281,45 +273,13 @@ class Preprocessor:
             ValueError: If there is none.
         """
         if self.tokenizer is None:
-            raise ValueError(f"{what} needs a tokenizer: {self._task}(backbone, tokenizer).")
+            raise ValueError(f"{what} needs a tokenizer: {self.task_name}(backbone, tokenizer).")
         return self.tokenizer
 
-    def check_fits(self, x: Any, lengths: np.ndarray, name: str, truncate: bool | None = None) -> None:
-        """Raises a ValueError that names the first row that is too long, unless such rows are cut.
-
-        Args:
-            x: Checked inputs.
-            lengths: Number of tokens of each row.
-            name: Name of the argument.
-            truncate: Whether they are cut. Default as the preprocessor does it.
-        """
-        longest = self.sequence_length
-        if longest is None or (self.truncate if truncate is None else truncate):
-            return
-        too_long = np.flatnonzero(lengths > longest)
-        if len(too_long):
-            row = int(too_long[0])
-            raise ValueError(
-                f"{name}[{row}] has {lengths[row]} tokens with its {self.added_tokens}, the model takes at most "
-                f"max_length={longest} ({len(too_long)} of {len(lengths)} rows are too long): {show_row(x, row)}. "
-                f"{self.truncation_hint}"
-            )
-
     @property
-    def _task(self) -> str:
+    def task_name(self) -> str:
         """The task that it is for, for errors."""
         return type(self).__name__.removesuffix("Preprocessor")
-
-    def _tokenized(self, x: Any, name: str, tokenize: Callable, count_tokens: Callable) -> Examples:
-        self.require_tokenizer("Text input")
-        tokens, lengths = tokenized(x, tokenize, count_tokens)
-        self._check_lengths(x, tokens, lengths, name)
-        if self.sequence_length is not None:
-            lengths = np.minimum(lengths, self.sequence_length)
-        return Examples(tokens, None, None, lengths)
-
-    def _check_lengths(self, x: Any, tokens: Any, lengths: np.ndarray, name: str) -> None:
-        self.check_fits(x, lengths, name)
 
     def get_config(self) -> dict[str, Any]:
         """Returns what `from_config` makes this preprocessor of again, its tokenizer included."""
@@ -328,7 +288,11 @@ class Preprocessor:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Makes the preprocessor of what `get_config` returned."""
+        """Makes the preprocessor again.
+
+        Args:
+            config: What `get_config` returned.
+        """
         config = dict(config)
         tokenizer = config.pop("tokenizer")
         if isinstance(tokenizer, dict):

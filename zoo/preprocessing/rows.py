@@ -1,57 +1,10 @@
-"""Rows: what users pass as texts, as checked columns and as tokens; errors name the argument and the row."""
+"""What users pass as texts, turned into checked columns; errors name the argument and the row."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
-
-# Texts are tokenized this many at a time where a user passed them all.
-TOKENIZED_AT_ONCE = 4096
-
-
-class Examples(NamedTuple):
-    """Rows that were checked and tokenized.
-
-    Args:
-        tokens: What `Preprocessor.tokens` made of the inputs: ragged tensors with one row per example.
-        targets: What `Preprocessor.targets` made of the targets; None for none.
-        weights: Weight of each row, float32 `(rows,)`; None for none.
-        lengths: Number of tokens of each row, int64 `(rows,)`, at most the longest that the model takes.
-    """
-
-    tokens: Any
-    targets: Any
-    weights: Any
-    lengths: np.ndarray
-
-    def take(self, rows: Any) -> "Examples":
-        """Returns some of the rows, by their numbers."""
-        parts = take((self.tokens, self.targets, self.weights), rows)
-        return Examples(*parts, self.lengths[np.asarray(rows)])
-
-    def split(self, share: float) -> tuple["Examples", "Examples"]:
-        """Cuts off the last rows, as Keras does for arrays.
-
-        Args:
-            share: Share of the rows to cut off, above 0 and below 1.
-
-        Returns:
-            The rows that stay, and those cut off.
-
-        Raises:
-            ValueError: If it is out of range, or leaves no row on one of the sides.
-        """
-        if not 0 < share < 1:
-            raise ValueError(f"validation_split must be at least 0 and below 1, got {share!r}.")
-        count = len(self.lengths)
-        kept = int(np.floor(count * (1 - share)))
-        if not 0 < kept < count:
-            raise ValueError(
-                f"validation_split={share!r} of {count} rows leaves {kept} for training and {count - kept} for "
-                "validation: both need at least one."
-            )
-        return self.take(np.arange(kept)), self.take(np.arange(kept, count))
 
 
 def is_raw(data: Any) -> bool:
@@ -79,7 +32,11 @@ def is_raw(data: Any) -> bool:
 
 
 def is_dataset(data: Any) -> bool:
-    """Whether data are a `tf.data.Dataset`."""
+    """Whether data are a `tf.data.Dataset`.
+
+    Args:
+        data: Anything that `fit` may be given.
+    """
     return hasattr(data, "element_spec") and hasattr(data, "map")
 
 
@@ -141,7 +98,12 @@ def as_text(value: Any, name: str) -> bytes:
 
 
 def as_weights(values: Any, count: int, name: str) -> np.ndarray:
-    """Returns one weight per row, `(count,)` in float32.
+    """Returns one weight per row, float32 `(count,)`.
+
+    Args:
+        values: What the user passed.
+        count: Number of rows.
+        name: Name of the argument.
 
     Raises:
         ValueError: If there are not as many as rows, or one is not a finite number, naming the row.
@@ -174,6 +136,12 @@ def require_same_length(count: int, other: int, name: str, other_name: str, one:
 def require_count(value: Any, name: str, lowest: int = 1, highest: int | None = None) -> int:
     """Returns a number that counts something.
 
+    Args:
+        value: What the user passed.
+        name: Name of the argument.
+        lowest: Least allowed number.
+        highest: Largest allowed number; None for any.
+
     Raises:
         ValueError: If it is not an integer of at least `lowest` and at most `highest`.
     """
@@ -185,7 +153,11 @@ def require_count(value: Any, name: str, lowest: int = 1, highest: int | None = 
 
 
 def shorten(value: Any) -> str:
-    """The first characters of how a value is written."""
+    """Returns the first 80 characters of how a value is written, for errors.
+
+    Args:
+        value: Any value.
+    """
     if isinstance(value, (str, bytes)):
         return repr(value[:80])
     text = repr(value)
@@ -193,14 +165,22 @@ def shorten(value: Any) -> str:
 
 
 def string_tensor(texts: Sequence[bytes]) -> Any:
-    """Returns a `tf.string` tensor `(rows,)`."""
+    """Returns a `tf.string` tensor `(rows,)`.
+
+    Args:
+        texts: Texts as UTF-8.
+    """
     import tensorflow as tf
 
     return tf.constant(texts, dtype=tf.string, shape=(len(texts),))
 
 
 def row_count(x: Any) -> int:
-    """Returns the number of rows of checked inputs."""
+    """Returns the number of rows of checked inputs.
+
+    Args:
+        x: Nested structure of tensors, ragged or not, with rows on axis 0.
+    """
     import tensorflow as tf
 
     first = tf.nest.flatten(x)[0]
@@ -217,33 +197,3 @@ def take(columns: Any, rows: Any) -> Any:
     import tensorflow as tf
 
     return tf.nest.map_structure(lambda column: None if column is None else tf.gather(column, rows), columns)
-
-
-def tokenized(x: Any, tokenize: Callable, count_tokens: Callable) -> tuple[Any, np.ndarray]:
-    """Returns the tokens of checked inputs, and how many each row has, int64 `(rows,)`; eager.
-
-    Args:
-        x: Checked inputs.
-        tokenize: Graph function from some of them to ragged tensors.
-        count_tokens: Graph function from what `tokenize` returned to the number of tokens of each row.
-    """
-    import tensorflow as tf
-
-    count = row_count(x)
-    starts = range(0, max(count, 1), TOKENIZED_AT_ONCE)
-    parts = [tokenize(take(x, tf.range(start, min(start + TOKENIZED_AT_ONCE, count)))) for start in starts]
-    tokens = parts[0] if len(parts) == 1 else tf.nest.map_structure(lambda *part: tf.concat(part, 0), *parts)
-    return tokens, np.asarray(count_tokens(tokens), "int64")
-
-
-def show_row(x: Any, row: int) -> str:
-    """Returns the beginning of one row of checked inputs, as an error shows it."""
-    import tensorflow as tf
-
-    return _readable(tf.nest.flatten(take(x, [row]))[0][0].numpy())
-
-
-def _readable(row: Any) -> str:
-    if isinstance(row, bytes):
-        return repr(row.decode("utf-8", "replace")[:80])
-    return "[" + ", ".join(_readable(word) for word in row[:20]) + "]"

@@ -163,7 +163,7 @@ class Seq2SeqLMPreprocessor(Preprocessor):
 
     def targets(self, y: Any) -> Any:
         if y is None:
-            raise ValueError(f"A dataset for {self._task} must hold (x, y), source and target texts; got x alone.")
+            raise ValueError(f"A dataset for {self.task_name} must hold (x, y), source and target texts; got x alone.")
         return self.tokens(y)
 
     def collate(self, tokens: Any, targets: Any, sample_weight: Any, seed: Any = None) -> tuple[Any, Any, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 from zoo.preprocessing.encoder import EncoderPreprocessor, check_groups
 from zoo.preprocessing.labels import Labels, as_numbers
 from zoo.preprocessing.rows import require_count, row_count
+from zoo.preprocessing.token_rows import require_all
 
 PROBLEMS = ("single_label", "multi_label", "regression")
 
@@ -86,17 +87,25 @@ class TextClassifierPreprocessor(EncoderPreprocessor):
         import tensorflow as tf
 
         if y is None:
-            raise ValueError(f"A dataset for {self._task} must hold (x, y), texts and labels; got x alone.")
+            raise ValueError(f"A dataset for {self.task_name} must hold (x, y), texts and labels; got x alone.")
+        if self.problem == "multi_label":
+            return self.labels.graph_indicators(y)
         if self.problem == "single_label":
+            y = y if isinstance(y, tf.RaggedTensor) else tf.convert_to_tensor(y)
+            # readers of CSV files give a column
+            if y.shape.rank == 2 and y.shape[1] == 1:
+                y = y[:, 0]
+            if y.shape.rank != 1:
+                raise ValueError(
+                    f"A dataset for {self.task_name} must hold one label per text, of the shape (batch,), got "
+                    f"{tuple(y.shape)}."
+                )
             return self.labels.graph_ids(y)
-        if isinstance(y, tf.RaggedTensor):
-            ids = y.with_values(self.labels.graph_ids(y.values))
-            marks = ids.with_values(tf.one_hot(ids.values, len(self.labels)))
-            return tf.minimum(tf.reduce_sum(marks, axis=1), 1.0)
         y = tf.cast(y, tf.float32)
         if y.shape.rank == 1 and len(self.labels) == 1:
             y = y[:, tf.newaxis]
-        return tf.ensure_shape(y, (None, len(self.labels)))
+        y = tf.ensure_shape(y, (None, len(self.labels)))
+        return require_all(tf.math.is_finite(y), y, "Every target must be finite; rows, values and targets:")
 
     def collate(self, tokens: Any, targets: Any, sample_weight: Any, seed: Any = None) -> tuple[Any, Any, Any]:
         return self.inputs(tokens), targets, sample_weight

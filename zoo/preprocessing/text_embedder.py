@@ -8,6 +8,7 @@ import numpy as np
 from zoo.preprocessing.encoder import EncoderPreprocessor, check_groups
 from zoo.preprocessing.labels import as_numbers
 from zoo.preprocessing.rows import row_count
+from zoo.preprocessing.token_rows import require_all
 
 OBJECTIVES = ("in_batch_negatives", "cosine_regression")
 PARTS = ("first", "second", "third")
@@ -65,8 +66,9 @@ class TextEmbedderPreprocessor(EncoderPreprocessor):
         if self.objective == "in_batch_negatives":
             return super().targets(y)
         if y is None:
-            raise ValueError(f"A dataset for {self._task} must hold (x, y), texts and similarities; got x alone.")
-        return tf.cast(y, tf.float32)
+            raise ValueError(f"A dataset for {self.task_name} must hold (x, y), texts and similarities; got x alone.")
+        y = tf.cast(y, tf.float32)
+        return require_all(tf.abs(y) <= 1, y, "Every similarity must be a cosine from -1 to 1; rows and values:")
 
     def token_counts(self, tokens: Any) -> Any:
         """Returns the tokens of each text; for a group those of its longest."""
@@ -75,9 +77,9 @@ class TextEmbedderPreprocessor(EncoderPreprocessor):
         parts = tokens if isinstance(tokens, tuple) else (tokens,)
         return tf.reduce_max(tf.stack([super(TextEmbedderPreprocessor, self).token_counts(part) for part in parts]), 0)
 
-    def _check_lengths(self, x: Any, tokens: Any, lengths: np.ndarray, name: str) -> None:
+    def check_lengths(self, x: Any, tokens: Any, lengths: np.ndarray, name: str) -> None:
         if not isinstance(tokens, tuple):
-            return super()._check_lengths(x, tokens, lengths, name)
+            return super().check_lengths(x, tokens, lengths, name)
         for index, (column, part) in enumerate(zip(x, tokens, strict=True)):
             self.check_fits(column, np.asarray(self.token_counts(part)), f"{name}[{index}]")
         return None

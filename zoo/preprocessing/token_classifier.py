@@ -121,7 +121,7 @@ class TokenClassifierPreprocessor(EncoderPreprocessor):
 
     def targets(self, y: Any) -> Any:
         if y is None:
-            raise ValueError(f"A dataset for {self._task} must hold (x, y), words and labels; got x alone.")
+            raise ValueError(f"A dataset for {self.task_name} must hold (x, y), words and labels; got x alone.")
         return y.with_values(self.labels.graph_ids(y.values))
 
     def inputs(self, tokens: dict[str, Any]) -> dict[str, Any]:

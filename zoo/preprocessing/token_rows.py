@@ -96,6 +96,42 @@ def checked_lengths(inputs: dict[str, Any], longest: int | None) -> dict[str, An
         return {name: tf.identity(value) for name, value in inputs.items()}
 
 
+def require_all(allowed: Any, values: Any, message: str) -> Any:
+    """Returns values that are an `InvalidArgumentError`, naming rows, where one is not allowed; a graph function.
+
+    Args:
+        allowed: Bool, the shape of `values`.
+        values: A tensor.
+        message: What is allowed; rows and values follow.
+
+    Example:
+
+    >>> require_all(tf.constant([True, False]), tf.constant([1, 7]), "Every value must be 1; rows and values:")
+    InvalidArgumentError: Every value must be 1; rows and values: [[1]] [7]
+    """
+    import tensorflow as tf
+
+    rows = tf.where(~allowed)
+    check = tf.debugging.Assert(tf.equal(tf.size(rows), 0), [message, rows, tf.gather_nd(values, rows)])
+    with tf.control_dependencies([] if check is None else [check]):
+        return tf.identity(values)
+
+
+def checked_weights(sample_weight: Any) -> Any:
+    """Returns weights of rows in float32 that are an `InvalidArgumentError` where one is negative or not finite.
+
+    Args:
+        sample_weight: Weight of each row, `(batch,)`, or None.
+    """
+    if sample_weight is None:
+        return None
+    import tensorflow as tf
+
+    weights = tf.cast(sample_weight, tf.float32)
+    allowed = tf.math.is_finite(weights) & (weights >= 0)
+    return require_all(allowed, weights, "Every weight must be a finite number of at least 0; rows and weights:")
+
+
 def add_start_end(ids: Any, start_id: int | None, end_id: int | None, max_length: int | None = None) -> Any:
     """Returns ragged ids `(batch, None)` with a start token before and an end token behind each row; a graph function.
 
@@ -190,7 +226,12 @@ def pack(
 
 
 def added_count(parts: int, start_id: int | None, end_id: int | None, pair_separators: int = 1) -> int:
-    """Returns how many special tokens `pack` adds to a row of one text or two."""
+    """Returns how many special tokens `pack` adds to a row.
+
+    Args:
+        parts: Number of texts of a row, 1 or 2.
+        start_id, end_id, pair_separators: As for `pack`.
+    """
     ends = 0 if end_id is None else 1 if parts == 1 else 1 + pair_separators
     return ends + (start_id is not None)
 

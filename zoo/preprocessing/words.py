@@ -82,7 +82,11 @@ def mark_entities(
 
 
 def joined_spans(words: Sequence[str]) -> list[tuple[int, int]]:
-    """Returns the places of words in the text that joins them by spaces."""
+    """Returns the places of words in the text that joins them by spaces, `(start, end)` for each.
+
+    Args:
+        words: The words.
+    """
     starts = np.cumsum([0, *(len(word) + 1 for word in words)])
     return [(int(start), int(start) + len(word)) for start, word in zip(starts, words, strict=False)]
 

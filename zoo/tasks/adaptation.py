@@ -8,11 +8,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from zoo.backbones.backbone import require_quantization_mode
 from zoo.preprocessing.rows import require_count
 from zoo.tasks.low_rank import LORA_LAYERS, LoraReport, LowRankUpdates, add_updates, layers_of, size_of
 
 QUANTIZED_LAYERS = (*LORA_LAYERS, keras.layers.Embedding)
-MODES = ("int8", "int4")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,8 @@ class Adaptation:
         """Adds low-rank updates to layers of the backbone; only these and the task's head train from then on.
 
         A `.keras` file loads with the updates, to train on. A preset holds them added to the weights and loads as a
-        model without, as `merge_lora` makes one in memory.
+        model without, as `merge_lora` makes one in memory; quantized weights, which would be rounded again, cannot be
+        saved so.
 
         Args:
             rank: Rank of the updates.
@@ -147,9 +148,7 @@ class Adaptation:
         """
         if self.updates is not None:
             raise ValueError("quantize() needs a model without low-rank updates: call merge_lora() first.")
-        if mode not in MODES:
-            hint = " Keras trains in float8, and stores no weight in fewer bits." if mode == "float8" else ""
-            raise ValueError(f"mode must be one of {MODES}, got {mode!r}.{hint}")
+        require_quantization_mode(mode)
         if self._quantized_layers():
             raise ValueError(f"{self._quantized_layers()[0]} is quantized already: quantize() can be called once.")
         before = sum(_bytes(variable) for variable in self._task.weights)
@@ -161,6 +160,7 @@ class Adaptation:
         if not layers:
             raise ValueError(f"mode={mode!r} quantized no layer of {type(self._task).__name__}.")
         self.mode = mode
+        self._renew_training()
         return QuantizationReport(mode, layers, before, sum(_bytes(variable) for variable in self._task.weights))
 
     def _quantized_layers(self) -> tuple[str, ...]:

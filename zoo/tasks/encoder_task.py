@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import keras
 from keras import ops
 
 from zoo.export import Endpoint, Field
@@ -12,16 +13,39 @@ POOLINGS = ("first", "mean", "max", "last", "pooler")
 
 
 class EncoderTask(Task):
-    """A task on the hidden states of one stack."""
+    """A task on the hidden states of one stack.
 
-    def train_pooler(self, used: bool) -> None:
-        """Lets the backbone's pooler train where this task has a use for it, and only there.
+    The backbone's pooler trains in tasks that have a use for it, and only there. A backbone may have several tasks.
+    """
 
-        Args:
-            used: Whether it has.
-        """
-        if getattr(self.backbone, "pooler", None) is not None:
-            self.backbone.pooler.trainable = used
+    # whether the backbone's pooler acts on the outputs
+    uses_pooler = False
+
+    @property
+    def trainable_variables(self) -> list[keras.Variable]:
+        return self._without_idle(super().trainable_variables)
+
+    @property
+    def trainable_weights(self) -> list[keras.Variable]:
+        return self._without_idle(super().trainable_weights)
+
+    @property
+    def non_trainable_variables(self) -> list[keras.Variable]:
+        return self._others(self.variables, self.trainable_variables)
+
+    @property
+    def non_trainable_weights(self) -> list[keras.Variable]:
+        return self._others(self.weights, self.trainable_weights)
+
+    def _without_idle(self, variables: list[keras.Variable]) -> list[keras.Variable]:
+        # Keras asks before the task has a backbone, too
+        pooler = getattr(getattr(self, "backbone", None), "pooler", None)
+        return variables if pooler is None or self.uses_pooler else self._others(variables, pooler.variables)
+
+    @staticmethod
+    def _others(variables: list[keras.Variable], these: list[keras.Variable]) -> list[keras.Variable]:
+        left_out = {id(variable) for variable in these}
+        return [variable for variable in variables if id(variable) not in left_out]
 
 
 def pool(hidden: Any, mask: Any, pooling: str, backbone: Any = None) -> Any:
@@ -48,11 +72,15 @@ def pool(hidden: Any, mask: Any, pooling: str, backbone: Any = None) -> Any:
     else:
         has_tokens = ops.max(real, axis=1) > 0
         pooled = ops.where(has_tokens, ops.max(ops.where(real > 0, states, -1e30), axis=1), 0.0)
-    return ops.cast(pooled, hidden.dtype)
+    return pooled
 
 
 def require_pooling(pooling: Any, backbone: Any) -> str:
-    """Returns the kind of pooling that was asked for, "pooler" or "first" for None.
+    """Returns the kind of pooling that was asked for.
+
+    Args:
+        pooling: A kind; None for "pooler" where the backbone has one, else "last" for a decoder and "first" otherwise.
+        backbone: The backbone.
 
     Raises:
         ValueError: If there is no such kind, or it does not fit the backbone.

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from zoo.preprocessing import EVALUATION_SEED, Examples, Preprocessor
-from zoo.preprocessing.datasets import batches_of, converted, opened
+from zoo.preprocessing.datasets import batches_of, converted, opened, rows_of, weigh_labels
 from zoo.preprocessing.rows import is_dataset, is_raw, shorten
 
 NAMES = ("x", "y", "sample_weight")
@@ -46,9 +46,9 @@ class Feed:
         if validation_data is not None:
             validation_data = self._validation(validation_data, held_size, packed)
         weights = None if class_weight is None else self._preprocessor.class_weights(class_weight)
-        x, has_texts = opened(x)
-        if has_texts or is_raw(x):
-            if validation_split and (validation_data is not None or packed or is_dataset(x) or has_texts):
+        x, batch = opened(x, "x")
+        if is_raw(x if batch is None else _inputs(batch)):
+            if validation_split and (validation_data is not None or packed or is_dataset(x) or batch is not None):
                 raise ValueError(
                     f"validation_split={validation_split!r} must be 0 with a dataset, with packed texts or with "
                     "validation_data."
@@ -62,45 +62,66 @@ class Feed:
             return {"x": x, "validation_data": validation_data, "shuffle": False}
         if packed:
             raise ValueError(f"packed={packed!r} needs texts, got {type(x).__name__} {shorten(x)}.")
-        self.require_token_level(x, "x")
-        self._require_labels(x, y)
+        self._require_token_level_with_labels(x, y, batch)
+        if weights is not None:
+            x, sample_weight = weigh_labels(x, y, sample_weight, weights)
         return {
             "x": x,
             "y": y,
             "batch_size": batch_size,
             "sample_weight": sample_weight,
-            "class_weight": None if weights is None else dict(enumerate(weights.tolist())),
             "validation_data": validation_data,
             "validation_split": validation_split,
             "validation_batch_size": None if is_dataset(validation_data) else validation_batch_size,
-            "shuffle": shuffle,
+            # the order of a generator is its own
+            "shuffle": shuffle and not hasattr(x, "__next__"),
         }
 
     def for_evaluate(
         self, x: Any, y: Any, sample_weight: Any, *, batch_size: int | None, packed: bool | int
     ) -> dict[str, Any]:
         """Returns the arguments of `keras.Model.evaluate`; those here are the ones of `TextModel.evaluate`."""
-        x, has_texts = opened(x)
-        if has_texts or is_raw(x):
+        x, batch = opened(x, "x")
+        if is_raw(x if batch is None else _inputs(batch)):
             return {"x": self._batches((x, y, sample_weight), NAMES, batch_size, packed=packed, seed=EVALUATION_SEED)}
-        self.require_token_level(x, "x")
-        self._require_labels(x, y)
+        self._require_token_level_with_labels(x, y, batch)
         return {"x": x, "y": y, "batch_size": batch_size, "sample_weight": sample_weight}
 
-    def for_one_batch(self, x: Any, y: Any, sample_weight: Any, seed: Any) -> tuple[Any, Any, Any]:
+    def for_one_batch(
+        self, x: Any, y: Any, sample_weight: Any, seed: Any, class_weight: Mapping[Any, float] | None = None
+    ) -> tuple[Any, Any, Any]:
         """Returns token-level `(inputs, labels, sample_weight)` of one batch.
 
         Args:
             x, y, sample_weight: A batch of raw rows, or on token level.
             seed: See `Preprocessor.collate`.
+            class_weight: As for `TextModel.fit`.
         """
+        weights = None if class_weight is None else self._preprocessor.class_weights(class_weight)
         if is_raw(x):
             rows = self._preprocessor.examples(x, y, sample_weight)
             batch = self._preprocessor.collate(*rows[:3], seed)
-            return keras.tree.map_structure(lambda part: None if part is None else np.asarray(part), batch)
-        self.require_token_level(x, "x")
-        self._require_labels(x, y)
+            x, y, sample_weight = keras.tree.map_structure(
+                lambda part: None if part is None else np.asarray(part), batch
+            )
+        else:
+            self._require_token_level_with_labels(x, y, None)
+        if weights is not None:
+            x, sample_weight = weigh_labels(x, y, sample_weight, weights)
         return x, y, sample_weight
+
+    def for_predict(self, x: Any) -> tuple[Any, bool]:
+        """Returns the inputs of `TextModel.predict`, and whether they are raw rows.
+
+        Args:
+            x: What the user passed. A dataset, a generator or a `PyDataset` of raw rows becomes lists.
+        """
+        x, batch = opened(x, "x")
+        first = x if batch is None else _inputs(batch)
+        if not is_raw(first):
+            self.require_token_level(first, "x" if batch is None else "each batch of x")
+            return x, False
+        return (rows_of(self._preprocessor, x) if batch is not None or is_dataset(x) else x), True
 
     def require_token_level(self, x: Any, name: str) -> None:
         """Raises an error where something is neither raw rows nor token-level inputs.
@@ -121,7 +142,7 @@ class Feed:
             if missing and not is_group:
                 raise ValueError(f"{name} must have the inputs {needed}; {missing[0]} is missing, got {sorted(x)}.")
             return
-        if isinstance(x, keras.utils.PyDataset) or hasattr(x, "__next__") or type(x).__module__.startswith("torch."):
+        if type(x).__module__.startswith("torch."):
             return
         shape = getattr(x, "shape", None)
         what = (
@@ -132,18 +153,24 @@ class Feed:
             "model.preprocessor(texts) makes the dictionary."
         )
 
-    @staticmethod
-    def _require_labels(x: Any, y: Any) -> None:
-        """Raises a ValueError where token-level inputs come without labels."""
-        name = "y"
-        if is_dataset(x):
-            _, y, _ = keras.utils.unpack_x_y_sample_weight(x.element_spec)
-            name = "the labels of the dataset x"
-        elif not isinstance(x, Mapping):
-            return
-        if y is None:
+    def _require_token_level_with_labels(self, x: Any, y: Any, batch: Any) -> None:
+        """Raises an error where something is no token-level inputs, or comes without labels.
+
+        Args:
+            x, y: What the user passed.
+            batch: The first batch of a generator or `PyDataset`, or None.
+        """
+        name, y_name = "x", "y"
+        if batch is not None:
+            x, y, *_ = keras.utils.unpack_x_y_sample_weight(batch)
+            name, y_name = "each batch of x", "the labels of each batch of x"
+        elif is_dataset(x):
+            x, y, _ = keras.utils.unpack_x_y_sample_weight(x.element_spec)
+            y_name = "the labels of the dataset x"
+        self.require_token_level(x, name)
+        if y is None and isinstance(x, Mapping):
             raise ValueError(
-                f"{name} must be given with token-level inputs, got None. preprocessor.training_batch() makes "
+                f"{y_name} must be given with token-level inputs, got None. preprocessor.training_batch() makes "
                 "inputs, labels and weights."
             )
 
@@ -162,6 +189,11 @@ class Feed:
         x, y, sample_weight = data
         preprocessor, options = self._preprocessor, {"seed": seed, "class_weight": class_weight}
         preprocessor.require_tokenizer("Text input")
+        if packed and not preprocessor.packs_texts:
+            raise ValueError(
+                f"packed must be False: only a CausalLM learns from texts end to end, got {packed!r} for a "
+                f"{preprocessor.task_name}."
+            )
         if packed:
             if y is not None:
                 raise ValueError(f"{names[1]} must be None with packed texts: the texts are their own labels.")
@@ -184,9 +216,9 @@ class Feed:
         """`validation_data` as Keras takes it."""
         names = tuple(f"validation_data[{index}]" for index in range(3))
         options = {"packed": packed, "seed": EVALUATION_SEED}
-        data, has_texts = opened(data)
-        if has_texts or is_dataset(data):
-            is_text = has_texts or is_raw(data)
+        data, batch = opened(data, "validation_data")
+        if batch is not None or is_dataset(data):
+            is_text = is_raw(data if batch is None else _inputs(batch))
             return self._batches((data, None, None), names, batch_size, **options) if is_text else data
         parts = data
         if not isinstance(data, tuple) or (data and isinstance(data[0], (str, bytes))):
@@ -196,3 +228,7 @@ class Feed:
         if not is_raw(parts[0]):
             return data
         return self._batches((*parts, *[None] * (3 - len(parts))), names, batch_size, **options)
+
+
+def _inputs(batch: Any) -> Any:
+    return keras.utils.unpack_x_y_sample_weight(batch)[0]

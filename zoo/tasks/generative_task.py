@@ -51,7 +51,19 @@ class GenerativeTask(Task):
         raise NotImplementedError
 
     def endpoints(
-        self, *, seed: int = 0, num_results: int | None = None, return_scores: bool = False, **options: Any
+        self,
+        *,
+        seed: int = 0,
+        sampler: Any = "greedy",
+        processors: Any = None,
+        stop: Any = None,
+        max_length: int | None = None,
+        max_new_tokens: int | None = None,
+        strip_prompt: bool = False,
+        truncate: bool | None = None,
+        num_results: int | None = None,
+        return_scores: bool = False,
+        jit_compile: bool = True,
     ) -> dict[str, Endpoint]:
         """Returns the endpoints of an export, for any batch size.
 
@@ -70,16 +82,26 @@ class GenerativeTask(Task):
 
         Args:
             seed: Seed of `serve`.
-            num_results, return_scores: As for `generate`.
-            **options: `sampler`, `processors`, `stop`, `max_length`, `max_new_tokens`, `strip_prompt`, `truncate` and
-                `jit_compile` as for `generate`.
+            sampler, processors, stop, max_length, max_new_tokens, strip_prompt, truncate, num_results, return_scores,
+                jit_compile: As for `generate`.
 
         Raises:
             ValueError: If an argument is out of range.
         """
-        written = graph_function(self.generator, num_results=num_results, **options)
+        written = graph_function(
+            self.generator,
+            sampler=sampler,
+            processors=processors,
+            stop=stop,
+            max_length=max_length,
+            max_new_tokens=max_new_tokens,
+            strip_prompt=strip_prompt,
+            truncate=truncate,
+            num_results=num_results,
+            jit_compile=jit_compile,
+        )
         if num_results is None:
-            num_results = get_sampler(options.get("sampler", "greedy")).num_texts
+            num_results = get_sampler(sampler).num_texts
         shape = ("batch",) if num_results is None else ("batch", num_results)
         outputs = (Field("texts", shape, "string", "results"),)
         if return_scores:

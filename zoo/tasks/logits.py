@@ -1,5 +1,6 @@
 """Losses and metrics of Keras for models that return logits, where Keras by itself expects probabilities."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -30,7 +31,23 @@ def _by_name(kinds: tuple[type, ...]) -> dict[str, type]:
 
 
 _LOSS_NAMES, _METRIC_NAMES = _by_name(_LOSSES), _by_name(_METRICS)
+# metrics that look for the best of many thresholds of probabilities
+_AT_THRESHOLDS = (
+    keras.metrics.PrecisionAtRecall,
+    keras.metrics.RecallAtPrecision,
+    keras.metrics.SensitivityAtSpecificity,
+    keras.metrics.SpecificityAtSensitivity,
+)
 # functions of Keras, which take probabilities unless they are told otherwise
+_METRIC_FUNCTIONS = {
+    getattr(keras.metrics, name): name
+    for name in (
+        "binary_accuracy",
+        "binary_crossentropy",
+        "categorical_crossentropy",
+        "sparse_categorical_crossentropy",
+    )
+}
 _FUNCTIONS = {getattr(keras.losses, _snake(kind)): kind for kind in _LOSSES}
 
 
@@ -39,7 +56,7 @@ def loss_of_logits(loss: Any) -> Any:
 
     Args:
         loss: What `compile` was given. A cross-entropy by its name or as a function of Keras becomes one of logits, the
-            mean over what has a weight; all else stays.
+            mean over what has a weight; all else stays. Lists and dictionaries of losses are gone through.
 
     Raises:
         ValueError: If it is an object that expects probabilities.
@@ -49,6 +66,12 @@ def loss_of_logits(loss: Any) -> Any:
     >>> loss_of_logits("sparse_categorical_crossentropy").from_logits
     True
     """
+    if isinstance(loss, (list, tuple)):
+        return [loss_of_logits(one) for one in loss]
+    if isinstance(loss, Mapping):
+        if "class_name" not in loss:
+            return {name: loss_of_logits(one) for name, one in loss.items()}
+        loss = keras.losses.get(dict(loss))
     if isinstance(loss, str) or callable(loss):
         kind = _LOSS_NAMES.get(loss) if isinstance(loss, str) else _FUNCTIONS.get(loss)
         if kind is not None:
@@ -61,20 +84,25 @@ def metrics_of_logits(metrics: Any, is_binary: bool, name: str) -> Any:
     """Returns metrics that take the logits of a model.
 
     Args:
-        metrics: What `compile` was given: None, or a list of names and objects. Names of cross-entropies and of the
-            binary accuracy become metrics of logits; all else stays.
+        metrics: What `compile` was given: None, or a list of names, functions and objects, also nested, or a dictionary
+            of these. Cross-entropies and the binary accuracy by name or as functions become metrics of logits; all
+            else stays.
         is_binary: Whether each logit is a decision of its own, so that "accuracy" is the binary one.
         name: Name of the argument.
 
     Raises:
         ValueError: If one is an object that expects probabilities.
     """
-    if not isinstance(metrics, (list, tuple)):
-        return metrics
-    return [_metric(metric, is_binary, f"{name}[{index}]") for index, metric in enumerate(metrics)]
+    if isinstance(metrics, (list, tuple)):
+        return [metrics_of_logits(metric, is_binary, f"{name}[{index}]") for index, metric in enumerate(metrics)]
+    if isinstance(metrics, Mapping):
+        return {key: metrics_of_logits(metric, is_binary, f"{name}[{key!r}]") for key, metric in metrics.items()}
+    return metrics if metrics is None else _metric(metrics, is_binary, name)
 
 
 def _metric(metric: Any, is_binary: bool, name: str) -> Any:
+    if not isinstance(metric, (str, keras.metrics.Metric)) and callable(metric):
+        metric = _METRIC_FUNCTIONS.get(metric, metric)
     if isinstance(metric, str):
         if metric in _METRIC_NAMES:
             return _METRIC_NAMES[metric](from_logits=True, name=metric)
@@ -90,9 +118,22 @@ def _metric(metric: Any, is_binary: bool, name: str) -> Any:
 
 
 def _refuse_probabilities(value: Any, name: str) -> None:
-    takes_logits = getattr(value, "from_logits", getattr(value, "_from_logits", True))
-    if takes_logits is False:
+    kind = type(value).__name__
+    if getattr(value, "from_logits", getattr(value, "_from_logits", True)) is False:
         raise ValueError(
-            f"{name} must take logits, which the model returns: {type(value).__name__}(from_logits=True), got "
-            f"{shorten(value)} with from_logits=False."
+            f"{name} must take logits, which the model returns: {kind}(from_logits=True), got {shorten(value)} with "
+            "from_logits=False."
+        )
+    # thresholds that Keras takes where none is given are those of probabilities
+    for argument, given in (("threshold", "threshold"), ("thresholds", "init_thresholds")):
+        if hasattr(value, given) and getattr(value, "top_k", None) is None:
+            threshold = getattr(value, given)
+            if threshold == 0.5 or (threshold is None and given == "init_thresholds"):
+                raise ValueError(
+                    f"{name} must look at logits, which the model returns: {kind}({argument}=0.0), got "
+                    f"{shorten(value)} with the threshold 0.5 of probabilities."
+                )
+    if isinstance(value, _AT_THRESHOLDS):
+        raise ValueError(
+            f"{name} must be a metric of logits, which the model returns; {kind} looks for a threshold from 0 to 1."
         )

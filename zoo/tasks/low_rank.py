@@ -40,7 +40,7 @@ class LoraReport:
 
 
 class LowRankUpdates:
-    """The low-rank updates of a task: saved beside the weights that hold them, loaded, merged.
+    """The low-rank updates of a task: saved with the weights that hold them, loaded, merged.
 
     Args:
         rank, alpha, targets: What `enable_lora` was given.
@@ -61,13 +61,14 @@ class LowRankUpdates:
         self._loaded: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for path, layer in layers.items():
             layer.load_own_variables = functools.partial(self._load_layer, path, layer)
+            layer.save_own_variables = functools.partial(self._save_layer, layer)
 
     def config(self) -> dict[str, Any]:
         """Returns the arguments of `enable_lora`."""
         return {"rank": self.rank, "alpha": self.alpha, "targets": list(self.targets)}
 
     def save(self, store: Any) -> None:
-        """Writes the factors of the updates; the saved kernels hold the updates already.
+        """Writes the factors of the updates; saved kernels hold the updates already, unless they are quantized.
 
         Args:
             store: Where to, a dictionary of arrays.
@@ -89,17 +90,26 @@ class LowRankUpdates:
             if f"lora_{index}_a" in names
         }
 
+    def _save_layer(self, layer: Any, store: Any) -> None:
+        # Keras adds the update to integers and rounds them again: these stay as they are, the factors are saved
+        layer.lora_enabled = layer.quantization_mode is None
+        try:
+            type(layer).save_own_variables(layer, store)
+        finally:
+            layer.lora_enabled = True
+
     def _load_layer(self, path: str, layer: Any, store: Any) -> None:
         # Keras reads a kernel that holds the update, and leaves both factors zero, which would never train
         type(layer).load_own_variables(layer, store)
         factors = self._loaded.pop(path, None)
-        if factors is None or layer.quantization_mode is not None:
+        if factors is None:
             first = layer.lora_kernel_a
             first.assign(keras.initializers.HeUniform()(first.shape, dtype=first.dtype))
             return
-        layer._kernel.assign(
-            ops.cast(layer._kernel, "float32") - layer.lora_alpha / layer.lora_rank * np.matmul(*factors)
-        )
+        if layer.quantization_mode is None:
+            layer._kernel.assign(
+                ops.cast(layer._kernel, "float32") - layer.lora_alpha / layer.lora_rank * np.matmul(*factors)
+            )
         layer.lora_kernel_a.assign(factors[0])
         layer.lora_kernel_b.assign(factors[1])
 
@@ -112,7 +122,7 @@ class LowRankUpdates:
             merged = ops.convert_to_numpy(layer.kernel)
             layer.lora_enabled = False
             layer._kernel.assign(merged)
-            del layer.lora_kernel_a, layer.lora_kernel_b, layer.load_own_variables
+            del layer.lora_kernel_a, layer.lora_kernel_b, layer.load_own_variables, layer.save_own_variables
         for variable, trains in self.trainable:
             variable.trainable = trains
 
@@ -176,5 +186,9 @@ def layers_of(model: Any, kinds: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
 
 
 def size_of(variable: Any) -> int:
-    """Returns how many numbers a variable holds."""
+    """Returns how many numbers a variable holds.
+
+    Args:
+        variable: The variable.
+    """
     return math.prod(variable.shape)

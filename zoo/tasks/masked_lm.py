@@ -84,7 +84,6 @@ class MaskedLM(EncoderTask):
                 dtype=self.dtype_policy,
             )
             self.head.build((None, None, config.hidden_dim))
-        self.train_pooler(False)
         self.built = True
 
     def own_options(self) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """What a saved task holds: weights, tokenizer, options, and the registered name of its preprocessor's class."""
 
 import os
+import uuid
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,16 @@ from zoo.storage import PresetDescription, write_preset
 
 # Keys of a saved model's options: the mode of its quantized weights, the class of a preprocessor of one's own.
 QUANTIZATION, PREPROCESSOR = "quantization", "preprocessor"
+# the tokenizers of tasks that have been saved or copied in this process, by a key, as long as they are used
+_TOKENIZERS: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class SavedPreprocessor:
-    """A preprocessor in the configuration of a task: with its tokenizer in memory, without it in a file.
+    """A preprocessor in the configuration of a task, without the content of its tokenizer.
 
     A `.keras` file holds the files of the tokenizer as they are, see `Task.save_assets`: no configuration, and no error
-    that shows one, has megabytes of text.
+    that shows one, has megabytes of text. A copy in the same process gets the tokenizer itself, by a key.
 
     Args:
         preprocessor: The preprocessor.
@@ -29,11 +33,17 @@ class SavedPreprocessor:
         self.preprocessor = preprocessor
 
     def get_config(self) -> dict[str, Any]:
-        return {"kind": registered_name(type(self.preprocessor)), "options": self.preprocessor.options()}
+        tokenizer, key = self.preprocessor.tokenizer, None
+        if tokenizer is not None:
+            key = next((key for key, known in _TOKENIZERS.items() if known is tokenizer), None) or uuid.uuid4().hex
+            _TOKENIZERS[key] = tokenizer
+        kind = registered_name(type(self.preprocessor))
+        return {"kind": kind, "options": self.preprocessor.options(), "tokenizer": key}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "SavedPreprocessor":
-        return cls(registered_kind(config["kind"], "the file")(None, **config["options"]))
+        tokenizer = _TOKENIZERS.get(config["tokenizer"])
+        return cls(registered_kind(config["kind"], "the file")(tokenizer, **config["options"]))
 
 
 def registered_name(kind: type[Preprocessor]) -> str:
@@ -79,7 +89,15 @@ def save_task(task: Any, directory: str | os.PathLike) -> None:
     Args:
         task: The task.
         directory: Where to; replaced if it holds a saved model, an error if it holds something else.
+
+    Raises:
+        ValueError: If the task has low-rank updates of quantized weights.
     """
+    if task.adaptation.mode is not None and task.adaptation.updates is not None:
+        raise ValueError(
+            f"save_to_preset() adds low-rank updates to the weights, and those in {task.adaptation.mode} would be "
+            "rounded again: save the task to a .keras file, which keeps both."
+        )
     description = PresetDescription(
         task=type(task).__name__,
         backbone=task.backbone.config.to_dict(),

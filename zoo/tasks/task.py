@@ -1,13 +1,14 @@
 """What all tasks share: a backbone, a head and a preprocessor; saving, exporting and adapting these."""
 
 import functools
+import inspect
 import os
 import types
 from typing import Any, ClassVar
 
 import keras
 
-from zoo.backbones.backbone import Backbone
+from zoo.backbones.backbone import Backbone, require_plain_policy
 from zoo.export import Endpoint, require_format, write_saved_model
 from zoo.huggingface import save_task as save_huggingface_task
 from zoo.preprocessing import Preprocessor
@@ -44,6 +45,7 @@ class Task(TextModel):
 
     def __init__(self, backbone: Backbone, preprocessor: Any = None, **options: Any):
         super().__init__(**{name: options.pop(name) for name in KERAS_OPTIONS if name in options})
+        require_plain_policy(self.dtype_policy)
         # Keras wraps this method of each layer in one that returns nothing
         self.quantize = types.MethodType(Task.quantize, self)
         self.adaptation = Adaptation(self)
@@ -54,6 +56,7 @@ class Task(TextModel):
                 f"{architecture!r}."
             )
         self.backbone = backbone
+        self.input_names = backbone.input_names
         self.preprocessor = self._make_preprocessor(preprocessor, options).for_backbone(backbone.config)
         # of the architecture: adapted and quantized layers have other weights
         self.backbone_parameters = backbone.parameter_count()
@@ -84,12 +87,7 @@ class Task(TextModel):
         """
         raise NotImplementedError(f"{type(self).__name__} names no endpoints: define endpoints() to export it.")
 
-    # What backbone and preprocessor know.
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """Names of the token-level inputs that a call needs."""
-        return self.backbone.input_names
+    # What the preprocessor knows.
 
     @property
     def tokenizer(self) -> Any:
@@ -129,6 +127,11 @@ class Task(TextModel):
         >>> tf.saved_model.load("exported").serve(tf.constant(["a text"]))
         """
         require_format(format)
+        try:
+            inspect.signature(self.endpoints).bind(**options)
+        except TypeError as error:
+            allowed = ", ".join(["format", *inspect.signature(self.endpoints).parameters])
+            raise TypeError(f"export() of a {type(self).__name__} takes {allowed}; got {sorted(options)}.") from error
         tokenizer = self.preprocessor.require_tokenizer("export()")
         write_saved_model(
             directory,
@@ -236,6 +239,8 @@ class Task(TextModel):
     def load_own_variables(self, store: Any) -> None:
         if self.adaptation.updates is not None:
             self.adaptation.updates.load(store)
+        elif self.adaptation.mode is not None and len(store.keys()):
+            raise ValueError("These weights belong to a task with low-rank updates: call enable_lora() first.")
 
     # Adapting.
 

@@ -87,7 +87,7 @@ class TextClassifier(EncoderTask):
             dtype=self.dtype_policy,
         )
         self.head.build((None, config.hidden_dim))
-        self.train_pooler(self.pooling == "pooler")
+        self.uses_pooler = self.pooling == "pooler"
         self.built = True
 
     @property
@@ -143,7 +143,11 @@ class TextClassifier(EncoderTask):
     # Use.
 
     def probabilities(self, logits: Any) -> Any:
-        """Returns probabilities of logits, or the values of a regression as they are, `(batch, labels)`."""
+        """Returns probabilities of logits, or the values of a regression as they are, `(batch, labels)`.
+
+        Args:
+            logits: What a call returned, `(batch, labels)`.
+        """
         if self.preprocessor.problem == "regression":
             return logits
         return ops.sigmoid(logits) if self.preprocessor.problem == "multi_label" else ops.softmax(logits, axis=-1)

@@ -68,7 +68,7 @@ class TextEmbedder(EncoderTask):
         super().__init__(backbone, preprocessor, **options)
         self.pooling = require_pooling(pooling, backbone)
         self.normalize = bool(normalize)
-        self.train_pooler(self.pooling == "pooler")
+        self.uses_pooler = self.pooling == "pooler"
         self.built = True
 
     def own_options(self) -> dict[str, Any]:

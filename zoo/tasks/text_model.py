@@ -7,8 +7,7 @@ import keras
 import numpy as np
 
 from zoo.preprocessing import EVALUATION_SEED, Examples, Preprocessor, map_by_length
-from zoo.preprocessing.datasets import opened, rows_of
-from zoo.preprocessing.rows import is_dataset, is_raw, require_count
+from zoo.preprocessing.rows import is_raw, require_count
 from zoo.tasks.feed import Feed
 from zoo.tasks.logits import loss_of_logits, metrics_of_logits
 
@@ -168,12 +167,19 @@ class TextModel(keras.Model):
         data = self._feed.for_evaluate(x, y, sample_weight, batch_size=batch_size, packed=packed)
         return super().evaluate(**data, **kwargs)
 
-    def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
-        """As `keras.Model.train_on_batch`, on a batch of raw rows too."""
+    def train_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        class_weight: Mapping[Any, float] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """As `keras.Model.train_on_batch`, on a batch of raw rows too; `class_weight` as for `fit`."""
         self.require_trainable("train_on_batch()")
         if not self.compiled:
             self.compile()
-        return super().train_on_batch(*self._feed.for_one_batch(x, y, sample_weight, seed=None), **kwargs)
+        return super().train_on_batch(*self._feed.for_one_batch(x, y, sample_weight, None, class_weight), **kwargs)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
         """As `keras.Model.test_on_batch`, on a batch of raw rows too."""
@@ -194,14 +200,11 @@ class TextModel(keras.Model):
         Raises:
             TypeError, ValueError: If a row is wrong, naming argument, row and what is allowed.
         """
-        x, has_texts = opened(x)
-        if not has_texts and not is_raw(x):
-            self._feed.require_token_level(x, "x")
+        x, is_text = self._feed.for_predict(x)
+        if not is_text:
             return super().predict(x, batch_size=batch_size, **kwargs)
         if set(kwargs) - {"verbose"}:
             raise ValueError(f"predict() on texts takes x, batch_size and verbose, got {sorted(kwargs)} too.")
-        if has_texts or is_dataset(x):
-            x = rows_of(self.preprocessor, x)
         return self.predict_texts(x, require_count(32 if batch_size is None else batch_size, "batch_size"))
 
     def predict_on_batch(self, x: Any) -> Any:

@@ -82,7 +82,6 @@ class TokenClassifier(EncoderTask):
             dtype=self.dtype_policy,
         )
         self.head.build((None, None, config.hidden_dim))
-        self.train_pooler(False)
         self.built = True
 
     @property

@@ -13,7 +13,7 @@ import tokenizers
 tf = pytest.importorskip("tensorflow")
 
 import zoo  # noqa: E402
-from zoo.tasks import CausalLM, Seq2SeqLM, TextClassifier  # noqa: E402
+from zoo.tasks import CausalLM, MaskedLM, Seq2SeqLM, TextClassifier  # noqa: E402
 from zoo.tokenizers import (  # noqa: E402
     ByteLevelBPETokenizer,
     SentencePieceTokenizer,
@@ -66,6 +66,7 @@ ROBERTA_HEAD = {"pooling": "first", "hidden_activation": "tanh", "inner_bias": T
 CASES = {
     "bert": (TextClassifier, "bert_base_uncased", "wordpiece", {"labels": 2, "pairs": True}),
     "roberta": (TextClassifier, "roberta_base", "bart", {**ROBERTA_HEAD, "labels": 2, "pairs": True}),
+    "roberta masked": (MaskedLM, "roberta_base", "bart", {}),
     "gpt2": (CausalLM, "gpt2_small", "byte_level", {}),
     "llama": (CausalLM, "llama_shakespeare", "bytes_bpe", {}),
     "t5": (Seq2SeqLM, "t5_small", "unigram", {"decoder_start_token": "<pad>"}),
@@ -80,7 +81,7 @@ def case(request):
         tokenizer = load_huggingface(BART)
     else:
         tokenizer = request.getfixturevalue(kind)
-    return request.param, make(task_class, preset, tokenizer, **options)
+    return request.param.split()[0], make(task_class, preset, tokenizer, **options)
 
 
 @pytest.mark.parametrize("case", CASES, indirect=True)

@@ -1,5 +1,7 @@
 """Low-rank updates and 8-bit weights: what trains, what is reported, what is saved."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -84,6 +86,31 @@ def test_quantized_weights_do_not_train_in_silence(make_task, texts):
     adapted.enable_lora(2)
     with pytest.raises(ValueError, match="call merge_lora.. first"):
         adapted.quantize("int8")
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_updates_of_quantized_weights_are_kept(make_task, texts, tmp_path, mode):
+    model = make_task(TextClassifier, labels=2, head_dropout=0.0)
+    model.compile(keras.optimizers.Adam(0.1), run_eagerly=True)
+    model.train_on_batch(texts[:4], [0, 1, 0, 1])
+    model.quantize(mode)
+    model.save(tmp_path / "quantized.keras")
+    with warnings.catch_warnings():
+        # the optimizer is of the variables that are left
+        warnings.filterwarnings("error", message="Skipping variable loading")
+        keras.models.load_model(tmp_path / "quantized.keras")
+    model.enable_lora(2, targets=["query", "value", "up"])
+    model.fit(texts[:4], [0, 1, 0, 1], epochs=2, verbose=0)
+    expected, before = model.predict(texts[:8]), values(model)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded.predict(texts[:8]), expected, rtol=1e-5, atol=1e-6)
+    after = values(loaded)
+    assert sum("lora" in path for path in after) == 6
+    for one, other in zip(before.values(), after.values(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(ValueError, match=rf"those in {mode} would be rounded again: save the task to a .keras file"):
+        model.save_to_preset(tmp_path / "preset")
 
 
 def test_alpha_scales_the_updates(make_task, texts):

@@ -44,6 +44,14 @@ def test_losses_by_name_are_of_the_probabilities(classifier, loss):
     np.testing.assert_allclose(values["accuracy"], np.mean(classifier.predict(X).argmax(-1) == NUMBERS))
 
 
+@pytest.mark.parametrize("wrap", [lambda name: [name], lambda name: (name,)], ids=["list", "tuple"])
+def test_losses_and_metrics_in_lists(classifier, wrap):
+    name = "sparse_categorical_crossentropy"
+    classifier.compile("sgd", wrap(name), metrics=[wrap(name)], run_eagerly=True)
+    values = classifier.evaluate(X, Y, return_dict=True, verbose=0)
+    np.testing.assert_allclose([values["loss"], values[name]], cross_entropies(classifier).mean(), rtol=1e-5)
+
+
 def test_losses_of_several_labels_by_name(make_task):
     model = make_task(TextClassifier, labels=3, problem="multi_label", head_dropout=0.0)
     y = np.array([[0, 1, 0], [1, 1, 0], [0, 0, 0]])
@@ -57,11 +65,33 @@ def test_losses_of_several_labels_by_name(make_task):
             np.testing.assert_allclose(values[name], np.mean((probabilities > 0.5) == y))
 
 
+def test_nested_lists_of_zeros_and_ones_are_no_label_numbers(make_task):
+    """`[[0, 1, 0]]` says that the second of three labels holds: not labels 0 and 1, which would be `[[1, 1, 0]]`."""
+    model = make_task(TextClassifier, labels=3, problem="multi_label", head_dropout=0.0)
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    first, second, third = np.asarray(model.predict(X[:1]), "float64")[0]
+    expected = -np.mean([np.log(1 - first), np.log(second), np.log(1 - third)])
+    misread = -np.mean([np.log(first), np.log(second), np.log(1 - third)])
+    assert abs(expected - misread) > 0.01
+    np.testing.assert_allclose(model.fit(X[:1], [[0, 1, 0]], verbose=0).history["loss"], [expected], rtol=1e-5)
+    np.testing.assert_allclose(model.evaluate(X[:1], [[0, 1]], verbose=0)[0], misread, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"loss": keras.losses.SparseCategoricalCrossentropy()}, r"loss must take logits, .*\(from_logits=True\)"),
         ({"metrics": ["auc"]}, r"metrics\[0\] must be a metric of logits, .*AUC\(from_logits=True\), got 'auc'"),
+        (
+            {"loss": {"class_name": "SparseCategoricalCrossentropy", "config": {}}},
+            r"loss must take logits, .*\(from_logits=True\), got .* with from_logits=False",
+        ),
+        (
+            {"metrics": [[keras.metrics.Precision()]]},
+            r"metrics\[0\]\[0\] must look at logits, .*Precision\(thresholds=0.0\), got .* the threshold 0.5",
+        ),
+        ({"metrics": {"output": keras.metrics.BinaryAccuracy()}}, r"metrics\['output'\] must look at logits"),
+        ({"metrics": [keras.metrics.RecallAtPrecision(0.5)]}, "RecallAtPrecision looks for a threshold from 0 to 1"),
         (
             {"weighted_metrics": ["accuracy", keras.metrics.SparseCategoricalCrossentropy()]},
             r"weighted_metrics\[1\] must take logits",
@@ -108,6 +138,17 @@ def test_generators_and_datasets_of_keras(classifier):
     np.testing.assert_allclose(classifier.predict(Batches()), classifier.predict(X), rtol=1e-5)
 
 
+def test_generators_on_token_level(classifier):
+    classifier.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    expected = classifier.evaluate(X, Y, return_dict=True, verbose=0)["loss"]
+    batch = classifier.preprocessor.training_batch(tf.constant(X), tf.constant(NUMBERS, tf.int32))[:2]
+    loss = classifier.fit((one for one in [batch]), steps_per_epoch=1, verbose=0).history["loss"][0]
+    np.testing.assert_allclose(loss, expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        classifier.predict((one for one in [batch[:1]]), verbose=0), classifier(batch[0]), rtol=1e-5
+    )
+
+
 def test_single_batches(classifier):
     classifier.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     expected = cross_entropies(classifier).mean()
@@ -132,6 +173,26 @@ def test_single_batches(classifier):
             "y must be given with token-level inputs, got None",
         ),
         (lambda model, ids: model.train_on_batch(ids), "x must be texts"),
+        (
+            lambda model, ids: TextClassifier(model.backbone, model.tokenizer, labels=2).fit(X, packed=True),
+            "packed must be False: only a CausalLM learns from texts end to end, got True for a TextClassifier",
+        ),
+        (
+            lambda model, ids: model.fit(iter([({"token_ids": ids, "padding_mask": ids > 0},)]), verbose=0),
+            "the labels of each batch of x must be given with token-level inputs, got None",
+        ),
+        (lambda model, ids: model.fit(iter([(ids, ids)]), verbose=0), "each batch of x must be texts"),
+        (lambda model, ids: model.fit(iter([]), verbose=0), "x must yield at least one batch, got a generator that"),
+        (
+            lambda model, ids: model.backbone(ids),
+            r"inputs must be a dictionary of token_ids, padding_mask, got ndarray of shape \(2, 3\)",
+        ),
+        (lambda model, ids: model.backbone(X), "inputs must be a dictionary of token_ids, padding_mask, got list"),
+        (lambda model, ids: model.backbone.quantize("float8"), r"mode must be one of \('int8', 'int4'\), got 'float8'"),
+        (
+            lambda model, ids: CausalLM(model.backbone, dtype="float8_from_float32"),
+            "dtype must be a policy of floating-point numbers, such as 'mixed_bfloat16', got 'float8_from_float32'",
+        ),
         (lambda model, ids: model.fit(X, Y, class_weight={0: 1.0}, verbose=0), "class_weight must be None|y must be"),
     ],
 )
@@ -141,7 +202,8 @@ def test_what_is_no_input_is_said(language_model, use, message):
 
 
 def test_data_frames(classifier):
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     frame = pandas.DataFrame({"text": X, "label": Y})
     with pytest.raises(
         TypeError, match="x must be a list or column of texts, got a DataFrame: pass one of the columns"

@@ -94,6 +94,23 @@ def test_backbone_of_another_task(make_task, texts, tmp_path):
     np.testing.assert_array_equal(same.head.projection.kernel, classifier.head.projection.kernel)
 
 
+def test_tasks_on_one_backbone_train_their_own_parts(make_task, texts):
+    first = make_task(TextClassifier, labels=2)
+    second = MaskedLM(first.backbone, first.tokenizer)
+    pooler = {id(variable) for variable in first.backbone.pooler.variables}
+    assert pooler <= {id(variable) for variable in first.trainable_variables}
+    for names in (("trainable_variables", "non_trainable_variables"), ("trainable_weights", "non_trainable_weights")):
+        trainable, others = ({id(variable) for variable in getattr(second, name)} for name in names)
+        assert pooler <= others and not trainable & others
+        assert trainable | others == {id(variable) for variable in getattr(second, names[0].removeprefix("trainable_"))}
+    before = [np.array(variable) for variable in first.backbone.pooler.variables]
+    for model, moves in ((second, False), (first, True)):
+        model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+        model.fit(texts[:4], [0, 1, 0, 1] if moves else None, verbose=0)
+        after = [np.array(variable) for variable in first.backbone.pooler.variables]
+        assert any(np.any(one != other) for one, other in zip(before, after, strict=True)) == moves
+
+
 def test_what_does_not_fit(make_task, untrained, tmp_path):
     untrained.save_to_preset(tmp_path / "seq2seq")
     with pytest.raises(ValueError, match="holds a Seq2SeqLM, not a TextEmbedder"):
