@@ -124,22 +124,29 @@ def shortest_pattern(flags: list[bool]) -> tuple[bool, ...]:
     >>> shortest_pattern([True, False, True, False, True])
     (True, False)
     """
-    for length in range(1, len(flags) + 1):
-        if all(flag == flags[index % length] for index, flag in enumerate(flags)):
-            return tuple(flags[:length])
-    return ()
+    # how much of its beginning each beginning ends with (Knuth, Morris and Pratt)
+    ends = [0] * len(flags)
+    for index in range(1, len(flags)):
+        length = ends[index - 1]
+        while length and flags[index] != flags[length]:
+            length = ends[length - 1]
+        ends[index] = length + (flags[index] == flags[length])
+    return tuple(flags[: len(flags) - ends[-1]]) if flags else ()
 
 
-def window_of_layers(layer_types: list[str], window: tuple[int | None, int | None]) -> dict[str, Any]:
+def window_of_layers(layer_types: list[str], layers: int, window: tuple[int | None, int | None]) -> dict[str, Any]:
     """Returns the arguments of `AttentionConfig` for layers of which some see a window only.
 
     Args:
         layer_types: "full_attention" or "sliding_attention" for each layer.
+        layers: Number of layers.
         window: The window.
 
     Raises:
-        ValueError: If there is another type.
+        ValueError: If there is another type, or another number of them.
     """
+    if len(layer_types) != layers:
+        raise ValueError(f"layer_types must have an entry for each of {layers} layers, got {len(layer_types)}.")
     if not set(layer_types) <= {"full_attention", "sliding_attention"}:
         raise ValueError(
             f"layer_types must be 'full_attention' or 'sliding_attention', got {quote(sorted(set(layer_types)))}."

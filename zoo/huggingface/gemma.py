@@ -3,6 +3,7 @@
 from typing import Any
 
 from zoo.config import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig, TransformerConfig
+from zoo.config.checks import require
 from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
 from zoo.huggingface.family import Family, Head, register_family, types_of_layers, window_of_layers
 from zoo.huggingface.llama import TABLE as LLAMA_TABLE
@@ -19,12 +20,13 @@ TABLE = {
 def read(reader: ConfigReader) -> TransformerConfig:
     """Returns the configuration of a Gemma 2."""
     heads, layers = reader.take("num_attention_heads"), reader.take("num_hidden_layers")
-    head_dim, max_length = reader.take("head_dim", 256), reader.take("max_position_embeddings", 8192)
+    head_dim, max_length = reader.take_number("head_dim", 256), reader.take("max_position_embeddings", 8192)
     activation = reader.take_activation("hidden_activation", "gelu_pytorch_tanh")
     for key in ("hidden_act", "sliding_window_size"):
         reader.take(key, None)  # older keys that the library does not read
     reader.take_only("use_bidirectional_attention", None, False)
     size = reader.take("sliding_window", 4096)
+    require(size is not None, "sliding_window", size, "a number")
     types = reader.take("layer_types", None) or [
         "full_attention" if index % 2 else "sliding_attention" for index in range(layers)
     ]
@@ -42,7 +44,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
             scale=reader.take("query_pre_attn_scalar", 256) ** -0.5,
             logit_soft_cap=reader.take("attn_logit_softcapping", 50.0),
             dropout=reader.take_number("attention_dropout", 0.0),
-            **window_of_layers(types, (size - 1, 0)),
+            **window_of_layers(types, layers, (size - 1, 0)),
         ),
         position=read_rotary(reader, head_dim, max_length),
         norm=NormConfig("rms", "sandwich", epsilon=reader.take("rms_norm_eps", 1e-6), unit_offset=True),

@@ -7,6 +7,7 @@ from zoo.config import AttentionConfig, EmbeddingConfig, FeedForwardConfig, Norm
 from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
 from zoo.huggingface.family import Family, Head, register_family, types_of_layers, window_of_layers
 from zoo.huggingface.rotary import read_rotary, write_rotary
+from zoo.storage import quote
 
 TABLE = {
     "token_embedding": "embed_tokens",
@@ -150,8 +151,8 @@ def _read_layers(reader: ConfigReader) -> dict[str, Any]:
     if types is None:
         types = ["full_attention" if size is None or index < first else "sliding_attention" for index in range(layers)]
     if size is None and "sliding_attention" in types:
-        raise ValueError(f"sliding_window must be a number where layer_types={types!r}, got None.")
-    return window_of_layers(types, _sliding(size))
+        raise ValueError(f"sliding_window must be a number where layer_types={quote(types)}, got None.")
+    return window_of_layers(types, layers, _sliding(size))
 
 
 def _write_layers(config: TransformerConfig) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
 from zoo.huggingface.family import Family, Head, register_family, types_of_layers, window_of_layers
 from zoo.huggingface.labels import label_names, labels_and_problem, write_labels
 from zoo.huggingface.rotary import rotary_position
+from zoo.storage import require_type
 
 TABLE = {
     "token_embedding": "embeddings.tok_embeddings",
@@ -44,6 +45,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
     }
     reader.take_only("rope_scaling", None)
     given = reader.take("rope_parameters", None) or {}
+    require_type(given, dict[str, dict[str, Any] | None], "rope_parameters")
     positions = {
         kind: rotary_position({"rope_theta": base, **(given.get(kind) or {})}, width // heads, max_length)
         for kind, base in bases.items()
@@ -56,7 +58,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
     reader.take_only("tie_word_embeddings", True)
     for key in (*HEAD_KEYS, "layer_norm_eps", "position_embedding_type"):  # the last two are in files and never read
         reader.take(key, None)
-    window = window_of_layers(types, (side, side))
+    window = window_of_layers(types, layers, (side, side))
     if window:
         position = dataclasses.replace(position, local_base=local.base)
     return TransformerConfig(

@@ -67,6 +67,11 @@ def rotary_position(parameters: dict[str, Any], head_dim: int, max_length: int) 
     require_type(partial, float, "rope parameters: partial_rotary_factor")
     if not 0 < partial <= 1:
         raise ValueError(f"partial_rotary_factor must be above 0 and at most 1, got {quote(partial)}.")
+    rotary_dim = int(head_dim * partial)
+    if partial != 1 and (rotary_dim < 2 or rotary_dim % 2):
+        raise ValueError(
+            f"partial_rotary_factor must give an even number of the {head_dim} entries of a head, got {quote(partial)}."
+        )
     kinds = {parameters.pop(key, "default") for key in ("rope_type", "type")} - {"default"} or {"default"}
     kind = kinds.pop()
     if kinds or kind not in ("default", *KINDS):
@@ -85,9 +90,7 @@ def rotary_position(parameters: dict[str, Any], head_dim: int, max_length: int) 
             scaling.setdefault(LENGTH, max_length)
         if scaling["kind"] == "longrope" and "attention_factor" not in scaling:
             scaling.setdefault("factor", max_length / scaling[LENGTH])
-    return PositionConfig(
-        "rotary", base=base, scaling=scaling, rotary_dim=None if partial == 1.0 else int(head_dim * partial)
-    )
+    return PositionConfig("rotary", base=base, scaling=scaling, rotary_dim=None if partial == 1.0 else rotary_dim)
 
 
 def write_rotary(position: PositionConfig, head_dim: int) -> dict[str, Any]:

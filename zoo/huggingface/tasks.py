@@ -1,5 +1,6 @@
 """Tasks of models of the Transformers library, head included, in both directions."""
 
+import contextlib
 import dataclasses
 import os
 from pathlib import Path
@@ -9,7 +10,7 @@ from zoo.config import TransformerConfig
 from zoo.huggingface.directory import head_layers, load_task_parts
 from zoo.huggingface.sentence import read_sentence_options, write_sentence_options
 from zoo.huggingface.writing import write_backbone
-from zoo.storage import read_json, require_type
+from zoo.storage import naming, read_json, require_type
 from zoo.storage.checkpoint import CONFIG_FILE
 from zoo.tokenizers import load_huggingface, save_huggingface
 
@@ -44,7 +45,9 @@ def load_task(
         options = {**options, **read_sentence_options(Path(directory))}
     if tokenizer is not None and backbone.config.architecture == "encoder_decoder":
         options = {**options, **_start_of_decoding(tokenizer, Path(directory))}
-    task = task_class(backbone, tokenizer, **{**options, **given})
+    # what is given here is not from the file
+    with contextlib.nullcontext() if given else naming(Path(directory) / CONFIG_FILE):
+        task = task_class(backbone, tokenizer, **{**options, **given})
     if load_weights:
         # another number of labels is another task: its head starts untrained
         head.assign(head_layers(task), fresh="labels" in given and task.options()["labels"] != options.get("labels"))

@@ -97,7 +97,7 @@ def _read_index(directory: Path) -> dict[str, str] | None:
         if not index:
             raise ValueError(f"{directory / INDEX_FILE} has no weight_map.")
         require_type(index, dict[str, str], f"{directory / INDEX_FILE}: weight_map")
-        for tensor, name in index.items():
+        for name, tensor in {name: tensor for tensor, name in index.items()}.items():
             file_inside(directory, name, f"{directory / INDEX_FILE}: weight_map.{tensor[:100]}")
         return index
     if not (directory / WEIGHTS_FILE).is_file():

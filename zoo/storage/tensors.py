@@ -39,7 +39,7 @@ _DTYPE_NAMES = {
 _DTYPE_BYTES = {name: 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize for dtype, name in _DTYPE_NAMES.items()}
 _MOST_LINES = 20
 _MOST_HEADER_BYTES = 100_000_000
-_MOST_TENSORS = 200_000
+_MOST_TENSORS = 100_000
 _ENTRY = ["data_offsets", "dtype", "shape"]
 
 

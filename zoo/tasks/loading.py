@@ -197,14 +197,14 @@ def _from_open_preset(
     if saved.task is task_class and given.get("labels", saved.options.get("labels")) == saved.options.get("labels"):
         with _naming_options(preset):
             task = saved.make(backbone, tokenizer, {**saved.options, **given})
-        return _restored(task, saved.mode, weights)
+        return _restored(task, saved.mode, weights, preset.path)
     if saved.mode is not None:
         raise ValueError(
             f"{directory} holds {saved.mode} weights, which cannot be trained further as a {task_class.__name__}."
         )
     with _naming_options(preset):
         donor = saved.make(backbone, tokenizer, saved.options)
-    _restored(donor, None, weights)
+    _restored(donor, None, weights, preset.path)
     if load_weights:
         warnings.warn(f"{directory} has no weights for the head of this task: it starts untrained.", stacklevel=4)
     if saved.task is task_class:
@@ -235,10 +235,11 @@ def _backbone(config: ModelConfig, description: PresetDescription, path: Path) -
     return backbone
 
 
-def _restored(task: Any, mode: str | None, weights: H5Weights | None) -> Any:
+def _restored(task: Any, mode: str | None, weights: H5Weights | None, path: Path) -> Any:
     """The task with its weights, quantized first where they are."""
     if mode is not None:
-        task.quantize(mode)
+        with naming(f"{path}: options.{QUANTIZATION}"):
+            task.quantize(mode)
     if weights is not None:
         weights.load_into(task)
     return task

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 
 from zoo.storage import quote
 
 Pair = tuple[str, str]
+# what is merged in seconds; published merges come after those that make their parts, but for a few
+_MOST_CHARACTERS = 500_000
 
 
 def merge_scores(vocabulary: Collection[str], merges: Sequence[Pair]) -> dict[str, int]:
@@ -46,8 +49,14 @@ def merge_scores(vocabulary: Collection[str], merges: Sequence[Pair]) -> dict[st
             undecided[token] = True  # a part is completed later than this merge, or never
         elif _stays_apart(pair, rank, ranks, scores, parents):
             scores[token], parents[token] = rank, pair
+    undecided = [token for token in undecided if token not in scores]
+    if (size := sum(map(len, undecided))) > _MOST_CHARACTERS:
+        raise ValueError(
+            f"merges must come after those that make their parts, but for tokens of {_MOST_CHARACTERS} characters in "
+            f"all, got {size}; the first is {quote(undecided[0])}."
+        )
     for token in undecided:
-        if token not in scores and (rank := _last_merge(token, ranks)) is not None:
+        if (rank := _last_merge(token, ranks)) is not None:
             scores[token] = rank
     return scores
 
@@ -88,14 +97,29 @@ def _edge(token: str, side: int, parents: Mapping[str, Pair]) -> list[str]:
 
 def _last_merge(token: str, ranks: Mapping[Pair, int]) -> int | None:
     """Merges the characters of a token. Returns the rank of the last merge; `None` if the result is not the token."""
-    parts = list(token)
-    rank = None
-    never = len(ranks)
-    while len(parts) > 1:
-        found = [ranks.get(pair, never) for pair in itertools.pairwise(parts)]
-        rank = min(found)
-        if rank == never:
-            return None
-        place = found.index(rank)
-        parts[place : place + 2] = [parts[place] + parts[place + 1]]
-    return rank
+    symbols: list[str | None] = list(token)
+    count = len(symbols)
+    before, after = list(range(-1, count - 1)), list(range(1, count + 1))
+    # of equal ranks the leftmost comes first
+    waiting = [(ranks[pair], place) for place, pair in enumerate(itertools.pairwise(token)) if pair in ranks]
+    heapq.heapify(waiting)
+    last, left = None, count
+    while waiting:
+        rank, place = heapq.heappop(waiting)
+        neighbour = after[place]
+        if symbols[place] is None or neighbour == count:
+            continue
+        if ranks.get((symbols[place], symbols[neighbour])) != rank:
+            continue  # one of them has grown
+        symbols[place] += symbols[neighbour]
+        symbols[neighbour] = None
+        after[place] = after[neighbour]
+        if after[place] < count:
+            before[after[place]] = place
+        last, left = rank, left - 1
+        for first in (before[place], place):
+            if first >= 0 and after[first] < count:
+                pair = (symbols[first], symbols[after[first]])
+                if pair in ranks:
+                    heapq.heappush(waiting, (ranks[pair], first))
+    return last if left == 1 else None

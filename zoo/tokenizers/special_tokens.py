@@ -57,6 +57,7 @@ class SpecialTokenSplitter:
 
     def __init__(self, ids: Mapping[str, int], strip_left: Sequence[str], strip_right: Sequence[str]):
         longest_first = sorted(ids, key=len, reverse=True)
+        strip_left, strip_right = set(strip_left), set(strip_right)
         space = f"[{RE2_SPACE}]*"
         self._pattern = "|".join(
             f"{space * (token in strip_left)}{_escape(token)}{space * (token in strip_right)}"

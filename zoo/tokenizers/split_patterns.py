@@ -28,6 +28,7 @@ PATTERNS = {
     "digits": r"\p{N}",
 }
 _LOOK_AHEAD = r"|\s+(?!\S)|\s+"
+_MOST_STEPS = 16  # each is a pass over all texts
 _MARK = b"\xff"  # no byte of UTF-8, so no character class matches it
 
 
@@ -51,6 +52,8 @@ class WordSplitter:
     """
 
     def __init__(self, names: Sequence[str]):
+        if len(names) > _MOST_STEPS:
+            raise ValueError(f"split must be at most {_MOST_STEPS} patterns, got {len(names)}.")
         for name in names:
             if name not in PATTERNS:
                 raise ValueError(f"split={name!r} must be one of {sorted(PATTERNS)}.")

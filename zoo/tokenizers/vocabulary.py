@@ -61,9 +61,10 @@ class Vocabulary:
             )
         self._added = {token: self._special_id("added_tokens", token) for token in added_tokens}
         self._strip_left, self._strip_right = tuple(strip_left), tuple(strip_right)
+        known = {*self._added, *self.special_tokens}
         for role, tokens in (("strip_left", strip_left), ("strip_right", strip_right)):
             for token in tokens:
-                if token not in self._added and token not in self.special_tokens:
+                if token not in known:
                     raise ValueError(f"{role}: {quote(token)} is neither a special nor an added token.")
 
     def _special_id(self, role: str, token: str | None) -> int | None:

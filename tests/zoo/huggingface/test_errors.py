@@ -42,6 +42,18 @@ def change_tensors(folder, change):
         ("llama", {"rope_parameters": {"rope_type": "default", "factor": 2.0}}, "'default' have no .'factor'."),
         ("qwen2", {"layer_types": ["chunked", "chunked"]}, "layer_types must be 'full_attention' or"),
         ("modernbert_masked_lm", {"attention_dropout": 0.1}, "attention_dropout must be one of"),
+        (
+            "qwen2",
+            {"layer_types": ["full_attention"] * 3},
+            "layer_types must have an entry for each of 2 layers, got 3",
+        ),
+        ("gemma2", {"sliding_window": []}, "config.json: sliding_window must be an integer from 1 to"),
+        ("modernbert_masked_lm", {"rope_parameters": {"full_attention": 3}}, "rope_parameters.* must be an object or"),
+        (
+            "llama",
+            {"partial_rotary_factor": 1e-9, "rope_parameters": {}},
+            "partial_rotary_factor must give an even num",
+        ),
         ("t5", {"feed_forward_proj": "gated-relu-x"}, "feed_forward_proj must be"),
         ("t5", {"is_gated_act": True}, "is_gated_act must be one of .False,"),
         ("bart", {"decoder_ffn_dim": 32}, "decoder_ffn_dim must be that of the encoder, 24, got 32"),

@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from zoo.tokenizers import merge_ranks
 from zoo.tokenizers.merge_ranks import merge_scores
 
 
@@ -60,3 +61,12 @@ def test_random_tables(seed):
 def test_a_token_that_its_own_characters_do_not_reach():
     # b + c comes first, so that "abc" becomes a, bc and never ab, c
     assert merge_scores({"a", "b", "c", "bc", "ab", "abc"}, [("b", "c"), ("a", "b"), ("ab", "c")]) == {"bc": 0, "ab": 1}
+
+
+def test_tokens_that_are_merged_one_by_one_are_bounded(monkeypatch):
+    tokens = ["a" * length for length in range(1, 200)]
+    merges = [("a" * length, "a") for length in range(1, 199)][::-1]
+    assert merge_scores(set(tokens), merges)["aa"] == 197
+    monkeypatch.setattr(merge_ranks, "_MOST_CHARACTERS", 10_000)
+    with pytest.raises(ValueError, match="merges must come after those that make their parts, .* got 19.*; the first"):
+        merge_scores(set(tokens), merges)

@@ -50,6 +50,7 @@ def bpe_proto(
     bytes_found = sum(bool(_BYTE.fullmatch(token)) for token in tokens)
     if bytes_found != 256:
         raise ValueError(f"model.byte_fallback needs a token for each of 256 bytes, the vocabulary has {bytes_found}.")
+    control, added = frozenset(control), frozenset(added)
     scores = merge_scores(set(tokens), merges)
     model = _empty(list(tokens).index(unknown_token), unknown_token)
     piece = model.SentencePiece
@@ -100,6 +101,7 @@ def unigram_proto(
         adds_space: Whether a space is put before each text.
         removes_extra_spaces: Whether spaces at both ends and all but one of several are dropped.
     """
+    control, added = frozenset(control), frozenset(added)
     model = _empty(unknown_id, pieces[unknown_id][0])
     piece = model.SentencePiece
     for index, (token, score) in enumerate(pieces):
