@@ -4,8 +4,8 @@
 
 Each file is loaded in one of a few worker processes, which are watched from outside: a worker that dies, or needs more
 than 10 seconds (of processor time; where it waits, five minutes by the clock), is counted and replaced. The mutation of
-file `n` follows from `--seed` and `n` alone: `--files 1 --first n` does one again. What was found is written as lines of
-JSON (`--output`), with the mutated files of the cases that failed.
+file `n` follows from `--seed` and `n` alone: `--files 1 --first n` does one again. What was found is written as lines
+of JSON (`--output`), with the mutated files of the cases that failed.
 
 An error must name the file and what is wrong in it: the key, tensor, line, row or position. One that does not, or is
 of a kind that no reader should raise, counts as "unclear". Of the others the last line says how many name the very key

@@ -31,7 +31,8 @@ def to_dataclass(cls: type[T], values: Any, name: str, others: bool = False) -> 
     >>> to_dataclass(AddedToken, {"id": "3", "content": "<pad>"}, "tokenizer.json: added_tokens[0]")
     ValueError: tokenizer.json: added_tokens[0].id must be an integer, got '3'.
     """
-    require_type(values, dict[str, Any], name)
+    if not isinstance(values, dict):
+        require_type(values, dict[str, Any], name)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     hints = _hints(cls)
     for key in values:
@@ -43,7 +44,11 @@ def to_dataclass(cls: type[T], values: Any, name: str, others: bool = False) -> 
     for key, field in fields.items():
         if key not in values and field.default is missing and field.default_factory is missing:
             raise ValueError(f"{_joined(name, key)} is missing.")
-    return cls(**{key: _converted(values[key], hints[key], _joined(name, key)) for key in fields if key in values})
+    arguments = {key: values[key] for key in fields if key in values}
+    for key, value in arguments.items():
+        if type(value) is not hints[key]:  # lists have thousands of objects, most of them of plain values
+            arguments[key] = _converted(value, hints[key], _joined(name, key))
+    return cls(**arguments)
 
 
 @functools.cache

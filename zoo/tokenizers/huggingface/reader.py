@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from zoo.storage import quote, require_type, to_dataclass
+from zoo.tokenizers.vocabulary import MOST_FOUND
 
 ANY = object()
 
@@ -71,6 +72,9 @@ def read_content(content: Any, name: str) -> TokenizerJson:
     Raises:
         ValueError: A part is missing or is of another type.
     """
+    added = content.get("added_tokens") if isinstance(content, dict) else None
+    if isinstance(added, list) and len(added) > MOST_FOUND:
+        raise ValueError(f"{name}: added_tokens must be at most {MOST_FOUND}, got {len(added)}.")
     parsed = to_dataclass(TokenizerJson, content, name, others=True)
     seen: set[str] = set()
     for index, entry in enumerate(parsed.added_tokens):
