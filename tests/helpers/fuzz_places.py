@@ -39,7 +39,7 @@ def _keys(value: object) -> set[str]:
     while waiting:
         entry = waiting.pop()
         if isinstance(entry, dict):
-            found |= entry.keys()
+            found.update(entry)
         if isinstance(entry, (dict, list)):
             waiting += entry.values() if isinstance(entry, dict) else entry
     return found
