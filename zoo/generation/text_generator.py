@@ -10,12 +10,14 @@ from zoo.generation.engine import Engine
 from zoo.generation.request import (
     GenerationCache,
     GenerationOptions,
+    Request,
     make_request,
     room,
     split_stops,
     streams_of,
     with_results,
 )
+from zoo.generation.session import Session
 from zoo.generation.texts import TextSession
 from zoo.preprocessing.rows import as_text, as_texts, shorten
 from zoo.preprocessing.token_rows import map_by_length
@@ -137,30 +139,16 @@ class TextGenerator:
             truncate=truncate,
             cache=cache,
         )
-        engine, left = self._engine_with(draft), None
-
-        def write(numbers: np.ndarray) -> list[tuple[list[bytes], np.ndarray]]:
-            """Texts and scores of a batch; repetition k of row r has the number r * repeats + k."""
-            nonlocal left
-            rows, places = numbers // repeats, numbers % repeats
-            session = engine.begin(
-                **request.take(rows), options=options, seed=seed, streams=streams_of(rows, places), cache=cache
-            )
-            results = TextSession(session, self.preprocessor, stops).finish()
-            left = session.cache() if return_cache else None
-            return results
-
-        if cache is None and not return_cache:
-            results = map_by_length(write, np.repeat(request.lengths, repeats), batch_size)
-        else:
-            results = write(np.arange(len(rows))) if rows else []
-        before = [b""] * len(rows) if strip_prompt else request.before
-        texts, scores = _by_text(results, before, repeats, per_text)
-        answer = [texts[0] if single else texts]
-        if return_scores:
-            answer.append((scores[0] if per_text else float(scores[0])) if single else scores)
+        # a cache has its rows in the order of the texts
+        batches = None if cache is not None or return_cache else batch_size
+        given = {"options": options, "seed": seed, "cache": cache}
+        results, session = self._run(self._engine_with(draft), request, repeats, stops, batches, given)
+        texts, scores = _by_text(results, [b""] * len(rows) if strip_prompt else request.before, repeats, per_text)
+        answer = [texts, *([scores] if return_scores else [])]
+        if single:
+            answer = [texts[0], *([scores[0] if per_text else float(scores[0])] if return_scores else [])]
         if return_cache:
-            answer.append(left)
+            answer.append(session and session.cache())
         return answer[0] if len(answer) == 1 else tuple(answer)
 
     def stream(
@@ -223,6 +211,40 @@ class TextGenerator:
         texts = TextSession(session, self.preprocessor, stops)
         pieces = texts.pieces([text.decode("utf-8", "replace") for text in first], chunk)
         return (piece[0] for piece in pieces) if single else pieces
+
+    def _run(
+        self,
+        engine: Engine,
+        request: Request,
+        repeats: int,
+        stops: list[str],
+        batch_size: int | None,
+        given: dict[str, Any],
+    ) -> tuple[list[tuple[list[bytes], np.ndarray]], Session | None]:
+        """Generates to the end; returns texts and scores of each run, and the last session.
+
+        Args:
+            engine: The engine.
+            request: The rows.
+            repeats: Runs of each row; run k of row r has the number `r * repeats + k`.
+            stops: Stop strings.
+            batch_size: Runs per batch, of similar length; None for one batch in the order of the rows.
+            given: Further arguments of `Engine.begin`.
+        """
+        session = None
+
+        def write(numbers: np.ndarray) -> list[tuple[list[bytes], np.ndarray]]:
+            nonlocal session
+            rows, places = numbers // repeats, numbers % repeats
+            session = engine.begin(**request.take(rows), streams=streams_of(rows, places), **given)
+            return TextSession(session, self.preprocessor, stops).finish()
+
+        lengths = np.repeat(request.lengths, repeats)
+        if batch_size is not None:
+            results = map_by_length(write, lengths, batch_size)
+        else:
+            results = write(np.arange(len(lengths))) if len(lengths) else []
+        return results, session
 
     def generate_tokens(
         self,
