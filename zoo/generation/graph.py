@@ -75,9 +75,11 @@ def graph_function(
                 ids, mask = dense(sources, preprocessor.pad_id, generator.longest)
                 source = {"encoder_token_ids": tf.cast(ids, tf.int32), "encoder_padding_mask": mask}
         tokens = _left_padded(prompts, lengths) if sources is None else prompts.to_tensor(shape=(None, 1))
-        # (rows * repeats, ...)
+        # run k of text r has the number r * repeats + k
         numbers = tf.range(rows * repeats)
-        batch = tf.nest.map_structure(lambda tensor: tf.repeat(tensor, repeats, axis=0), (tokens, source, limits))
+        batch = (tokens, source, limits)
+        if repeats > 1:
+            batch = tf.nest.map_structure(lambda tensor: tf.gather(tensor, numbers // repeats), batch)
         streams = streams_of(numbers // repeats, numbers % repeats)
         outputs = program(*pad_batch((*batch, streams)), seed)
         generated, scores = _results(outputs, rows, width)
