@@ -1,4 +1,4 @@
-"""BLEU by the length of the source, of one or several runs of the translate recipe.
+"""sacreBLEU by the length of the source, of one or several runs of the translate recipe.
 
     python -m recipes.bleu_by_length --runs runs/multi30k_de_en_fixed_context runs/multi30k_de_en_rnnsearch
 
@@ -37,7 +37,7 @@ def main(config: BleuByLengthConfig) -> dict[str, Any]:
         config: The configuration.
 
     Returns:
-        BLEU of each run and row, as written to `bleu_by_length.json`.
+        sacreBLEU of each run and row, as written to `bleu_by_length.json`.
     """
     names = config.names or [Path(run).name for run in config.runs]
     if len(set(names)) != len(config.runs):
@@ -59,7 +59,10 @@ def main(config: BleuByLengthConfig) -> dict[str, Any]:
     plot_curves(
         {
             name: tuple(
-                zip(*[(x, row[key]["bleu"]) for x, key in zip(places, rows, strict=False) if key in row], strict=True)
+                zip(
+                    *[(x, row[key]["sacreBLEU"]) for x, key in zip(places, rows, strict=False) if key in row],
+                    strict=True,
+                )
             )
             for name, row in scores.items()
         },
@@ -93,7 +96,7 @@ def read_outputs(run: str) -> list[tuple[str, str, str]]:
 
 
 def by_length(rows: list[tuple[str, str, str]], bounds: list[int]) -> dict[str, dict[str, Any]]:
-    """Returns BLEU and number of texts for each range of words of the source, and for all; empty ranges are left out.
+    """Returns sacreBLEU and number of texts for each range of words of the source, and for all; empty ranges are left out.
 
     Args:
         rows: What `read_outputs` returned.
@@ -107,12 +110,12 @@ def by_length(rows: list[tuple[str, str, str]], bounds: list[int]) -> dict[str, 
         chosen = [row for row in rows if len(row[0].split()) > low and (high is None or len(row[0].split()) <= high)]
         if chosen:
             score = bleu([row[1] for row in chosen], [row[2] for row in chosen])
-            results[label] = {"bleu": round(score.value, 2), "texts": len(chosen), "signature": score.signature}
+            results[label] = {"sacreBLEU": round(score.value, 2), "texts": len(chosen), "signature": score.signature}
     return results
 
 
 def _cell(value: dict[str, Any] | None) -> str:
-    return "" if value is None else f"{value['bleu']:.1f} ({value['texts']})"
+    return "" if value is None else f"{value['sacreBLEU']:.1f} ({value['texts']})"
 
 
 if __name__ == "__main__":

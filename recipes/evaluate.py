@@ -19,14 +19,13 @@ import numpy as np
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.data_sets import is_name, open_part
-from recipes.common.errors import ConfigError, DataError, errors_of
+from recipes.common.errors import ConfigError, DataError, errors_of, shown
 from recipes.common.label_metrics import label_scores, tag_scores
 from recipes.common.labelled_text import LABELLED, columns_of, read_examples
 from recipes.common.models import TASKS, language_tokens_of, load_task
 from recipes.common.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
 from recipes.common.plain_text import PLAIN, read_plain
 from recipes.common.tagged_words import TAGGED, read_tagged
-from recipes.common.text_files import shown
 from recipes.common.text_metrics import scores_by_language, translation_scores
 from recipes.common.token_windows import TokenWindows
 from zoo.training import TokenNegativeLogLikelihood
@@ -34,7 +33,7 @@ from zoo.training import TokenNegativeLogLikelihood
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateConfig:
-    """Scores a saved model: BLEU and chrF, perplexity, accuracy and F1, or correlation, by its kind."""
+    """Scores a saved model: sacreBLEU and chrF2, perplexity, accuracy and F1, or correlation, by its kind."""
 
     model: str = setting(help="Directory of a saved model, or of one of the Transformers library, or hf://owner/name.")
     data: list[str] = setting(help="Files as the recipe of that kind of model takes them, or the name of a data set.")
@@ -93,7 +92,7 @@ def open_rows(config: EvaluateConfig, loaders: Any, read: Any, check: Any = None
 
 
 def evaluate_pairs(config: EvaluateConfig, task: zoo.Seq2SeqLM) -> dict[str, Any]:
-    """Returns BLEU, chrF and exact match of a Seq2SeqLM."""
+    """Returns sacreBLEU, chrF2 and exact match of a Seq2SeqLM."""
     tokens = config.language_tokens or language_tokens_of(task)
     check_language_tokens(tokens)
     pairs, left_out = open_rows(

@@ -6,7 +6,7 @@
 A model trained with the true prefixes (teacher forcing) never sees its own mistakes (Bengio et al. 2015, section 1).
 The report compares two predictions of every test text: token by token after the true prefix, and after the model's own
 (greedy decoding). By position in the sentence it gives the share of positions where the token is the true one, and the
-BLEU of the texts cut to their first words.
+sacreBLEU of the texts cut to their first words.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def train_small_models(config: ExposureBiasConfig) -> dict[str, str]:
 
 
 def measure(model: zoo.Seq2SeqLM, pairs: Sequence[TextPair], batch_size: int, bucket: int) -> dict[str, Any]:
-    """Returns accuracy by position and BLEU by length, with true and with own prefixes.
+    """Returns accuracy by position and sacreBLEU by length, with true and with own prefixes.
 
     Args:
         model: The model.
@@ -118,7 +118,7 @@ def measure(model: zoo.Seq2SeqLM, pairs: Sequence[TextPair], batch_size: int, bu
         bucket: Positions, and words, per row.
 
     Returns:
-        `{"accuracy": {positions: {"true", "own", "tokens"}}, "bleu": {"first 5 words": {"true", "own"}, ...},
+        `{"accuracy": {positions: {"true", "own", "tokens"}}, "sacreBLEU": {"first 5 words": {"true", "own"}, ...},
         "signature"}`; accuracies are shares of the true tokens, end token included.
     """
     gold, forced, own = predict(model, pairs, batch_size)
@@ -141,7 +141,7 @@ def measure(model: zoo.Seq2SeqLM, pairs: Sequence[TextPair], batch_size: int, bu
         for name, outputs in texts.items():
             score = bleu(_cut(outputs, words), _cut(references, words))
             scores[label][name], signature = round(score.value, 2), score.signature
-    return {"accuracy": accuracy, "bleu": scores, "signature": signature}
+    return {"accuracy": accuracy, "sacreBLEU": scores, "signature": signature}
 
 
 def predict(
@@ -199,7 +199,7 @@ def make_table(reports: dict[str, dict[str, Any]]) -> str:
     lines = []
     for title, key, show in (
         ("Token accuracy, true prefix / own prefix (difference), %", "accuracy", lambda value: 100 * value),
-        ("sacreBLEU, true prefix / own prefix (difference)", "bleu", lambda value: value),
+        ("sacreBLEU, true prefix / own prefix (difference)", "sacreBLEU", lambda value: value),
     ):
         first = next(iter(reports.values()))[key]
         heads = [f"{row}, {values['tokens']} tokens" if "tokens" in values else row for row, values in first.items()]
@@ -211,12 +211,12 @@ def make_table(reports: dict[str, dict[str, Any]]) -> str:
                 cells.append(f"{true:.1f} / {own:.1f} ({true - own:.1f})")
             lines.append(f"| {name} | {' | '.join(cells)} |")
         lines.append("")
-    lines.append(f"BLEU: {next(iter(reports.values()))['signature']}")
+    lines.append(f"sacreBLEU: {next(iter(reports.values()))['signature']}")
     return "\n".join(lines) + "\n"
 
 
 def draw(reports: dict[str, dict[str, Any]], path: Path) -> None:
-    """Draws accuracy by position and BLEU by length, after the true prefix on the left and after the own on the right.
+    """Draws accuracy by position and sacreBLEU by length, after the true prefix on the left and after the own on the right.
 
     Args:
         reports: What `measure` returned, by name of the model. Positions of fewer than `FEWEST_DRAWN` tokens are in
@@ -229,7 +229,7 @@ def draw(reports: dict[str, dict[str, Any]], path: Path) -> None:
     panels = figure.subplots(2, 2, sharex="row", sharey="row")
     for row, key, x_label, y_label in (
         (0, "accuracy", "tokens of the true text, up to", "share of true tokens"),
-        (1, "bleu", "first words of the text", "BLEU"),
+        (1, "sacreBLEU", "first words of the text", "sacreBLEU"),
     ):
         for axes, prefix in zip(panels[row], ("true", "own"), strict=True):
             for name, report in reports.items():
@@ -248,7 +248,7 @@ def curve(rows: dict[str, dict[str, float]], prefix: str) -> tuple[list[int], li
     """Returns the positions and values to draw of one part of a report.
 
     Args:
-        rows: `report["accuracy"]` or `report["bleu"]`.
+        rows: `report["accuracy"]` or `report["sacreBLEU"]`.
         prefix: "true" or "own".
     """
     kept = {}

@@ -14,11 +14,10 @@ import numpy as np
 
 import zoo
 from recipes.common.config import run_recipe, setting
-from recipes.common.errors import ConfigError, errors_of
+from recipes.common.errors import BadLines, ConfigError, errors_of, shown
 from recipes.common.models import TASKS, language_tokens_of, load_task
 from recipes.common.parallel_text import language_token
 from recipes.common.plain_text import read_plain
-from recipes.common.text_files import BadLines, shown
 from zoo.storage import write_text_atomically
 
 

@@ -19,12 +19,12 @@ from typing import Any, Literal
 import numpy as np
 
 import zoo
-from recipes.common.batching import PairBatches
 from recipes.common.config import run_recipe, setting
 from recipes.common.data_sets import TextPair, open_parts
 from recipes.common.errors import ConfigError, errors_of
 from recipes.common.finish import decoded, finish
 from recipes.common.models import TokenizerConfig, load_or_train_tokenizer, make_task
+from recipes.common.pair_batches import PairBatches
 from recipes.common.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
 from recipes.common.run_folder import RunFolder
 from recipes.common.text_metrics import scores_by_language, translation_scores
@@ -50,7 +50,9 @@ class DataConfig:
     max_length: int = setting(
         128, "Longest sentence in tokens, end token included; longer ones are dropped, counted.", least=2, most=1 << 16
     )
-    target_language: str | None = setting(None, "Two-letter code; with it tokenised BLEU is reported too.")
+    target_language: str | None = setting(
+        None, "Two-letter code; with it BLEU of tokenised, lower-cased text is reported too."
+    )
     language_tokens: list[str] = setting([], "Tokens of which each source begins with one, which names its target.")
 
 

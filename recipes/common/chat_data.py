@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from recipes.common import dates
 from recipes.common.data_sets import Loaders, Splits
-from recipes.common.errors import DataError
-from recipes.common.text_files import BadLines, Table, shown
+from recipes.common.errors import BadLines, DataError, shown
+from recipes.common.text_files import read_table
 from zoo.preprocessing import Examples
 from zoo.preprocessing.token_rows import dense
 from zoo.tokenizers.chat import ChatFormat, tokenize_chat
@@ -43,14 +43,12 @@ def read_conversations(
     """
     conversations = []
     for file in files:
-        table = Table(file, [key], on_error=bad.on_error)
-        for (messages,), origin in table:
+        for (messages,), origin in read_table(file, [key], bad):
             problem = _problem(messages, chat_format)
             if problem is not None:
                 bad.add(BAD_MESSAGES, origin, problem)
                 continue
             conversations.append(Conversation(messages, origin))
-        bad.extend(table.bad_lines)
     return conversations
 
 
@@ -129,7 +127,7 @@ class ConversationRows:
         max_length: Most tokens that the model takes; longer conversations are dropped.
 
     Attributes:
-        dropped: The conversations left out by `short_enough`, see `recipes.common.text_files.BadLines`.
+        dropped: The conversations left out by `short_enough`, see `recipes.common.errors.BadLines`.
     """
 
     def __init__(self, tokenizer: Any, chat_format: ChatFormat, max_length: int):

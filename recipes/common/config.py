@@ -5,29 +5,23 @@ from __future__ import annotations
 import argparse
 import copy
 import dataclasses
-import difflib
-import json
 import math
 import operator
 import os
 import re
 import shlex
 import sys
-import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jsonargparse
 
-from recipes.common.config_yaml import dump_yaml, read_word, read_yaml
-from recipes.common.errors import ConfigError, RecipeError
-from recipes.common.text_files import shown
+from recipes.common.config_sources import dump_yaml, read_word, read_yaml, split_words
+from recipes.common.errors import ConfigError, RecipeError, nearest, shown, type_in_words
 from zoo.storage import write_text_atomically
 
 Config = TypeVar("Config")
-
 _REQUIRED = dataclasses.MISSING
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -35,7 +29,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 def run_recipe(
     main: Callable[[Config], object], config_class: type[Config], name: str, arguments: Sequence[str] | None = None
 ) -> None:
-    """Parses the command line, calls the recipe, and prints a user's mistake, or an interruption, as one message.
+    """Calls a recipe with the config of a command line, and prints a mistake or an interruption as one message.
 
     Args:
         main: Takes the config and does the job.
@@ -44,13 +38,7 @@ def run_recipe(
         arguments: Words of the command line; None means those of this process.
 
     Raises:
-        SystemExit: With code 2 after a `RecipeError`, whose message goes to stderr, with 130 after Ctrl-C, and with 0
-            after `--help`.
-
-    Example:
-
-    >>> if __name__ == "__main__":
-    ...     run_recipe(main, TranslateConfig, "translate")
+        SystemExit: With 2 after a `RecipeError`, whose message goes to stderr, 130 after Ctrl-C, 0 after `--help`.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
@@ -60,8 +48,8 @@ def run_recipe(
         raise SystemExit(2) from error
     except KeyboardInterrupt as error:
         command = shlex.join(["python", "-m", f"recipes.{name}", *words])
-        goes_on = "the same command goes on from the last saved state" if hasattr(config_class, "training") else "again"
-        print(f"\nrecipes.{name}: interrupted; {goes_on}: {command}", file=sys.stderr)
+        then = "the same command goes on from the last saved state" if hasattr(config_class, "training") else "again"
+        print(f"\nrecipes.{name}: interrupted; {then}: {command}", file=sys.stderr)
         raise SystemExit(130) from error
 
 
@@ -88,10 +76,7 @@ def setting(
 
     Example:
 
-    >>> @dataclasses.dataclass(frozen=True)
-    ... class DataConfig:
-    ...     train: list[str] = setting([], "Training files.")
-    ...     seed: int = setting(1, "Seed of the order.")
+    >>> seed: int = setting(1, "Seed of the order.", least=0)
     """
     bounds = {"at least": least, "above": above, "at most": most, "below": below}
     metadata = {"help": help, "harmless": harmless, "bounds": {k: v for k, v in bounds.items() if v is not None}}
@@ -102,22 +87,23 @@ def setting(
 
 @dataclasses.dataclass(frozen=True)
 class _Key:
-    """A leaf of the config: `name` is dotted, `annotation` its type."""
+    """A leaf of the config: `name` is dotted, `annotation` its type, `group` what the docstring of its class says."""
 
     name: str
     annotation: Any
     default: Any
-    help: str
-    harmless: bool
-    bounds: Mapping[str, float]
+    group: str
+    help: str = ""
+    harmless: bool = False
+    bounds: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 def parse(config_class: type[Config], arguments: Sequence[str], *, prog: str | None = None) -> Config:
-    """Make a config from its defaults, YAML files and `--key value` overrides, in this order.
+    """Makes a config from its defaults, YAML files and `--key value` overrides, in this order.
 
     `--config FILE.yaml` may be given several times; later files win. A key of a group is written `--group.key value`
     or `--group.key=value`; a list takes several words (`--data.train a.en a.de`). `--help` prints every key with its
-    help text and default, and exits.
+    help text, type and default, and exits.
 
     Args:
         config_class: Dataclass whose fields are plain values (see `setting`) or dataclasses of the same kind.
@@ -136,47 +122,46 @@ def parse(config_class: type[Config], arguments: Sequence[str], *, prog: str | N
     >>> config = parse(TranslateConfig, ["--config", "multi30k_tiny.yaml", "--seed", "2"])
     """
     keys = {key.name: key for key in _keys(config_class)}
-    groups = {name.rsplit(".", depth)[0] for name in keys for depth in range(1, name.count(".") + 1)}
+    groups = {name[: dot.start()] for name in keys for dot in re.finditer(r"\.", name)}
     if any(word in ("-h", "--help") for word in arguments):
-        print(_help_text(config_class, keys, prog), end="")
+        print(_help(list(keys.values()), prog), end="")
         raise SystemExit(0)
     values = {name: copy.deepcopy(key.default) for name, key in keys.items() if key.default is not _REQUIRED}
-    files, overrides = _split_arguments(arguments, keys, groups)
+    files, words = split_words(arguments)
     for file in files:
-        for name, located in read_yaml(file, groups).items():
+        for name, (value, origin) in read_yaml(file, groups).items():
             if name not in keys:
-                raise ConfigError(f"{located.origin}: {_unknown_key(name, keys, groups)}")
-            values[name] = _typed(keys[name], located.value, located.origin)
-    for name, words in overrides.items():
-        values[name] = _typed_from_words(keys[name], words)
+                raise ConfigError(f"{origin}: {_unknown_key(name, keys, groups)}")
+            values[name] = _typed(keys[name], value, origin)
+    for name, given in words.items():
+        if name not in keys:
+            raise ConfigError(_unknown_key(name, keys, groups, dashes="--"))
+        values[name] = _typed_words(keys[name], given)
     for name, value in values.items():
         _check(keys[name], value)
-    missing = [name for name in keys if name not in values]
+    missing = ", ".join(f"--{name}" for name in keys if name not in values)
     if missing:
-        raise ConfigError(f"no value given for: {', '.join('--' + name for name in missing)}")
+        raise ConfigError(f"no value given for: {missing}")
     return _build(config_class, values)
 
 
 def save(config: Any, path: str | os.PathLike) -> None:
-    """Write a config as YAML, atomically; `parse(type(config), ["--config", path])` gives an equal config.
+    """Writes a config as YAML, atomically; `parse(type(config), ["--config", path])` gives an equal config.
 
     Args:
         config: A config (see `parse`).
         path: File to write.
-
-    Example:
-
-    >>> save(config, "run/config.yaml")
     """
-    write_text_atomically(path, dump_yaml(_plain(config)))
+    write_text_atomically(path, dump_yaml(dataclasses.asdict(config)))
 
 
-def differences(old: Any, new: Any) -> dict[str, tuple[Any, Any]]:
-    """The keys in which two configs of one class differ.
+def differences(old: Any, new: Any, *, harmless: bool = True) -> dict[str, tuple[Any, Any]]:
+    """Returns the keys in which two configs of one class differ.
 
     Args:
         old: A config.
         new: Another config of the same class.
+        harmless: Whether keys count that a resumed run may change, marked with `setting(..., harmless=True)`.
 
     Returns:
         Dotted key to (old value, new value), in the order of the fields; empty if the configs are equal.
@@ -191,33 +176,28 @@ def differences(old: Any, new: Any) -> dict[str, tuple[Any, Any]]:
     """
     if type(old) is not type(new):
         raise TypeError(f"Only configs of one class can be compared; got {type(old).__name__}, {type(new).__name__}.")
-    old_values, new_values = _flatten(old), _flatten(new)
-    return {name: (value, new_values[name]) for name, value in old_values.items() if value != new_values[name]}
+    chosen = [key.name for key in _keys(type(old)) if harmless or not key.harmless]
+    pairs = {name: tuple(map(operator.attrgetter(name), (old, new))) for name in chosen}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def harmless_keys(config_class: type) -> set[str]:
-    """The dotted keys that a resumed run may change, marked with `setting(..., harmless=True)`."""
-    return {key.name for key in _keys(config_class) if key.harmless}
-
-
-def _keys(config_class: type, prefix: str = "", group_default: Any = None) -> list[_Key]:
+def _keys(config_class: type, prefix: str = "", group_default: Any = None) -> Iterator[_Key]:
     """The leaves of a config class; a group's default instance, where it has one, gives the defaults of its keys."""
     annotations = typing.get_type_hints(config_class)
-    keys = []
+    group = " ".join((config_class.__doc__ or "").strip().split("\n\n")[0].split())
     for field in dataclasses.fields(config_class):
         name, annotation = prefix + field.name, annotations[field.name]
         if group_default is not None:
             default = getattr(group_default, field.name)
-        elif field.default_factory is not _REQUIRED and field.default_factory is not annotation:
+        elif field.default_factory is not _REQUIRED:
             default = field.default_factory()
         else:
             default = field.default
         if dataclasses.is_dataclass(annotation):
-            keys += _keys(annotation, name + ".", None if default is _REQUIRED else default)
-            continue
-        metadata = {"help": "", "harmless": False, **field.metadata, "bounds": _bounds(config_class, field.name)}
-        keys.append(_Key(name, annotation, default, **metadata))
-    return keys
+            yield from _keys(annotation, name + ".", None if default is _REQUIRED else default)
+        else:
+            options = {**field.metadata, "bounds": _bounds(config_class, field.name)}
+            yield _Key(name, annotation, default, group, **options)
 
 
 def _bounds(config_class: type, name: str) -> Mapping[str, float]:
@@ -233,74 +213,29 @@ def _build(config_class: type, values: Mapping[str, Any], prefix: str = "") -> A
         name = prefix + field.name
         group = dataclasses.is_dataclass(annotations[field.name])
         arguments[field.name] = _build(annotations[field.name], values, name + ".") if group else values[name]
-    try:
-        return config_class(**arguments)
-    except ConfigError:
-        raise
-    except ValueError as error:
-        where = f"{prefix.rstrip('.')}: " if prefix else ""
-        raise ConfigError(f"{where}{error}") from error
-
-
-def _split_arguments(
-    arguments: Sequence[str], keys: Mapping[str, _Key], groups: set[str]
-) -> tuple[list[str], dict[str, list[str]]]:
-    """Sort the words of the command line into config files and the words given for each key."""
-    files, overrides = [], {}
-    words = None
-    for argument in arguments:
-        if not argument.startswith("--"):
-            if words is None:
-                raise ConfigError(f"unexpected word {shown(argument)}; values follow a key: --key value")
-            words.append(argument)
-            continue
-        name, equals, value = argument[2:].partition("=")
-        words = [value] if equals else []
-        if name == "config":
-            files.append(words)
-        elif name in keys:
-            overrides[name] = words
-        else:
-            raise ConfigError(_unknown_key(name, keys, groups, dashes="--"))
-    if any(len(words) != 1 for words in files):
-        raise ConfigError("--config takes one file; give it again for a second one")
-    return [words[0] for words in files], overrides
+    return config_class(**arguments)
 
 
 def _unknown_key(name: str, keys: Mapping[str, _Key], groups: set[str], dashes: str = "") -> str:
     if name in groups:
         members = ", ".join(dashes + key for key in keys if key.startswith(name + "."))
         return f"{dashes}{name} is a group of keys, not a key; its keys: {members}"
-    near = max(keys, key=lambda key: _likeness(name, key))
-    hint = f"did you mean {dashes}{near}?" if _likeness(name, near) >= 0.6 else "--help lists the known keys"
+    near = nearest(name, keys)
+    hint = "--help lists the known keys" if near is None else f"did you mean {dashes}{near}?"
     return f"unknown key {dashes}{shown(name)[1:-1]}; {hint}"
-
-
-def _likeness(name: str, key: str) -> float:
-    """From 0 to 1: of the last parts, by letters or by words in any order; and a little of the group."""
-
-    def letters(first: str, second: str) -> float:
-        return difflib.SequenceMatcher(None, first, second).ratio()
-
-    group, _, last = name.lower().rpartition(".")
-    key_group, _, key_last = key.rpartition(".")
-    words, key_words = set(last.replace("-", "_").split("_")), set(key_last.split("_"))
-    shared = len(words & key_words) / min(len(words), len(key_words)) - 0.05 * len(words ^ key_words)
-    return max(letters(last, key_last), shared) + 0.1 * letters(group, key_group)
 
 
 def _check(key: _Key, value: Any) -> None:
     """Raises an error for a number out of bounds, and for text that no file can hold."""
+    holds = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
     for part in value if isinstance(value, list | tuple) else [value]:
-        if isinstance(part, int | float) and not isinstance(part, bool):
-            is_number = key.annotation is not Any
-            bounds = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
-            fits = math.isfinite(part) and all(bounds[word](part, bound) for word, bound in key.bounds.items())
-            if is_number and not fits:
-                allowed = " and ".join(f"{word} {bound:g}" for word, bound in key.bounds.items()) or "finite"
-                raise ConfigError(f"{key.name} must be {allowed}, got {shown(value)}")
+        if not isinstance(part, int | float) or isinstance(part, bool) or key.annotation is Any:
+            continue
+        if not math.isfinite(part) or not all(holds[word](part, bound) for word, bound in key.bounds.items()):
+            allowed = " and ".join(f"{word} {bound}" for word, bound in key.bounds.items()) or "finite"
+            raise ConfigError(f"{key.name} must be {allowed}, got {shown(value)}")
     for text in _texts(value):
-        if "\0" in text or not text.isascii() and _SURROGATES.search(text):
+        if "\0" in text or _SURROGATES.search(text):
             raise ConfigError(f"{key.name} must be text without NUL and half characters, got {shown(value)}")
 
 
@@ -319,30 +254,26 @@ def _typed(key: _Key, given: Any, origin: str) -> Any:
     try:
         value = parser.parse_object({"value": given}).value
         # for jsonargparse None means "not given" and passes for any type, and the text "1:30" is the number 90
-        allowed = (value is not None or _takes_none(key.annotation)) and _texts(value) == _texts(given)
+        allowed = (value is not None or _takes(key.annotation, type(None), Any)) and _texts(value) == _texts(given)
     except (argparse.ArgumentError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
         # what comes of dates and numbers of odd form is not always an ArgumentError
         allowed = False
     if not allowed:
-        types_text = _type_text(key.annotation)
+        types_text = type_in_words(key.annotation)
         raise ConfigError(f"{origin}: {key.name}: value {shown(given, 200)} is not allowed; allowed: {types_text}")
     return value
 
 
-def _typed_from_words(key: _Key, words: list[str]) -> Any:
+def _typed_words(key: _Key, words: list[str]) -> Any:
     origin, annotation = "command line", key.annotation
-    if words == ["null"] and _takes_none(annotation):
+    if words == ["null"] and _takes(annotation, type(None), Any):
         return _typed(key, None, origin)
     is_list = _takes(annotation, list, tuple) and not _takes(annotation, dict)
     if not is_list and len(words) != 1:
-        raise ConfigError(f"{origin}: --{key.name} takes one value ({_type_text(annotation)}), got {shown(words)}")
+        raise ConfigError(f"{origin}: --{key.name} takes one value ({type_in_words(annotation)}), got {shown(words)}")
     is_text = _takes(annotation, str, typing.Literal) and not _takes(annotation, dict)
     values = words if is_text else [read_word(word, f"{origin}: {key.name}") for word in words]
     return _typed(key, values if is_list else values[0], origin)
-
-
-def _takes_none(annotation: Any) -> bool:
-    return annotation in (None, type(None), Any) or type(None) in typing.get_args(annotation)
 
 
 def _takes(annotation: Any, *kinds: Any) -> bool:
@@ -351,52 +282,21 @@ def _takes(annotation: Any, *kinds: Any) -> bool:
     return found or any(_takes(member, *kinds) for member in typing.get_args(annotation))
 
 
-def _help_text(config_class: type, keys: Mapping[str, _Key], prog: str | None) -> str:
-    description = (config_class.__doc__ or "").strip().split("\n\n")[0]
-    parser = argparse.ArgumentParser(prog, "%(prog)s [--config FILE.yaml] [--key value ...]", description)
-    parser.add_argument("--config", metavar="FILE.yaml", help="Config file; the keys below override it.")
-    for key in keys.values():
-        default = "required" if key.default is _REQUIRED else f"default: {json.dumps(_plain(key.default))}"
-        help_text = f"{key.help} [{_type_text(key.annotation)}; {default}]".replace("%", "%%").lstrip()
-        parser.add_argument(
-            f"--{key.name}", metavar="VALUE ..." if _takes(key.annotation, list, tuple) else "VALUE", help=help_text
+def _help(keys: Sequence[_Key], prog: str | None) -> str:
+    usage = "%(prog)s [--config FILE.yaml] [--key value ...]"
+    summary = next(key.group for key in keys if "." not in key.name)
+    parser = jsonargparse.ArgumentParser(prog=prog, usage=usage, description=summary)
+    parser.add_argument("--config", metavar="FILE.yaml", default=argparse.SUPPRESS, help="The keys below override it.")
+    groups: dict[str, Any] = {"": parser}
+    for key in keys:
+        name = key.name.rpartition(".")[0]
+        if name not in groups:
+            groups[name] = parser.add_argument_group(name, key.group)
+        metavar = "VALUE ..." if _takes(key.annotation, list, tuple) else "VALUE"
+        options = {"required": True} if key.default is _REQUIRED else {"default": key.default}
+        action = groups[name].add_argument(
+            f"--{key.name}", type=key.annotation, metavar=metavar, help=key.help, **options
         )
+        # without jsonargparse's `--key+`, which adds to a list
+        action.option_strings = action.option_strings[:1]
     return parser.format_help()
-
-
-def _type_text(annotation: Any) -> str:
-    """The type in words that a user of a recipe reads: `int`, `'raise' or 'skip'`, `float or null`."""
-    origin, members = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Literal:
-        return " or ".join(repr(member) for member in members)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(_type_text(member) for member in members)
-    if annotation is type(None):
-        return "null"
-    if annotation is bool:
-        return "true or false"
-    if origin in (list, tuple) and members:
-        return "a list of " + _type_text(members[0])
-    return getattr(annotation, "__name__", str(annotation)) if origin is None else str(annotation)
-
-
-def _flatten(config: Any, prefix: str = "") -> dict[str, Any]:
-    flat = {}
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if dataclasses.is_dataclass(value):
-            flat.update(_flatten(value, f"{prefix}{field.name}."))
-        else:
-            flat[prefix + field.name] = value
-    return flat
-
-
-def _plain(value: Any) -> Any:
-    """The value made of dicts, lists, strings, numbers, booleans and None only."""
-    if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {key: _plain(member) for key, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(member) for member in value]
-    return str(value) if isinstance(value, Path) else value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import gzip
 import hashlib
@@ -16,8 +15,7 @@ from typing import Any, NamedTuple
 import pooch
 import requests
 
-from recipes.common.errors import DataError
-from recipes.common.text_files import BadLines, OnError
+from recipes.common.errors import BadLines, DataError, OnError, nearest
 
 DATA_FOLDER_VARIABLE = "ZOO_DATA"
 CACHE_FOLDER_VARIABLE = "ZOO_CACHE"
@@ -70,8 +68,8 @@ def load_named(name: str, loaders: Loaders) -> Splits:
     """
     if name in loaders:
         return _load(loaders[name])
-    near = difflib.get_close_matches(name, loaders, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(loaders)}"
+    near = nearest(name, loaders)
+    hint = f"did you mean {near!r}?" if near else f"known: {', '.join(loaders)}"
     if Path(name).exists():
         hint = f"write './{name}' for the file"
     raise DataError(f"{name!r} is not the name of a data set; {hint}")

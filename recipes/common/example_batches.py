@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from recipes.common.batch_order import ResumableBatches, choose_bucket_lengths, plan_batches, require_options
-from recipes.common.errors import DataError
+from recipes.common.errors import DataError, require_options
 from zoo.preprocessing import EVALUATION_SEED
 from zoo.preprocessing.rows import take
+from zoo.training import ResumableBatches, choose_bucket_lengths, plan_batches
 
 
 class ExampleBatches(ResumableBatches):

@@ -8,14 +8,15 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from recipes.common import dates
 from recipes.common.data_sets import Loaders, RemoteFile, Splits, fetch
-from recipes.common.errors import ConfigError, DataError
-from recipes.common.text_files import JSON_SUFFIXES, BadLines, Table, looks_like_header, shown, suffix_of
+from recipes.common.errors import BadLines, ConfigError, DataError, looks_like_header, shown
+from recipes.common.text_files import JSON_SUFFIXES, read_table, suffix_of
 
 NO_TEXT = "no text"
 NO_LABEL = "no label"
@@ -82,7 +83,7 @@ def read_examples(
         bad: Where bad rows are noted.
         text_columns: Column of the text, or those of a pair: numbers from 1, names or keys.
         label_column: That of the label.
-        header: See `recipes.common.text_files.Table`.
+        header: See `recipes.common.text_files.read_table`.
         label_separator: What separates several labels; None where each text has one.
         numeric: Whether labels are numbers.
 
@@ -95,9 +96,8 @@ def read_examples(
         raise ConfigError(f"data.text_columns must name one column or two, got {list(text_columns)}")
     examples = []
     for file in files:
-        table = Table(file, [*text_columns, label_column], header=header, on_error=bad.on_error)
         found = []
-        for (*texts, field), origin in table:
+        for (*texts, field), origin in read_table(file, [*text_columns, label_column], bad, header=header):
             label = _label(field, label_separator, numeric)
             if not all(isinstance(text, str) and text.strip() for text in texts):
                 bad.add(NO_TEXT, origin, f"the fields are {shown(texts)}")
@@ -106,9 +106,8 @@ def read_examples(
                 bad.add(NO_LABEL, origin, f"the field must hold {needed}, got {shown(field)}")
             else:
                 found.append(LabelledText(tuple(text.strip() for text in texts), label, origin))
-        if header is None and label_separator is None and not numeric and suffix_of(table.file) not in JSON_SUFFIXES:
+        if header is None and label_separator is None and not numeric and suffix_of(Path(file)) not in JSON_SUFFIXES:
             _refuse_header(found)
-        bad.extend(table.bad_lines)
         examples += found
     return examples
 
@@ -154,7 +153,7 @@ def _label(value: Any, separator: str | None, numeric: bool) -> Any:
 
 def _load_sst2() -> Splits:
     def read(part: str) -> list[LabelledText]:
-        rows = Table(fetch(SST2[part]), ["1", "2"], header=False)
+        rows = read_table(fetch(SST2[part]), ["1", "2"], BadLines("raise"), header=False)
         return [LabelledText((text,), ("negative", "positive")[int(label)], origin) for (text, label), origin in rows]
 
     return Splits(read("train"), read("dev"))
@@ -162,7 +161,7 @@ def _load_sst2() -> Splits:
 
 def _load_ag_news() -> Splits:
     parts: dict[str, list[LabelledText]] = {part: [] for part in Splits._fields}
-    for (text, label), origin in Table(fetch(AG_NEWS), ["1", "2"], header=False):
+    for (text, label), origin in read_table(fetch(AG_NEWS), ["1", "2"], BadLines("raise"), header=False):
         # by a hash of the text, so that what occurs twice is in one part
         tenth = hashlib.sha256(text.encode()).digest()[0] % 10
         part = {0: "test", 1: "validation"}.get(tenth, "train")

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from recipes.common.batch_order import ResumableBatches, require_options
-from recipes.common.errors import DataError
+from recipes.common.errors import DataError, require_options
 from zoo.preprocessing.packing import packed_batches
+from zoo.training import ResumableBatches
 
 _COUNTED_AT_ONCE = 4096
 

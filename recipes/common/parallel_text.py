@@ -12,17 +12,8 @@ from pathlib import Path
 
 from recipes.common import dates
 from recipes.common.data_sets import Loaders, RemoteFile, Splits, TextPair, fetch
-from recipes.common.errors import ConfigError, DataError
-from recipes.common.text_files import (
-    EMPTY_LINE,
-    JSON_SUFFIXES,
-    UNDECODABLE,
-    BadLines,
-    Table,
-    read_lines,
-    shown,
-    suffix_of,
-)
+from recipes.common.errors import BadLines, ConfigError, DataError, shown
+from recipes.common.text_files import EMPTY_LINE, JSON_SUFFIXES, UNDECODABLE, read_lines, read_table, suffix_of
 
 NOT_A_TEXT = "not a text"
 NO_LANGUAGE_TOKEN = "no language token"
@@ -47,7 +38,7 @@ def read_pairs(
         columns: Number of columns of every row of a TSV or CSV file; without a header the source is the first, the
             target the second.
         keys: Keys of the source and the target in JSON lines, or names in the header.
-        header: See `recipes.common.text_files.Table`.
+        header: See `recipes.common.text_files.read_table`.
 
     Raises:
         DataError: Wrong number of files, unknown suffix, or anything wrong with the files, with the position
@@ -70,15 +61,14 @@ def read_pairs(
             f"parallel text is two files (source, target) or one TSV, CSV or JSON-lines file, got {list(files)}"
         )
     named = header or suffix_of(Path(files[0])) in JSON_SUFFIXES
-    table = Table(files[0], keys if named else ("1", "2"), header=header, width=columns, on_error=bad.on_error)
     pairs: list[TextPair] = []
-    for texts, origin in table:
+    chosen = keys if named else ("1", "2")
+    for texts, origin in read_table(files[0], chosen, bad, header=header, width=columns):
         wrong = [text for text in texts if not isinstance(text, str)]
         if wrong:
             bad.add(NOT_A_TEXT, origin, shown(wrong[0]))
         else:
             _add(pairs, bad, *texts, origin, origin)
-    bad.extend(table.bad_lines)
     return pairs
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from recipes.common import dates
 from recipes.common.data_sets import Loaders, RemoteFile, Splits, fetch
-from recipes.common.errors import DataError
-from recipes.common.text_files import UNDECODABLE, BadLines, read_lines
+from recipes.common.errors import BadLines, DataError
+from recipes.common.text_files import UNDECODABLE, read_lines
 
 TINYSHAKESPEARE = RemoteFile(
     "tinyshakespeare/input.txt",

@@ -126,8 +126,7 @@ class RunFolder:
                 f"the run in {str(self.path)!r} was started with another version of the recipe: {error}; "
                 "name another folder"
             ) from error
-        harmless = config_module.harmless_keys(type(config))
-        return {key: pair for key, pair in config_module.differences(old, config).items() if key not in harmless}
+        return config_module.differences(old, config, harmless=False)
 
     def write_text(self, name: str, text: str) -> Path:
         """Write a text file atomically, see `write_text_atomically`; its sub-folder is made if it does not exist.

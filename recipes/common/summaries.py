@@ -10,8 +10,8 @@ import numpy as np
 
 from recipes.common import dates
 from recipes.common.data_sets import Loaders, RemoteFile, Splits, fetch
-from recipes.common.errors import ConfigError
-from recipes.common.text_files import BadLines, Table
+from recipes.common.errors import BadLines, ConfigError
+from recipes.common.text_files import read_table
 
 NO_TEXT = "no text or no summary"
 
@@ -55,8 +55,7 @@ def read_summaries(files: Sequence[str], bad: BadLines, *, keys: Sequence[str] =
         raise ConfigError(f"data.keys must be two, of the text and of the summary, got {list(keys)}")
     rows = []
     for file in files:
-        table = Table(file, list(keys), header=True, on_error=bad.on_error)
-        for (text, summaries), origin in table:
+        for (text, summaries), origin in read_table(file, keys, bad, header=True):
             columns = [field if isinstance(field, list) else [field] for field in (text, summaries)]
             if not all(isinstance(part, str) for column in columns for part in column):
                 bad.add(NO_TEXT, origin, "texts, or lists of texts, are needed")
@@ -66,7 +65,6 @@ def read_summaries(files: Sequence[str], bad: BadLines, *, keys: Sequence[str] =
                 bad.add(NO_TEXT, origin)
                 continue
             rows.append(Summary(" ".join(texts), tuple(summaries), origin))
-        bad.extend(table.bad_lines)
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Text files, plain or compressed: lines, rows of tables (TSV, CSV, JSON lines), and what to do with bad ones."""
+"""Text files, plain or compressed: their lines, and the rows of tables (TSV, CSV, JSON lines)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ import json
 import os
 import re
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-from recipes.common.errors import DataError
+from recipes.common.errors import BadLines, DataError, looks_like_header, shown
 
-OnError = Literal["raise", "skip"]
-
-TSV_SUFFIXES = (".tsv", ".txt", ".tab")
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
-SUFFIXES = (*TSV_SUFFIXES, ".csv", *JSON_SUFFIXES)
+SUFFIXES = (".tsv", ".txt", ".tab", ".csv", *JSON_SUFFIXES)
 
 UNDECODABLE = "undecodable byte"
 EMPTY_LINE = "empty line"
@@ -29,14 +25,9 @@ BAD_CSV = "not a row of CSV"
 BAD_JSON = "not a JSON object"
 MISSING_KEY = "key missing"
 
-# What a compressed file may become, because a few kilobytes of it can stand for any number of gigabytes. Text shrinks
-# to a third or a tenth.
-_UNPACKED_BYTES = 16 << 20
-_UNPACKED_RATIO = 100
-
+# what a compressed file may become, because a few kilobytes can stand for gigabytes; text shrinks to a tenth
+_UNPACKED_BYTES, _UNPACKED_RATIO = 16 << 20, 100
 _GZIP_MAGIC = b"\x1f\x8b"
-_LISTED = 10
-_SHOWN = 60
 
 # the number of a column
 _NUMBER = re.compile("[1-9][0-9]{0,8}")
@@ -71,95 +62,6 @@ class Row(NamedTuple):
 
     values: tuple[Any, ...]
     origin: str
-
-
-class BadLines:
-    """The policy for bad lines and their account: raise at the first, or skip, count and report each by its line.
-
-    Args:
-        on_error: "raise" or "skip".
-
-    Attributes:
-        counts: Cause to number of lines skipped.
-        origins: Cause to the origins `FILE:line` of the first ten.
-
-    Raises:
-        ValueError: `on_error` is neither.
-
-    Example:
-
-    >>> bad = BadLines("skip")
-    >>> bad.add("empty line", "a.txt:3")
-    >>> bad.report()
-    'skipped 1: empty line 1 (a.txt:3)'
-    """
-
-    def __init__(self, on_error: OnError):
-        if on_error not in ("raise", "skip"):
-            raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
-        self.on_error = on_error
-        self.counts: Counter[str] = Counter()
-        self.origins: dict[str, list[str]] = {}
-
-    def add(self, cause: str, origin: str, detail: str = "") -> None:
-        """Take note of a bad line.
-
-        Args:
-            cause: What is wrong; lines are counted by it.
-            origin: `FILE:line`.
-            detail: More about this line, for the error.
-
-        Raises:
-            DataError: With `on_error` "raise".
-        """
-        if self.on_error == "raise":
-            raise DataError(f"{origin}: {cause}{': ' if detail else ''}{detail}; on_error 'skip' leaves such lines out")
-        self._note(cause, 1, [origin])
-
-    def extend(self, other: BadLines) -> None:
-        """Take over the account of another reader, whose bad lines were all skipped.
-
-        Args:
-            other: Its account.
-        """
-        for cause, count in other.counts.items():
-            self._note(cause, count, other.origins[cause])
-
-    def _note(self, cause: str, count: int, origins: list[str]) -> None:
-        self.counts[cause] += count
-        known = self.origins.setdefault(cause, [])
-        known += origins[: _LISTED - len(known)]
-
-    def clear(self) -> None:
-        """Forget all lines, for a new pass over the data."""
-        self.counts.clear()
-        self.origins.clear()
-
-    @property
-    def total(self) -> int:
-        """The number of lines skipped."""
-        return self.counts.total()
-
-    def report(self) -> str:
-        """The account in one line: the number of lines by cause, with the first ten origins of each."""
-        if not self.total:
-            return "skipped 0"
-        causes = []
-        for cause, count in self.counts.most_common():
-            listed = ", ".join(self.origins[cause]) + (", ..." if count > _LISTED else "")
-            causes.append(f"{cause} {count} ({listed})")
-        return f"skipped {self.total}: {'; '.join(causes)}"
-
-
-def shown(value: Any, most: int = _SHOWN) -> str:
-    """A value as error messages show it: its `repr`, cut when long.
-
-    Args:
-        value: Any value.
-        most: Characters to show.
-    """
-    text = repr(value)
-    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
 
 
 def read_lines(path: str | os.PathLike) -> Iterator[Line]:
@@ -236,8 +138,15 @@ def suffix_of(file: Path) -> str:
     return (file.with_suffix("") if file.suffix == ".gz" else file).suffix
 
 
-class Table:
-    """The chosen columns of a file, row by row on every iteration.
+def read_table(
+    file: str | os.PathLike,
+    columns: Sequence[str],
+    bad: BadLines,
+    *,
+    header: bool | None = None,
+    width: int | None = None,
+) -> Iterator[Row]:
+    """Stream the chosen columns of a file, row by row.
 
     A TSV file (`.tsv`, `.tab`, `.txt`) has no quoting. A CSV file has: a cell in double quotes may hold commas, quotes
     (doubled) and line breaks. JSON lines (`.jsonl`, `.ndjson`, `.json`) hold an object per line. Each may be
@@ -247,176 +156,144 @@ class Table:
         file: The file.
         columns: What is read: keys of JSON lines; names of columns where there is a header, or their numbers from 1,
             as text.
+        bad: Where bad rows are noted.
         header: Whether the first row of a TSV or CSV file names the columns. None for no header, with an error where
             the first row looks like one.
         width: Number of columns of every row of a TSV or CSV file; None for as many as are asked for, or more.
-        on_error: "raise" stops at the first bad row, "skip" leaves bad rows out and counts them in `bad_lines`.
 
-    Attributes:
-        bad_lines: The rows skipped by the latest iteration, see `BadLines`.
+    Yields:
+        `Row`s.
 
     Raises:
-        DataError: Unknown suffix; while iterating: a missing column, a bad row, an empty file, with its place.
+        DataError: Unknown suffix, a missing column, a bad row, a file without a row that can be read, with its place.
 
     Example:
 
-    >>> [row.values for row in Table("sst2.tsv", ["1", "2"])][0]
+    >>> next(read_table("sst2.tsv", ["1", "2"], BadLines("raise"))).values
     ('a stirring , funny and finally transporting film', '1')
     """
+    path, skipped, count = Path(file), bad.total, 0
+    suffix = suffix_of(path)
+    if suffix not in SUFFIXES:
+        raise DataError(f"cannot tell the format of {str(file)!r}: it must end in {', '.join(SUFFIXES)} (or .gz)")
+    if not columns:
+        raise DataError(f"no column of {file} is asked for")
+    if suffix in JSON_SUFFIXES:
+        rows = _json_rows(path, columns, bad)
+    else:
+        tsv = (Row(tuple(line.text.split("\t")), line.origin) for line in _filled_lines(path, bad))
+        cells = _csv_cells(path, bad) if suffix == ".csv" else tsv
+        rows = _chosen_cells(path, cells, columns, bad, header, width)
+    for row in rows:
+        count += 1
+        yield row
+    if not count:
+        raise DataError(f"{path} " + ("is empty" if bad.total == skipped else f"has no row to read: {bad.report()}"))
 
-    def __init__(
-        self,
-        file: str | os.PathLike,
-        columns: Sequence[str],
-        *,
-        header: bool | None = None,
-        width: int | None = None,
-        on_error: OnError = "raise",
-    ):
-        self.file = Path(file)
-        suffix = suffix_of(self.file)
-        if suffix not in SUFFIXES:
-            raise DataError(f"cannot tell the format of {str(file)!r}: it must end in {', '.join(SUFFIXES)} (or .gz)")
-        self._is_json, self._is_csv = suffix in JSON_SUFFIXES, suffix == ".csv"
-        if not columns:
-            raise DataError(f"no column of {file} is asked for")
-        self.columns, self.header, self.width = list(columns), header, width
-        self.bad_lines = BadLines(on_error)
 
-    def __iter__(self) -> Iterator[Row]:
-        self.bad_lines.clear()
-        count = 0
-        for row in self._json_rows() if self._is_json else self._rows(self._split()):
-            count += 1
-            yield row
-        if not count:
-            what = "is empty" if not self.bad_lines.total else f"has no row to read: {self.bad_lines.report()}"
-            raise DataError(f"{self.file} {what}")
-
-    def _lines(self) -> Iterator[Line]:
-        """The lines that can be decoded and hold something."""
-        for line in read_lines(self.file):
-            if line.text is None:
-                self.bad_lines.add(UNDECODABLE, line.origin, line.problem or "")
-            elif not line.text.strip():
-                self.bad_lines.add(EMPTY_LINE, line.origin)
-            else:
-                yield line
-
-    def _split(self) -> Iterator[Row]:
-        """The cells of each row."""
-        if self._is_csv:
-            return self._split_csv()
-        return (Row(tuple(line.text.split("\t")), line.origin) for line in self._lines())
-
-    def _split_csv(self) -> Iterator[Row]:
-        undecodable: list[Line] = []
-
-        def texts() -> Iterator[str]:
-            for line in read_lines(self.file):
-                if line.text is None:
-                    undecodable.append(line)
-                # the quotes of a bad line still tell where its row ends
-                yield (line.rest if line.text is None else line.text) + "\n"
-
-        # not strict, a quote that is never closed would take the rest of the file into one cell
-        reader = csv.reader(texts(), strict=True)
-        while True:
-            start = reader.line_num + 1
-            origin, problem, cells = f"{self.file}:{start}", None, None
-            try:
-                cells = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                problem = str(error).partition(" - ")[0]
-                if reader.line_num > start:
-                    problem += f" (in the row of lines {start} to {reader.line_num})"
-            if undecodable:
-                self.bad_lines.add(UNDECODABLE, undecodable[0].origin, undecodable[0].problem or "")
-                undecodable.clear()
-            elif problem is not None:
-                self.bad_lines.add(BAD_CSV, origin, problem)
-            elif not any(cell.strip() for cell in cells) and len(cells) < 2:
-                self.bad_lines.add(EMPTY_LINE, origin)
-            else:
-                yield Row(tuple(cells), origin)
-
-    def _rows(self, rows: Iterator[Row]) -> Iterator[Row]:
-        first = next(rows, None)
-        if first is None:
-            return
-        if self.header:
-            places = self._places(first)
+def _filled_lines(path: Path, bad: BadLines) -> Iterator[Line]:
+    """The lines that can be decoded and hold something."""
+    for line in read_lines(path):
+        if line.text is None:
+            bad.add(UNDECODABLE, line.origin, line.problem or "")
+        elif not line.text.strip():
+            bad.add(EMPTY_LINE, line.origin)
         else:
-            places = self._numbers()
-            if self.header is None and max(places) < len(first.values):
-                self._refuse_header(tuple(first.values[place] for place in places), first.origin)
-            rows = itertools.chain([first], rows)
-        for cells, origin in rows:
-            if self.width not in (None, len(cells)):
-                self.bad_lines.add(COLUMNS, origin, f"{len(cells)} instead of {self.width}")
-            elif len(cells) <= max(places):
-                self.bad_lines.add(COLUMNS, origin, f"{len(cells)}, needed are {max(places) + 1}")
-            else:
-                yield Row(tuple(cells[place] for place in places), origin)
+            yield line
 
-    def _places(self, header: Row) -> list[int]:
-        """The places of the columns asked for: by name, or by number where the header has no such name."""
-        names = [name.strip() for name in header.values]
-        places = []
-        for name in self.columns:
-            if name in names:
-                places.append(names.index(name))
-            elif _NUMBER.fullmatch(name) and int(name) <= len(names):
-                places.append(int(name) - 1)
-            else:
-                raise DataError(f"{header.origin}: there is no column {name!r}; the header names {shown(names, 300)}")
-        return places
 
-    def _numbers(self) -> list[int]:
-        wrong = [name for name in self.columns if not _NUMBER.fullmatch(name)]
-        if wrong:
+def _csv_cells(path: Path, bad: BadLines) -> Iterator[Row]:
+    undecodable: list[Line] = []
+
+    def texts() -> Iterator[str]:
+        for line in read_lines(path):
+            if line.text is None:
+                undecodable.append(line)
+            # the quotes of a bad line still tell where its row ends
+            yield (line.rest if line.text is None else line.text) + "\n"
+
+    # not strict, a quote that is never closed would take the rest of the file into one cell
+    reader = csv.reader(texts(), strict=True)
+    while True:
+        start = reader.line_num + 1
+        origin, problem, cells = f"{path}:{start}", None, []
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            problem = str(error).partition(" - ")[0]
+            if reader.line_num > start:
+                problem += f" (in the row of lines {start} to {reader.line_num})"
+        if undecodable:
+            bad.add(UNDECODABLE, undecodable[0].origin, undecodable[0].problem or "")
+            undecodable.clear()
+        elif problem is not None:
+            bad.add(BAD_CSV, origin, problem)
+        elif not any(cell.strip() for cell in cells) and len(cells) < 2:
+            bad.add(EMPTY_LINE, origin)
+        else:
+            yield Row(tuple(cells), origin)
+
+
+def _chosen_cells(
+    path: Path, rows: Iterator[Row], columns: Sequence[str], bad: BadLines, header: bool | None, width: int | None
+) -> Iterator[Row]:
+    first = next(rows, None)
+    if first is None:
+        return
+    if header:
+        places = _named_places(columns, first)
+    else:
+        named = [name for name in columns if not _NUMBER.fullmatch(name)]
+        if named:
             raise DataError(
-                f"{self.file} has no header, so its columns have numbers from 1 on, got the name {wrong[0]!r}; "
-                "header true takes the first row as names"
+                f"{path} has no header, so its columns have numbers from 1 on, got the name {named[0]!r}; header true "
+                "takes the first row as names"
             )
-        return [int(name) - 1 for name in self.columns]
-
-    def _refuse_header(self, cells: tuple[str, ...], origin: str) -> None:
-        if all(cell.strip().casefold() in _COLUMN_NAMES for cell in cells):
-            raise looks_like_header(cells, origin)
-
-    def _json_rows(self) -> Iterator[Row]:
-        for line in self._lines():
-            text, origin = line.text, line.origin
-            try:
-                record = json.loads(text)
-                if _SURROGATE.search(text):
-                    json.dumps(record, ensure_ascii=False).encode("utf-8")
-            except (ValueError, RecursionError) as error:
-                problem = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-                self.bad_lines.add(BAD_JSON, origin, problem)
-                continue
-            if not isinstance(record, dict):
-                self.bad_lines.add(BAD_JSON, origin, f"but a {type(record).__name__}")
-                continue
-            missing = [key for key in self.columns if key not in record]
-            if missing:
-                keys = shown(sorted(record), 300)
-                self.bad_lines.add(MISSING_KEY, origin, f"{missing[0]!r}; the line has the keys {keys}")
-                continue
-            yield Row(tuple(record[key] for key in self.columns), origin)
+        places = [int(name) - 1 for name in columns]
+        if header is None and max(places) < len(first.values):
+            cells = [first.values[place] for place in places]
+            if all(cell.strip().casefold() in _COLUMN_NAMES for cell in cells):
+                raise looks_like_header(cells, first.origin)
+        rows = itertools.chain([first], rows)
+    for cells, origin in rows:
+        if width not in (None, len(cells)):
+            bad.add(COLUMNS, origin, f"{len(cells)} instead of {width}")
+        elif len(cells) <= max(places):
+            bad.add(COLUMNS, origin, f"{len(cells)}, needed are {max(places) + 1}")
+        else:
+            yield Row(tuple(cells[place] for place in places), origin)
 
 
-def looks_like_header(cells: Sequence[str], origin: str) -> DataError:
-    """Returns the error for a first row that is taken as data but names the columns.
+def _named_places(columns: Sequence[str], header: Row) -> list[int]:
+    """The places of columns: by name, or by number where the header has no such name."""
+    names = [name.strip() for name in header.values]
+    places = []
+    for name in columns:
+        if name in names:
+            places.append(names.index(name))
+        elif _NUMBER.fullmatch(name) and int(name) <= len(names):
+            places.append(int(name) - 1)
+        else:
+            raise DataError(f"{header.origin}: there is no column {name!r}; the header names {shown(names, 300)}")
+    return places
 
-    Args:
-        cells: What was read from the row.
-        origin: Its place.
-    """
-    return DataError(
-        f"{origin}: the first row looks like the names of the columns: {shown(list(cells))}; header true takes it as "
-        "names, header false as a row of data"
-    )
+
+def _json_rows(path: Path, keys: Sequence[str], bad: BadLines) -> Iterator[Row]:
+    for text, origin, *_ in _filled_lines(path, bad):
+        try:
+            record = json.loads(text)
+            if _SURROGATE.search(text):
+                json.dumps(record, ensure_ascii=False).encode("utf-8")
+        except (ValueError, RecursionError) as error:
+            bad.add(BAD_JSON, origin, "nested too deeply" if isinstance(error, RecursionError) else str(error))
+            continue
+        missing = [key for key in keys if key not in record] if isinstance(record, dict) else []
+        if not isinstance(record, dict):
+            bad.add(BAD_JSON, origin, f"but a {type(record).__name__}")
+        elif missing:
+            known = shown(sorted(record), 300)
+            bad.add(MISSING_KEY, origin, f"{missing[0]!r}; the line has the keys {known}")
+        else:
+            yield Row(tuple(record[key] for key in keys), origin)

@@ -1,4 +1,4 @@
-"""Scores of translations and other generated text: BLEU, chrF, exact match."""
+"""Scores of translations and other generated text: two kinds of BLEU with a name each, chrF, ROUGE, exact match."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     Example:
 
     >>> str(bleu(["a dog runs fast"], ["a dog runs fast"]))
-    'BLEU 100.00 (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0)'
+    'sacreBLEU 100.00 (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0)'
     """
-    return _sacrebleu_score(sacrebleu.BLEU(), "BLEU", hypotheses, references)
+    return _sacrebleu_score(sacrebleu.BLEU(), "sacreBLEU", hypotheses, references)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
@@ -98,7 +98,7 @@ def tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str], languag
     metric = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
     score = metric.corpus_score(moses_tokens(hypotheses, language), [moses_tokens(references, language)])
     signature = f"lower-cased|moses:{language}|{metric.get_signature()}|sacremoses:{sacremoses.__version__}"
-    return Score("tokenised BLEU", score.score, signature)
+    return Score("tokenised lower-cased BLEU", score.score, signature)
 
 
 def moses_tokens(texts: Sequence[str], language: str) -> list[str]:
@@ -146,7 +146,7 @@ def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
 def translation_scores(
     hypotheses: Sequence[str], references: Sequence[str], language: str | None = None
 ) -> dict[str, Any]:
-    """The share of exact matches, BLEU and chrF, each of these with its signature.
+    """Returns the share of exact matches, sacreBLEU and chrF2, the latter two with their signatures.
 
     Args:
         hypotheses: The texts to score.
@@ -161,7 +161,7 @@ def translation_scores(
 
     Example:
 
-    >>> translation_scores(["a dog runs fast"], ["a dog runs fast"])["BLEU"]["value"]
+    >>> translation_scores(["a dog runs fast"], ["a dog runs fast"])["sacreBLEU"]["value"]
     100.0
     """
     scores = [bleu(hypotheses, references), chrf(hypotheses, references)]

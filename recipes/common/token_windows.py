@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from recipes.common.batch_order import ResumableBatches, require_options
-from recipes.common.errors import DataError
+from recipes.common.errors import DataError, require_options
+from zoo.training import ResumableBatches
 
 
 class TokenWindows(ResumableBatches):

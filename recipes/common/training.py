@@ -23,7 +23,6 @@ from zoo.training import (
     StopOnNonFiniteLoss,
     Throughput,
     TrainingState,
-    WarmupCosine,
     WarmupLinear,
     WarmupStableDecay,
 )
@@ -119,7 +118,13 @@ def make_schedule(config: TrainingConfig, updates: int) -> keras.optimizers.sche
     if config.schedule == "warmup_stable_decay":
         decay = max(1, min(round(config.decay_share * updates), updates - warmup))
         return WarmupStableDecay(peak, warmup, updates - warmup - decay, decay, final=final)
-    return {"linear": WarmupLinear, "cosine": WarmupCosine}[config.schedule](peak, warmup, updates, final)
+    if config.schedule == "linear":
+        return WarmupLinear(peak, warmup, updates, final)
+    # Keras counts updates from 0, and its warm-up begins with the first rate that it is given: here above 0
+    warmup, target = max(1, warmup), peak if warmup > 1 else None
+    return keras.optimizers.schedules.CosineDecay(
+        peak / warmup, max(1, updates - warmup), alpha=final / peak, warmup_target=target, warmup_steps=warmup - 1
+    )
 
 
 def make_optimizer(config: TrainingConfig, batches: int, model: keras.Model) -> keras.optimizers.Optimizer:

@@ -28,9 +28,9 @@ def test_report(tmp_path):
     row = scores["a"]
     # no source has three words or fewer
     assert {key: value["texts"] for key, value in row.items()} == {"4-6": 3, "7-8": 2, "over 8": 1, "all": 6}
-    assert row["4-6"]["bleu"] == 100 and row["7-8"]["bleu"] < 30
+    assert row["4-6"]["sacreBLEU"] == 100 and row["7-8"]["sacreBLEU"] < 30
     everything = bleu([r[1] for r in rows], [r[2] for r in rows])
-    assert row["all"]["bleu"] == round(everything.value, 2) and row["all"]["signature"] == everything.signature
+    assert row["all"]["sacreBLEU"] == round(everything.value, 2) and row["all"]["signature"] == everything.signature
     assert "| a | 100.0 (3) |" in (tmp_path / "report" / "bleu_by_length.md").read_text()
 
 

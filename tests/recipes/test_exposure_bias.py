@@ -44,7 +44,7 @@ def test_accuracy_by_position(monkeypatch, tiny_tokenizer):
         "1-2": {"true": 1.0, "own": 0.25, "tokens": 4},
         "3-4": {"true": 0.5, "own": 0.0, "tokens": 2},
     }
-    assert list(report["bleu"]) == ["first 2 words", "whole texts"]
+    assert list(report["sacreBLEU"]) == ["first 2 words", "whole texts"]
     table = exposure_bias.make_table({"model": report})
     assert "| model | 100.0 / 25.0 (75.0) | 50.0 / 0.0 (50.0) |" in table
 
@@ -64,7 +64,7 @@ def test_an_end_predicted_too_early(monkeypatch, tiny_tokenizer):
     report = exposure_bias.measure(Model(), [TextPair("", words, "")], 1, 2)
     without = tiny_tokenizer.detokenize([[ids[0], *ids[2:]]]).numpy()[0].decode()
     expected = sacrebleu.corpus_bleu([without], [[words]]).score
-    assert report["bleu"]["whole texts"] == {"true": round(expected, 2), "own": 100.0}
+    assert report["sacreBLEU"]["whole texts"] == {"true": round(expected, 2), "own": 100.0}
 
 
 def test_what_is_drawn():

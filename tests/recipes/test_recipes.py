@@ -135,7 +135,7 @@ MEASURES = {
     "language_model": ("validation_nll_per_token", "validation_bits_per_character"),
     "finetune": ("exact_match", "validation_nll_per_reply_token"),
     "summarize": ("rougeL",),
-    "translate": ("BLEU", "chrF2"),
+    "translate": ("sacreBLEU", "chrF2"),
 }
 
 

@@ -66,7 +66,7 @@ def test_a_run_leaves_everything(whole):
     run, results = whole
     assert json.loads((run / "results.json").read_text()) == results
     assert results["test_sentences"] == 10
-    assert "sacremoses" in results["tokenised BLEU"]["signature"]
+    assert "sacremoses" in results["tokenised lower-cased BLEU"]["signature"]
     assert len(read_metrics(run)) == 3
     assert len((run / "samples" / "test.tsv").read_text().splitlines()) == 10
     for picture in ("cross_attention.png", "loss.png", "positions.png"):

@@ -12,21 +12,26 @@ Gradient clipping and accumulation are arguments of the Keras optimizers. What t
   epoch, which counts an update and decays weights without data. `TrainingState` ends epochs before that.
 """
 
+from zoo.training.buckets import BatchPlan, choose_bucket_lengths, count_batches, plan_batches
 from zoo.training.callbacks import SampleOutputs, StopOnNonFiniteLoss, Throughput
 from zoo.training.checkpoint_averaging import CheckpointAveraging
 from zoo.training.embedding_losses import CosineRegression, InBatchNegatives
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import Perplexity, TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
-from zoo.training.schedules import InverseSquareRoot, PerUpdate, WarmupCosine, WarmupLinear, WarmupStableDecay
-from zoo.training.state import ResumableData, TrainingState, saved_position
+from zoo.training.resumable_data import ResumableBatches, ResumableData
+from zoo.training.schedules import InverseSquareRoot, PerUpdate, WarmupLinear, WarmupStableDecay
+from zoo.training.state import TrainingState
+from zoo.training.state_folder import saved_position
 
 __all__ = [
+    "BatchPlan",
     "CheckpointAveraging",
     "CosineRegression",
     "InBatchNegatives",
     "InverseSquareRoot",
     "PerUpdate",
     "Perplexity",
+    "ResumableBatches",
     "ResumableData",
     "SampleOutputs",
     "StopOnNonFiniteLoss",
@@ -36,8 +41,10 @@ __all__ = [
     "TokenCrossEntropy",
     "TokenNegativeLogLikelihood",
     "TrainingState",
-    "WarmupCosine",
     "WarmupLinear",
     "WarmupStableDecay",
+    "choose_bucket_lengths",
+    "count_batches",
+    "plan_batches",
     "saved_position",
 ]

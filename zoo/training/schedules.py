@@ -1,4 +1,4 @@
-"""Learning-rate schedules with linear warm-up.
+"""Learning-rate schedules with linear warm-up that Keras lacks; its `CosineDecay` has a warm-up.
 
 Keras counts updates from 0, the papers from 1. Here `t = step + 1`: the first update already has a learning rate above
 0, and the update number `warmup_steps` has the peak.
@@ -119,8 +119,6 @@ class WarmupLinear(_WarmupSchedule):
     Source: Devlin et al. 2019 (BERT), appendix A.2.
     """
 
-    _shape = "linear"
-
     def __init__(self, peak: float, warmup_steps: int, total_steps: int, final: float = 0.0):
         super().__init__(peak, warmup_steps)
         self.total_steps = _check_steps("total_steps", total_steps, minimum=warmup_steps + 1)
@@ -128,32 +126,10 @@ class WarmupLinear(_WarmupSchedule):
 
     def after_warmup(self, t):
         progress = (t - self.warmup_steps) / (self.total_steps - self.warmup_steps)
-        return _cooled(self.peak, self.final, progress, self._shape)
+        return _cooled(self.peak, self.final, progress, "linear")
 
     def get_config(self):
         return {**super().get_config(), "total_steps": self.total_steps, "final": self.final}
-
-
-@keras.saving.register_keras_serializable("keras_transformer_zoo")
-class WarmupCosine(WarmupLinear):
-    """Linear warm-up, then half a period of a cosine.
-
-    Args:
-        peak: learning rate of update number `warmup_steps`.
-        warmup_steps: number of updates of the warm-up; 0 for none.
-        total_steps: number of the update that has the learning rate `final`, as all later ones do.
-        final: learning rate at the end.
-
-    Raises:
-        ValueError: for rates below 0, or `total_steps` not above `warmup_steps`.
-
-    Example:
-        >>> WarmupCosine(peak=6e-4, warmup_steps=2000, total_steps=100_000, final=6e-5)
-
-    Source: Loshchilov & Hutter 2017 (SGDR), equation 5, without restarts.
-    """
-
-    _shape = "cosine"
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")

@@ -1,27 +1,14 @@
 """Resume: the same command goes on where a killed one was."""
 
-import json
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import keras
 import numpy as np
 from keras import ops
 
-from zoo.storage import (
-    atomic_write,
-    name_variables,
-    open_tensors,
-    read_variables,
-    remove,
-    remove_incomplete,
-    save_weights,
-    write_bytes,
-    write_tensors,
-)
+from zoo.storage import name_variables, open_tensors, read_variables, save_weights
 from zoo.training.callback_state import (
     check_callback,
     get_callback_state,
@@ -29,49 +16,11 @@ from zoo.training.callback_state import (
     set_callback_state,
     split_arrays,
 )
-
-_FORMAT = 1
-_STATE_FILE = "state.json"
-_TENSOR_FILE = "tensors.safetensors"
-_FOLDER_NAME = re.compile(r"epoch-(\d+)-batch-(\d+)")
+from zoo.training.resumable_data import ResumableData
+from zoo.training.state_folder import SavedState, StateFolder
 
 # What `model.stop_training` is set to where only the epoch is to end; other callbacks set it to True.
 _END_OF_EPOCH = "end of epoch"
-
-
-def saved_position(directory: str | Path) -> tuple[int, int] | None:
-    """The latest position of which a `TrainingState` has saved a state; None if there is none.
-
-    Args:
-        directory: folder of the states.
-
-    Returns:
-        Number of epochs trained, and of batches of the next one.
-
-    Example:
-        >>> saved_position("run/checkpoints")
-        (3, 200)
-    """
-    folder = Path(directory)
-    matches = (_FOLDER_NAME.fullmatch(path.name) for path in (folder.iterdir() if folder.is_dir() else ()))
-    return max(((int(match[1]), int(match[2])) for match in matches if match), default=None)
-
-
-class ResumableData(Protocol):
-    """Data whose position can be set.
-
-    Attributes:
-        dataset: what is given to `fit`: a `tf.data.Dataset` that, each time it is iterated over, gives the batches
-            chosen by the last `start_epoch`. Its `cardinality()` must be `number_of_batches`, also for an epoch that
-            skips some, or unknown; Keras' progress bar shows it.
-        number_of_batches: batches of a whole epoch, the same for every epoch.
-    """
-
-    dataset: object
-    number_of_batches: int
-
-    def start_epoch(self, epoch: int, skip_batches: int = 0) -> None:
-        """Chooses the batches of an epoch, a function of its number only, without the first `skip_batches`."""
 
 
 class TrainingState(keras.callbacks.Callback):
@@ -145,8 +94,6 @@ class TrainingState(keras.callbacks.Callback):
         super().__init__()
         if save_every is not None and save_every < 1:
             raise ValueError(f"`save_every` must be a number of batches of at least 1, or None. Received: {save_every}")
-        if keep < 1:
-            raise ValueError(f"`keep` must be at least 1. Received: keep={keep}")
         if mode not in ("min", "max"):
             raise ValueError(f'`mode` must be "min" or "max". Received: mode={mode!r}')
         for callback in callbacks:
@@ -155,14 +102,13 @@ class TrainingState(keras.callbacks.Callback):
         self.data = data
         self.callbacks = list(callbacks)
         self.save_every = save_every
-        self.keep = keep
         self.monitor = monitor
         self.mode = mode
         self.best_weights_path = self.directory / "best.safetensors"
-        self.directory.mkdir(parents=True, exist_ok=True)
-        remove_incomplete(self.directory)
-        self._folder = max(self._folders(), default=None)
-        self._found = None if self._folder is None else self._read(self._folder)
+        self._folder = StateFolder(self.directory, keep)
+        self._found = self._folder.latest()
+        if self._found is not None:
+            self._check_found(self._found)
         self._best: float | None = None
         # Where the epoch that begins next is entered; None after the first one has begun.
         self._entry: tuple[int, int] | None = None
@@ -176,7 +122,7 @@ class TrainingState(keras.callbacks.Callback):
     def initial_epoch(self) -> int:
         if self._found is None:
             return 0
-        return sys.maxsize if self._found["finished"] else self._found["epoch"]
+        return sys.maxsize if self._found.values["finished"] else self._found.values["epoch"]
 
     def set_model(self, model):
         super().set_model(model)
@@ -198,16 +144,16 @@ class TrainingState(keras.callbacks.Callback):
             self._entry = (0, 0)
             self._save(0, 0, {})
             return
-        self._entry = (self.initial_epoch, self._found["batch"])
-        path = self._folder / _TENSOR_FILE
+        values = self._found.values
+        self._entry = (self.initial_epoch, values["batch"])
         for group, variables in self._groups().items():
-            read_variables(path, variables, group)
-        with open_tensors(path) as file:
-            states = [join_arrays(state, file.get_tensor) for _, state in self._found["callbacks"]]
+            read_variables(self._found.tensors, variables, group)
+        with open_tensors(self._found.tensors) as file:
+            states = [join_arrays(state, file.get_tensor) for _, state in values["callbacks"]]
         for callback, state in zip(self.callbacks, states, strict=True):
             set_callback_state(callback, state)
-        model.history.history = {name: list(values) for name, values in self._found["history"].items()}
-        self._best = self._found["best"]
+        model.history.history = {name: list(column) for name, column in values["history"].items()}
+        self._best = values["best"]
 
     def on_epoch_begin(self, epoch, logs=None):
         skip_batches = 0
@@ -222,7 +168,7 @@ class TrainingState(keras.callbacks.Callback):
         self._epoch, self._batch, self._last_saved_batch = epoch, skip_batches, skip_batches
         if skip_batches:
             self._build_metrics()
-            read_variables(self._folder / _TENSOR_FILE, self._metric_variables(), "metrics/")
+            read_variables(self._found.tensors, self._metric_variables(), "metrics/")
 
     def on_train_batch_begin(self, batch, logs=None):
         self._first_batch = batch
@@ -265,7 +211,7 @@ class TrainingState(keras.callbacks.Callback):
 
     def _build_metrics(self):
         """Creates the variables of the compiled metrics, which the TensorFlow trainer does only in its first step."""
-        with open_tensors(self._folder / _TENSOR_FILE) as file:
+        with open_tensors(self._found.tensors) as file:
             stored = sum(name.startswith("metrics/") for name in file.keys())
         if len(self.model.metrics_variables) != stored:
             batch = keras.tree.map_structure(
@@ -325,7 +271,6 @@ class TrainingState(keras.callbacks.Callback):
         if batch:
             tensors.update(self._metric_variables())
         state = {
-            "format": _FORMAT,
             "epoch": epoch,
             "batch": batch,
             "finished": finished,
@@ -335,39 +280,20 @@ class TrainingState(keras.callbacks.Callback):
             "callbacks": callbacks,
             "history": self._history(logs, epoch_ended=not batch),
         }
-        with atomic_write(self.directory / f"epoch-{epoch:05d}-batch-{batch:08d}") as folder:
-            folder.mkdir()
-            write_tensors(folder / _TENSOR_FILE, tensors)
-            write_bytes(folder / _STATE_FILE, [json.dumps(state, indent=1).encode()])
-        for old in sorted(self._folders())[: -self.keep]:
-            remove(old)
+        self._folder.write(epoch, batch, tensors, state)
 
-    def _folders(self) -> list[Path]:
-        return [path for path in self.directory.iterdir() if _FOLDER_NAME.fullmatch(path.name)]
-
-    def _read(self, folder: Path) -> dict:
-        """Reads and checks all of a state that does not need the model."""
-        path = folder / _STATE_FILE
-        try:
-            state = json.loads(path.read_text())
-            kinds = [kind for kind, _ in state["callbacks"]]
-            state_format, number_of_batches = state["format"], state["number_of_batches"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+    def _check_found(self, state: SavedState) -> None:
+        """Raises an error for a state that belongs to other data or callbacks."""
+        found, number_of_batches = state.values["number_of_batches"], self.data.number_of_batches
+        if found != number_of_batches:
             raise ValueError(
-                f"The training state {folder} is damaged ({error!r}). Remove that folder to go on from an earlier "
-                "state, or from the beginning if there is none."
-            ) from error
-        if state_format != _FORMAT:
-            raise ValueError(f"{path} has format {state_format}; this version reads format {_FORMAT}.")
-        if number_of_batches != self.data.number_of_batches:
-            raise ValueError(
-                f"The training state {folder} was saved with data of {number_of_batches} batches per epoch, but `data` "
-                f"has {self.data.number_of_batches}: resume with the same data, or start in a new folder."
+                f"The training state {state.folder} was saved with data of {found} batches per epoch, but `data` has "
+                f"{number_of_batches}: resume with the same data, or start in a new folder."
             )
+        kinds = [kind for kind, _ in state.values["callbacks"]]
         expected = [type(callback).__name__ for callback in self.callbacks]
         if kinds != expected:
             raise ValueError(
-                f"The training state {folder} was saved with `callbacks` {kinds}, but now they are {expected}: "
+                f"The training state {state.folder} was saved with `callbacks` {kinds}, but now they are {expected}: "
                 "give the same, or start in a new folder."
             )
-        return state

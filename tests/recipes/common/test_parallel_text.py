@@ -6,7 +6,7 @@ import pytest
 
 from recipes.common import parallel_text
 from recipes.common.data_sets import TextPair, open_part
-from recipes.common.errors import ConfigError, DataError
+from recipes.common.errors import BadLines, ConfigError, DataError
 from recipes.common.parallel_text import (
     PARALLEL,
     check_language_tokens,
@@ -14,7 +14,7 @@ from recipes.common.parallel_text import (
     language_token,
     read_pairs,
 )
-from recipes.common.text_files import BadLines, read_lines
+from recipes.common.text_files import read_lines
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.common.config import differences, harmless_keys, parse, save, setting
+from recipes.common.config import differences, parse, save, setting
 from recipes.common.errors import ConfigError
 
 
@@ -40,7 +40,7 @@ class Config:
 
     def __post_init__(self):
         if self.seed < 0:
-            raise ValueError(f"seed must not be negative; got {self.seed}")
+            raise ConfigError(f"seed must be at least 0, got {self.seed}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +141,7 @@ def test_norwegian_is_a_language_in_yaml(tmp_path):
         (["word"], r"unexpected word 'word'"),
         (["--config"], r"--config takes one file"),
         (["--config", "does_not_exist.yaml"], r"cannot read the config file 'does_not_exist\.yaml'"),
-        (["--seed", "-3"], r"seed must not be negative; got -3"),
+        (["--seed", "-3"], r"seed must be at least 0, got -3"),
     ],
 )
 def test_error_on_the_command_line(arguments, message):
@@ -203,10 +203,14 @@ def test_help_lists_every_key_with_text_and_default(capsys):
     text = " ".join(capsys.readouterr().out.split())
     assert text.startswith("usage: python -m recipes.learn [--config FILE.yaml] [--key value ...] Learn something.")
     assert "Not shown" not in text
-    assert "--data.train VALUE ... Training files, 100 % of them. [a list of str; default: []]" in text
-    assert "--data.max_length VALUE Longest text. [int; default: 128]" in text
-    assert "--data.on_error VALUE Policy. ['raise' or 'skip'; default: \"raise\"]" in text
-    assert "--data.share VALUE Share of the data. [float or null; default: null]" in text
+    assert "--data.train VALUE ... Training files, 100 % of them. (type: list[str], default: [])" in text
+    assert "data: Where the text comes from." in text
+    assert "--data.max_length VALUE Longest text. (type: int, default: 128)" in text
+    assert "--data.on_error VALUE Policy. (type: Literal['raise', 'skip'], default: raise)" in text
+    assert "--data.share VALUE Share of the data. (type: float | null, default: null)" in text
+    with pytest.raises(SystemExit):
+        parse(Export, ["-h"])
+    assert "--model VALUE Folder of the model. (required, type: str)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_differences_and_harmless_keys():
@@ -214,7 +218,7 @@ def test_differences_and_harmless_keys():
     new = dataclasses.replace(old, seed=2, verbose=0, data=dataclasses.replace(old.data, train=["a"]))
     assert differences(old, new) == {"data.train": ([], ["a"]), "seed": (1, 2), "verbose": (1, 0)}
     assert differences(old, Config()) == {}
-    assert harmless_keys(Config) == {"verbose"}
+    assert differences(old, new, harmless=False) == {"data.train": ([], ["a"]), "seed": (1, 2)}
     with pytest.raises(TypeError, match="Data"):
         differences(old, Data())
 

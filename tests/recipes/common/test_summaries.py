@@ -2,9 +2,8 @@ import json
 
 import pytest
 
-from recipes.common.errors import ConfigError, DataError
+from recipes.common.errors import BadLines, ConfigError, DataError
 from recipes.common.summaries import SUMMARIES, read_summaries
-from recipes.common.text_files import BadLines
 
 KEYS = ["source", "target"]
 

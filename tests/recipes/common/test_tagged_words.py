@@ -2,9 +2,8 @@ import pytest
 
 from recipes.common import tagged_words
 from recipes.common.data_sets import open_part
-from recipes.common.errors import ConfigError, DataError
+from recipes.common.errors import BadLines, ConfigError, DataError
 from recipes.common.tagged_words import TAGGED, read_conll, read_tagged
-from recipes.common.text_files import BadLines
 
 
 def read(tmp_path, text, name="a.conll", on_error="raise", **columns):

@@ -5,11 +5,12 @@ import random
 
 import pytest
 
-from recipes.common.errors import DataError
-from recipes.common.text_files import BadLines, Table, read_lines
+from recipes.common.errors import BadLines, DataError
+from recipes.common.text_files import read_lines, read_table
 
 
-def rows(table):
+def rows(file, columns, **options):
+    table = read_table(file, columns, BadLines("raise"), **options)
     return [(row.values, row.origin.rsplit("/", 1)[-1]) for row in table]
 
 
@@ -20,12 +21,12 @@ def write(path, text):
 
 def test_tsv_has_no_quoting(tmp_path):
     file = write(tmp_path / "a.tsv", 'say "hi\t1\tx\nno\t0\ty\n')
-    assert rows(Table(file, ["2", "1"])) == [(("1", 'say "hi'), "a.tsv:1"), (("0", "no"), "a.tsv:2")]
+    assert rows(file, ["2", "1"]) == [(("1", 'say "hi'), "a.tsv:1"), (("0", "no"), "a.tsv:2")]
 
 
 def test_csv_with_header_and_quotes(tmp_path):
     file = write(tmp_path / "a.csv.gz", 'label,text\n1,"good, really"\n0,bad\n')
-    assert rows(Table(file, ["text", "label"], header=True)) == [
+    assert rows(file, ["text", "label"], header=True) == [
         (("good, really", "1"), "a.csv.gz:2"),
         (("bad", "0"), "a.csv.gz:3"),
     ]
@@ -33,7 +34,7 @@ def test_csv_with_header_and_quotes(tmp_path):
 
 def test_json_lines_keep_types(tmp_path):
     file = write(tmp_path / "a.jsonl", '{"text": "a", "labels": ["x", "y"]}\n{"text": "b", "labels": []}')
-    assert rows(Table(file, ["labels", "text"])) == [((["x", "y"], "a"), "a.jsonl:1"), (([], "b"), "a.jsonl:2")]
+    assert rows(file, ["labels", "text"]) == [((["x", "y"], "a"), "a.jsonl:1"), (([], "b"), "a.jsonl:2")]
 
 
 @pytest.mark.parametrize(
@@ -58,37 +59,38 @@ def test_json_lines_keep_types(tmp_path):
 )
 def test_bad_rows_name_their_place(tmp_path, name, text, columns, message):
     with pytest.raises(DataError, match=message):
-        rows(Table(write(tmp_path / name, text), columns))
+        rows(write(tmp_path / name, text), columns)
 
 
 def test_bad_rows_can_be_skipped_and_are_counted(tmp_path):
-    table = Table(write(tmp_path / "a.tsv", "a\t1\nb\n\nc\t2\n"), ["1", "2"], on_error="skip")
-    assert [row.values for row in table] == [("a", "1"), ("c", "2")]
-    assert dict(table.bad_lines.counts) == {"wrong number of columns": 1, "empty line": 1}
-    assert [row.values for row in table] == [("a", "1"), ("c", "2")]  # counted anew, not twice
-    assert table.bad_lines.total == 2
+    file, bad = write(tmp_path / "a.tsv", "a\t1\nb\n\nc\t2\n"), BadLines("skip")
+    assert [row.values for row in read_table(file, ["1", "2"], bad)] == [("a", "1"), ("c", "2")]
+    assert dict(bad.counts) == {"wrong number of columns": 1, "empty line": 1} and bad.total == 2
+    (tmp_path / "b.tsv").write_text("a\n")
+    with pytest.raises(DataError, match="b.tsv has no row to read: skipped 3: wrong number of columns 2"):
+        list(read_table(tmp_path / "b.tsv", ["1", "2"], bad))
 
 
 def test_width(tmp_path):
     file = write(tmp_path / "a.tsv", "a\tb\tc\na\tb\n")
-    assert len(rows(Table(file, ["1", "2"]))) == 2
+    assert len(rows(file, ["1", "2"])) == 2
     with pytest.raises(DataError, match=r"a\.tsv:2: wrong number of columns: 2 instead of 3"):
-        rows(Table(file, ["1", "2"], width=3))
+        rows(file, ["1", "2"], width=3)
 
 
 def test_undecodable_bytes(tmp_path):
     (tmp_path / "a.tsv").write_bytes(b"a\t1\n\xff\t2\n")
     with pytest.raises(DataError, match=r"a\.tsv:2:1: undecodable byte"):
-        rows(Table(tmp_path / "a.tsv", ["1", "2"]))
+        rows(tmp_path / "a.tsv", ["1", "2"])
 
 
 def test_missing_column_and_unknown_format(tmp_path):
     with pytest.raises(DataError, match="no column 'text'; the header names"):
-        rows(Table(write(tmp_path / "a.csv", "label,words\n1,a\n"), ["text"], header=True))
+        rows(write(tmp_path / "a.csv", "label,words\n1,a\n"), ["text"], header=True)
     with pytest.raises(DataError, match="cannot tell the format of 'a.xml'"):
-        Table("a.xml", ["1"])
+        rows("a.xml", ["1"])
     with pytest.raises(DataError, match="no column of a.tsv"):
-        Table("a.tsv", [])
+        rows("a.tsv", [])
 
 
 def test_cells_of_csv_are_those_of_the_csv_module(tmp_path):
@@ -99,8 +101,7 @@ def test_cells_of_csv_are_those_of_the_csv_module(tmp_path):
     ]
     text = io.StringIO()
     csv.writer(text, lineterminator="\r\n").writerows(cells)
-    table = Table(write(tmp_path / "a.csv", text.getvalue()), ["1", "2"])
-    found = list(table)
+    found = list(read_table(write(tmp_path / "a.csv", text.getvalue()), ["1", "2"], BadLines("raise")))
     assert [list(row.values) for row in found] == cells
     # each origin is the line where its row begins
     lines = text.getvalue().split("\n")
@@ -127,16 +128,16 @@ def test_cells_of_csv_are_those_of_the_csv_module(tmp_path):
 def test_bad_rows_of_csv(tmp_path, text, message, kept, skipped):
     (tmp_path / "a.csv").write_bytes(text)
     with pytest.raises(DataError, match=message):
-        rows(Table(tmp_path / "a.csv", ["1", "2"]))
-    table = Table(tmp_path / "a.csv", ["1", "2"], on_error="skip")
-    assert (len(list(table)), table.bad_lines.total) == (kept, skipped)
+        rows(tmp_path / "a.csv", ["1", "2"])
+    bad = BadLines("skip")
+    assert (len(list(read_table(tmp_path / "a.csv", ["1", "2"], bad))), bad.total) == (kept, skipped)
 
 
 def test_a_header_alone_is_read_by_number(tmp_path):
     file = write(tmp_path / "a.csv", "text,label\na,x\n")
-    assert rows(Table(file, ["1", "2"], header=True)) == [(("a", "x"), "a.csv:2")]
+    assert rows(file, ["1", "2"], header=True) == [(("a", "x"), "a.csv:2")]
     with pytest.raises(DataError, match=r"a\.csv:1: there is no column '3'; the header names"):
-        rows(Table(file, ["3"], header=True))
+        rows(file, ["3"], header=True)
 
 
 @pytest.mark.parametrize("line", [b"a", b"a\n"])
@@ -159,13 +160,13 @@ def test_odd_files_and_nesting(tmp_path):
         next(read_lines("a" * 5000))
     file = write(tmp_path / "a.jsonl", '{"a": ' + "[" * 100_000 + "\n")
     with pytest.raises(DataError, match=r"a\.jsonl:1: not a JSON object: nested too deeply"):
-        rows(Table(file, ["a"]))
+        rows(file, ["a"])
 
 
 def test_messages_are_short(tmp_path):
     file = write(tmp_path / "a.jsonl", "{" + ", ".join(f'"{n}": 1' for n in range(100_000)) + "}\n")
     with pytest.raises(DataError) as error:
-        rows(Table(file, ["a"]))
+        rows(file, ["a"])
     assert len(str(error.value)) < 1000
     bad = BadLines("skip")
     for number in range(99):

@@ -62,7 +62,7 @@ def test_bleu_is_the_formula_on_13a_tokens():
     assert score.value == pytest.approx(corpus_bleu(split(hypotheses), split(references)), abs=1e-9)
     assert "case:mixed" in score.signature
     assert "tok:13a" in score.signature
-    assert str(score) == f"BLEU {score.value:.2f} ({score.signature})"
+    assert str(score) == f"sacreBLEU {score.value:.2f} ({score.signature})"
 
 
 def test_case_counts_for_bleu_only():
@@ -120,5 +120,5 @@ def test_scores_are_those_of_the_texts_of_a_language():
     scores = scores_by_language(sources, outputs, references, ["<2de>", "<2fr>", "<2es>"])
     assert list(scores) == ["<2de>", "<2fr>"]
     assert (scores["<2de>"]["sentences"], scores["<2de>"]["exact_match"]) == (2, 0.5)
-    assert scores["<2de>"]["BLEU"]["value"] == round(bleu(outputs[:3:2], references[:3:2]).value, 2) > 50
+    assert scores["<2de>"]["sacreBLEU"]["value"] == round(bleu(outputs[:3:2], references[:3:2]).value, 2) > 50
     assert scores["<2fr>"]["exact_match"] == 0

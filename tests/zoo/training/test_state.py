@@ -19,7 +19,7 @@ import safetensors.numpy
 tf = pytest.importorskip("tensorflow", reason="the data of these tests is a tf.data.Dataset")
 
 from zoo.storage import load_weights, tensors  # noqa: E402
-from zoo.training import state as state_module  # noqa: E402
+from zoo.training import state_folder  # noqa: E402
 from zoo.training.state import TrainingState  # noqa: E402
 
 _PROGRAM = Path(__file__).with_name("tiny_training.py")
@@ -189,7 +189,7 @@ def test_kill_while_saving(tmp_path):
 def test_full_disk_while_saving_leaves_the_previous_state(tmp_path, uninterrupted, monkeypatch, limit):
     import resource
 
-    write_tensors, saves = state_module.write_tensors, []
+    write_tensors, saves = state_folder.write_tensors, []
 
     def write_on_full_disk(path, tensors):
         saves.append(path)
@@ -206,7 +206,7 @@ def test_full_disk_while_saving_leaves_the_previous_state(tmp_path, uninterrupte
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
-    monkeypatch.setattr(state_module, "write_tensors", write_on_full_disk)
+    monkeypatch.setattr(state_folder, "write_tensors", write_on_full_disk)
     with pytest.raises(OSError, match=r"Could not write .*epoch-00001-batch-00000004 .* is unharmed"):
         train(tmp_path)
     monkeypatch.undo()
@@ -343,7 +343,7 @@ def test_wrong_use_in_fit(tmp_path):
     ("arguments", "message"),
     [
         ({"save_every": 0}, "`save_every`"),
-        ({"keep": 0}, "keep=0"),
+        ({"keep": 0}, "keep must be at least 1, got 0"),
         ({"mode": "auto"}, "mode='auto'"),
         ({"callbacks": [keras.callbacks.LambdaCallback()]}, "whose state is not known"),
         ({"callbacks": [keras.callbacks.CSVLogger("metrics.csv")]}, "append=True"),

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from zoo.training import state as state_module
+from zoo.training import state_folder
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
 from zoo.training.schedules import InverseSquareRoot
@@ -102,7 +102,7 @@ def train(folder, callbacks_before=(), callbacks_after=(), patience=2, **options
 
 def kill_in_save(number):
     """Makes the process kill itself when half of the tensors of the save with this number are written."""
-    write_bytes = state_module.write_bytes
+    write_bytes = state_folder.write_bytes
     saves = []
 
     def write_and_die(path, blocks):
@@ -112,7 +112,7 @@ def kill_in_save(number):
             os.kill(os.getpid(), signal.SIGKILL)
         write_bytes(path, blocks)
 
-    state_module.write_bytes = write_and_die
+    state_folder.write_bytes = write_and_die
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from recipes.common import dates
-from recipes.common.batching import PairBatches
 from recipes.common.errors import DataError
+from recipes.common.pair_batches import PairBatches
 from zoo.tokenizers import SentencePieceTokenizer
 
 

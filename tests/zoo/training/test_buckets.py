@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipes.common.batch_order import choose_bucket_lengths, count_batches, plan_batches
+from zoo.training import choose_bucket_lengths, count_batches, plan_batches
 
 row_lengths = st.lists(st.integers(1, 12), min_size=1, max_size=40).map(np.array)
 

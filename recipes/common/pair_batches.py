@@ -7,18 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from recipes.common.batch_order import (
-    BatchPlan,
-    ResumableBatches,
-    choose_bucket_lengths,
-    count_batches,
-    plan_batches,
-    require_options,
-)
-from recipes.common.errors import ConfigError, DataError
-from recipes.common.text_files import BadLines
+from recipes.common.errors import BadLines, ConfigError, DataError, require_options
 from zoo.preprocessing import add_start_end
 from zoo.tokenizers import Tokenizer
+from zoo.training import BatchPlan, ResumableBatches, choose_bucket_lengths, count_batches, plan_batches
 
 _CHUNK_PAIRS = 8192
 
@@ -57,7 +49,7 @@ class PairBatches(ResumableBatches):
         number_of_tokens: Source and target tokens of an epoch, end tokens included, without padding.
         bucket_lengths: The distinct lengths.
         batch_sizes: Pairs of a batch for each of them.
-        dropped: The pairs left out, a `recipes.common.text_files.BadLines`; `dropped.report()` says it in a line.
+        dropped: The pairs left out, a `recipes.common.errors.BadLines`; `dropped.report()` says it in a line.
 
     Raises:
         DataError: No pair is left.

@@ -1,85 +1,9 @@
-"""The order of batches: a function of the epoch, so that a training can go on in the middle of one; and buckets."""
+"""Rows of similar length in one batch: the lengths that rows are padded to, and which rows form a batch."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
-
-from recipes.common.errors import ConfigError
-
-
-class ResumableBatches:
-    """A `tf.data.Dataset` that gives the batches of the epoch that was chosen last, see `zoo.training.ResumableData`.
-
-    Args:
-        number_of_batches: Batches of an epoch, the same for every epoch.
-        batches_of_epoch: Graph function from the number of an epoch, an int64 scalar, to the dataset of its batches.
-
-    Attributes:
-        dataset: The dataset; each iteration gives the epoch set by `start_epoch` (at first 0). Its cardinality is that
-            of a whole epoch.
-        number_of_batches: Batches of an epoch.
-
-    Example:
-
-    >>> batches.start_epoch(3)
-    >>> model.fit(batches.dataset, initial_epoch=3, epochs=4)
-    """
-
-    def __init__(self, number_of_batches: int, batches_of_epoch: Callable[[tf.Tensor], tf.data.Dataset]):
-        self.number_of_batches = number_of_batches
-        # variables, because the graph of a dataset is made once and reads them at the start of every iteration
-        with tf.device("CPU:0"):
-            self._epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
-            self._skip_batches = tf.Variable(0, dtype=tf.int64, trainable=False)
-
-        def one_epoch(_: tf.Tensor) -> tf.data.Dataset:
-            return batches_of_epoch(self._epoch.read_value()).skip(self._skip_batches.read_value())
-
-        dataset = tf.data.Dataset.from_tensors(0).flat_map(one_epoch).prefetch(tf.data.AUTOTUNE)
-        # Keras stops an epoch after `cardinality` batches and, where that is unknown, after as many as its first epoch
-        # had, which would cut all epochs short after a resume in the middle of one. `assert_cardinality` would not do:
-        # it raises when that shortened epoch ends.
-        cardinality = tf.constant(number_of_batches, tf.int64)
-        dataset.cardinality = lambda: cardinality
-        self.dataset = dataset
-
-    def start_epoch(self, epoch: int, skip_batches: int = 0) -> None:
-        """Sets what the next iteration over `dataset` gives.
-
-        Args:
-            epoch: Number of the epoch, from 0.
-            skip_batches: Number of batches at the start of the epoch that are left out, because they were trained on
-                before an interruption.
-
-        Raises:
-            ValueError: A number is out of range.
-
-        Example:
-
-        >>> batches.start_epoch(7, skip_batches=120)
-        """
-        if epoch < 0:
-            raise ValueError(f"epoch must be at least 0, got {epoch}")
-        if not 0 <= skip_batches <= self.number_of_batches:
-            raise ValueError(f"skip_batches must be 0 to {self.number_of_batches}, got {skip_batches}")
-        self._epoch.assign(epoch)
-        self._skip_batches.assign(skip_batches)
-
-
-def require_options(**options: int | None) -> None:
-    """Checks options of batches: `seed` must be at least 0, all others at least 1; None passes.
-
-    Raises:
-        ConfigError: If one is out of range, naming it.
-    """
-    for name, value in options.items():
-        least = 0 if name == "seed" else 1
-        if value is not None and value < least:
-            raise ConfigError(f"training.{name} must be at least {least}, got {value}")
 
 
 class BatchPlan(NamedTuple):

@@ -1,17 +1,16 @@
-"""Config files: YAML with the line of every value, booleans that are only true and false, and no doubled keys."""
+"""Where the values of a config come from: YAML files, with the line of every value, and the command line."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import Any, NamedTuple
 
 import yaml
 
-from recipes.common.errors import ConfigError
-from recipes.common.text_files import shown
+from recipes.common.errors import ConfigError, shown
 
 _MOST_BYTES = 1 << 20
 
@@ -98,6 +97,43 @@ def read_yaml(path: str | os.PathLike, groups: Set[str]) -> dict[str, Located]:
         if node is not None:
             _collect(loader, node, "", path, groups, values)
     return values
+
+
+def split_words(words: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """Sorts the words of a command line.
+
+    Args:
+        words: `--config FILE.yaml`, `--key value`, `--key=value` or `--key value value ...`, in any order.
+
+    Returns:
+        The config files; and for each key its words, the last ones where a key is given again.
+
+    Raises:
+        ConfigError: A word that follows no key, or a `--config` without its one file.
+
+    Example:
+
+    >>> split_words(["--config", "a.yaml", "--seed=2", "--data.train", "a.en", "a.de"])
+    (['a.yaml'], {'seed': ['2'], 'data.train': ['a.en', 'a.de']})
+    """
+    files: list[list[str]] = []
+    keys: dict[str, list[str]] = {}
+    given: list[str] | None = None
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            given = [value] if equals else []
+            if name == "config":
+                files.append(given)
+            else:
+                keys[name] = given
+        elif given is None:
+            raise ConfigError(f"unexpected word {shown(word)}; values follow a key: --key value")
+        else:
+            given.append(word)
+    if any(len(given) != 1 for given in files):
+        raise ConfigError("--config takes one file; give it again for a second one")
+    return [file for (file,) in files], keys
 
 
 def read_word(word: str, origin: str) -> Any:

@@ -1,0 +1,125 @@
+"""The folder of training states: each is a folder of its own, written whole or not at all."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zoo.storage import atomic_write, remove, remove_incomplete, write_bytes, write_tensors
+
+_FORMAT = 1
+_STATE_FILE = "state.json"
+_TENSOR_FILE = "tensors.safetensors"
+_FOLDER_NAME = re.compile(r"epoch-(\d+)-batch-(\d+)")
+
+
+class SavedState(NamedTuple):
+    """A training state on the disk.
+
+    Args:
+        folder: Its folder.
+        values: Numbers, strings, None, lists and dicts by name, see `StateFolder.write`.
+    """
+
+    folder: Path
+    values: dict[str, Any]
+
+    @property
+    def tensors(self) -> Path:
+        """The safetensors file of the variables and arrays."""
+        return self.folder / _TENSOR_FILE
+
+
+class StateFolder:
+    """Training states in a folder, named by their position: `epoch-EEEEE-batch-BBBBBBBB`.
+
+    A state is written under a temporary name, flushed to the disk and renamed: a kill or a full disk while saving
+    leaves the previous one whole.
+
+    Args:
+        directory: The folder, made if needed. No other process may write there.
+        keep: Number of states that are kept.
+
+    Raises:
+        ValueError: If `keep` is below 1.
+
+    Example:
+
+    >>> StateFolder("run/checkpoints").latest().values["epoch"]
+    3
+    """
+
+    def __init__(self, directory: str | Path, keep: int = 1):
+        if keep < 1:
+            raise ValueError(f"keep must be at least 1, got {keep}.")
+        self.directory = Path(directory)
+        self.keep = keep
+        self.directory.mkdir(parents=True, exist_ok=True)
+        remove_incomplete(self.directory)
+
+    def latest(self) -> SavedState | None:
+        """Returns the latest state, or None where there is none.
+
+        Raises:
+            ValueError: If it is damaged or of another format.
+        """
+        folder = max(self._folders(), default=None)
+        if folder is None:
+            return None
+        path = folder / _STATE_FILE
+        try:
+            values = json.loads(path.read_text())
+            saved_format = values["format"]
+            # what the caller asks every state for
+            [kind for kind, _ in values["callbacks"]], values["number_of_batches"], values["finished"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"The training state {folder} is damaged ({error!r}). Remove that folder to go on from an earlier "
+                "state, or from the beginning if there is none."
+            ) from error
+        if saved_format != _FORMAT:
+            raise ValueError(f"{path} has format {saved_format}; this version reads format {_FORMAT}.")
+        return SavedState(folder, values)
+
+    def write(self, epoch: int, batch: int, tensors: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        """Writes a state, and removes those that are no longer kept.
+
+        Args:
+            epoch: Number of epochs trained.
+            batch: Number of batches of the next one.
+            tensors: Variables and arrays by name.
+            values: What JSON can hold, by name: `callbacks`, pairs of a name and a state, `number_of_batches`,
+                `finished` and others.
+
+        Raises:
+            OSError: If it cannot be written; the previous one is unharmed.
+        """
+        with atomic_write(self.directory / f"epoch-{epoch:05d}-batch-{batch:08d}") as folder:
+            folder.mkdir()
+            write_tensors(folder / _TENSOR_FILE, tensors)
+            write_bytes(folder / _STATE_FILE, [json.dumps({"format": _FORMAT, **values}, indent=1).encode()])
+        for old in sorted(self._folders())[: -self.keep]:
+            remove(old)
+
+    def _folders(self) -> list[Path]:
+        return [path for path in self.directory.iterdir() if _FOLDER_NAME.fullmatch(path.name)]
+
+
+def saved_position(directory: str | Path) -> tuple[int, int] | None:
+    """Returns the latest position of which a `TrainingState` has saved a state; None if there is none.
+
+    Args:
+        directory: Folder of the states.
+
+    Returns:
+        Number of epochs trained, and of batches of the next one.
+
+    Example:
+
+    >>> saved_position("run/checkpoints")
+    (3, 200)
+    """
+    folder = Path(directory)
+    matches = (_FOLDER_NAME.fullmatch(path.name) for path in (folder.iterdir() if folder.is_dir() else ()))
+    return max(((int(match[1]), int(match[2])) for match in matches if match), default=None)
