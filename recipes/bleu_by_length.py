@@ -96,7 +96,7 @@ def read_outputs(run: str) -> list[tuple[str, str, str]]:
 
 
 def by_length(rows: list[tuple[str, str, str]], bounds: list[int]) -> dict[str, dict[str, Any]]:
-    """Returns sacreBLEU and number of texts for each range of words of the source, and for all; empty ranges are left out.
+    """Returns sacreBLEU and number of texts for each range of words of the source that occurs, and for all.
 
     Args:
         rows: What `read_outputs` returned.

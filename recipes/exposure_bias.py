@@ -216,7 +216,7 @@ def make_table(reports: dict[str, dict[str, Any]]) -> str:
 
 
 def draw(reports: dict[str, dict[str, Any]], path: Path) -> None:
-    """Draws accuracy by position and sacreBLEU by length, after the true prefix on the left and after the own on the right.
+    """Draws accuracy by position and sacreBLEU by length, after true prefixes (left) and after own ones (right).
 
     Args:
         reports: What `measure` returned, by name of the model. Positions of fewer than `FEWEST_DRAWN` tokens are in
