@@ -1,5 +1,6 @@
 """What the tests of several recipes use."""
 
+import keras
 import pytest
 
 
@@ -16,3 +17,14 @@ def without_xla():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tf, "function", without)
         yield
+
+
+@pytest.fixture
+def eager_steps(monkeypatch):
+    """Training steps run eagerly: to trace one takes longer than the few steps of these runs."""
+    compile_model = keras.Model.compile
+
+    def compile_eagerly(self, *arguments, **options):
+        compile_model(self, *arguments, **{**options, "run_eagerly": True})
+
+    monkeypatch.setattr(keras.Model, "compile", compile_eagerly)

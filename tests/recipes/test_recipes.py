@@ -191,26 +191,43 @@ def losses(folder):
         return [{key: float(value) for key, value in row.items() if "loss" in key} for row in csv.DictReader(file)]
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of the files and of the "run" of a recipe, its results and the last state; each is run once."""
+    runs = {}
+
+    def finish(recipe):
+        if recipe not in runs:
+            folder, states = tmp_path_factory.mktemp(recipe), []
+
+            class RecordedState(training.TrainingState):
+                def __init__(self, *arguments, **options):
+                    super().__init__(*arguments, **options)
+                    states.append(self)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(training, "TrainingState", RecordedState)
+                results = run(recipe, folder, "run")
+            (state,) = states
+            runs[recipe] = folder, results, state
+        return runs[recipe]
+
+    return finish
+
+
+@pytest.mark.usefixtures("eager_steps")
 @pytest.mark.parametrize("recipe", [recipe for recipe in OPTIONS if recipe != "translate"])
-def test_recipe(recipe, tmp_path, monkeypatch):
-    states = []
-
-    class RecordedState(training.TrainingState):
-        def __init__(self, *arguments, **options):
-            super().__init__(*arguments, **options)
-            states.append(self)
-
-    monkeypatch.setattr(training, "TrainingState", RecordedState)
-    results = run(recipe, tmp_path, "run")
-    check_run(tmp_path / "run", recipe, results)
-    (state,) = states
+def test_recipe(recipe, finished):
+    folder, results, state = finished(recipe)
+    check_run(folder / "run", recipe, results)
+    assert (folder / "run" / "export" / "saved_model.pb").exists()
     batches = [batches_of(state.data, 1, skip) for skip in (0, state.data.number_of_batches // 2, 0)]
     assert len(batches[0]) == state.data.number_of_batches > 2
     for first, second in zip(batches[0], batches[2], strict=True):
         keras.tree.map_structure(np.testing.assert_array_equal, first, second)
     for first, second in zip(batches[0][len(batches[0]) // 2 :], batches[1], strict=True):
         keras.tree.map_structure(np.testing.assert_array_equal, first, second)
-    (saved,) = states_of(tmp_path / "run")
+    (saved,) = states_of(folder / "run")
     with open_tensors(saved / "tensors.safetensors") as tensors:
         expected = {name for group in state._groups().values() for name in group}
         assert expected <= set(tensors.keys()) and len(expected) > 10
@@ -221,7 +238,7 @@ def check_run(folder, recipe, results):
     for measure in MEASURES[recipe]:
         assert measure in results
     assert (folder / "plots" / "loss.png").stat().st_size > 5000
-    assert (folder / "export" / "saved_model.pb").exists() and (folder / "model" / "config.json").exists()
+    assert (folder / "model" / "config.json").exists()
     assert results["parameters"] > 1000 and len(losses(folder)) == 2
     card = (folder / "model_card.md").read_text()
     assert card.startswith("---\nlibrary_name: keras") and recipe in card and MEASURES[recipe][0] in card
@@ -234,10 +251,9 @@ def batches_of(data, epoch, skip):
 
 def test_a_killed_run_ends_as_an_uninterrupted_one(tmp_path, processes, capsys):
     """kill -9 in the second epoch of a model with dropout and a counter of its own; the same command goes on."""
-    options = ("--training.save_every", "2")
+    options = ("--training.save_every", "2", "--export", "false")
     results = run("translate", tmp_path, "whole", *options)
     check_run(tmp_path / "whole", "translate", results)
-    options = (*options, "--export", "false")
     kill_in_second_epoch(processes, "translate", tmp_path, "killed", *options)
     assert not (tmp_path / "killed" / "results.json").exists()
     capsys.readouterr()
@@ -360,9 +376,9 @@ def test_several_labels_and_values(tmp_path):
     assert results["TF-IDF + ridge regression"]["pearson"] > 0.8
 
 
-def test_masked_lm_to_classifier_to_commands(tmp_path, capsys):
-    run("pretrain_masked_lm", tmp_path, "pretrained", "--export", "false", "--training.epochs", "1")
-    start = ["--model.start_from", str(tmp_path / "pretrained" / "model")]
+@pytest.mark.usefixtures("eager_steps")
+def test_masked_lm_to_classifier_to_commands(tmp_path, finished, capsys):
+    start = ["--model.start_from", str(finished("pretrain_masked_lm")[0] / "run" / "model")]
     run("classify", tmp_path, "run", *start, "--export", "false", "--training.epochs", "1")
     model = str(tmp_path / "run" / "model")
 

@@ -14,7 +14,7 @@ from recipes.common.config import parse
 from recipes.common.errors import ConfigError, DataError, RecipeError, RunFolderError
 from recipes.common.run_folder import RunFolder
 
-pytestmark = pytest.mark.usefixtures("without_xla")
+pytestmark = pytest.mark.usefixtures("without_xla", "eager_steps")
 
 TINY = [
     *("--tokenizer.vocabulary_size", "24"),
@@ -24,30 +24,17 @@ TINY = [
     *("--training.warmup_steps", "20"),
     *("--training.samples", "1"),
 ]
-TRAINING = ["--training.epochs", "3", "--training.average_checkpoints", "2", "--data.target_language", "de"]
-
-
-def write_sums(folder):
-    """Parallel text: sums in words and in digits."""
-    generator = np.random.default_rng(0)
-    for part, count in (("train", 200), ("validation", 20), ("test", 10)):
-        rows = generator.integers(0, 50, (count, 2))
-        lines = [f"{a} plus {b}\t{a + b}\n" for a, b in rows]
-        (folder / f"{part}.tsv").write_text("".join(lines), encoding="utf-8")
-    return folder
 
 
 @pytest.fixture
 def sums(tmp_path):
-    return write_sums(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory, without_xla):
-    """The folder of an uninterrupted run, and its results."""
-    folder = write_sums(tmp_path_factory.mktemp("sums"))
-    results = translate.main(parse(translate.TranslateConfig, arguments(folder, "run", *TRAINING)))
-    return folder / "run", results
+    """The folder of parallel text: sums in words and in digits."""
+    generator = np.random.default_rng(0)
+    for part, count in (("train", 200), ("validation", 20), ("test", 10)):
+        rows = generator.integers(0, 50, (count, 2))
+        lines = [f"{a} plus {b}\t{a + b}\n" for a, b in rows]
+        (tmp_path / f"{part}.tsv").write_text("".join(lines), encoding="utf-8")
+    return tmp_path
 
 
 def arguments(folder, run_folder, *more):
@@ -62,8 +49,14 @@ def read_metrics(run_folder):
         return list(csv.DictReader(file))
 
 
-def test_a_run_leaves_everything(whole):
-    run, results = whole
+def test_a_run_leaves_everything(sums):
+    # the export is tested with two languages
+    options = [
+        *("--training.epochs", "3", "--training.average_checkpoints", "2"),
+        *("--data.target_language", "de", "--export", "false"),
+    ]
+    results = translate.main(parse(translate.TranslateConfig, arguments(sums, "run", *options)))
+    run = sums / "run"
     assert json.loads((run / "results.json").read_text()) == results
     assert results["test_sentences"] == 10
     assert "sacremoses" in results["tokenised lower-cased BLEU"]["signature"]
@@ -74,7 +67,6 @@ def test_a_run_leaves_everything(whole):
     assert "TranslateConfig" not in (run / "model_card.md").read_text()
     assert "exact_match" in (run / "model_card.md").read_text()
     assert list((run / "tensorboard").rglob("events.*"))
-    assert (run / "export" / "saved_model.pb").exists()
     assert len(list((run / "checkpoints" / "last_epochs").iterdir())) == 2
 
 
@@ -94,6 +86,7 @@ def test_one_text_into_two_languages_by_a_token(tmp_path):
     assert [results[token]["exact_match"] for token in tokens] == [1.0, 1.0]
     assert [results[token]["sentences"] for token in tokens] == [4, 4]
 
+    assert (tmp_path / "run" / "export" / "saved_model.pb").exists()
     model = zoo.Seq2SeqLM.from_preset(tmp_path / "run" / "model")
     served = tf.saved_model.load(str(tmp_path / "run" / "export"))
     command = ["--model", str(tmp_path / "run" / "model"), "--data", str(tmp_path / "test.tsv")]

@@ -109,7 +109,8 @@ def test_heeds_the_implicit_mask_of_a_model():
     model = keras.Sequential(
         [keras.Input((None,)), keras.layers.Embedding(6, 4, mask_zero=True), keras.layers.Dense(6)]
     )
-    model.compile("sgd", TokenCrossEntropy(), weighted_metrics=[TokenCount(), TokenNegativeLogLikelihood()])
+    metrics = [TokenCount(), TokenNegativeLogLikelihood()]
+    model.compile("sgd", TokenCrossEntropy(), weighted_metrics=metrics, run_eagerly=True)
     inputs = np.array([[1, 2, 0, 0], [3, 0, 0, 0]])
     logs = model.evaluate(inputs, inputs, verbose=0, return_dict=True)
     assert logs["tokens"] == 3
@@ -118,7 +119,7 @@ def test_heeds_the_implicit_mask_of_a_model():
 
 def test_tokens_of_an_epoch_are_not_those_of_its_validation():
     model = keras.Sequential([keras.Input((3, 2)), keras.layers.Dense(4)])
-    model.compile("sgd", TokenCrossEntropy(), weighted_metrics=[TokenCount()])
+    model.compile("sgd", TokenCrossEntropy(), weighted_metrics=[TokenCount()], run_eagerly=True)
     inputs, labels = np.ones((8, 3, 2)), np.zeros((8, 3))
     history = model.fit(
         inputs, labels, batch_size=4, epochs=2, validation_data=(inputs[:1], labels[:1]), verbose=0

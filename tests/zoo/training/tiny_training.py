@@ -1,15 +1,13 @@
 """A tiny training run that can be resumed, for the tests of it: imported by them, and run as a program to be killed.
 
-    python tiny_training.py FOLDER [--kill_in_save N]
+    python tiny_training.py FOLDER --kill_in_save N
 
-With `--kill_in_save N`, the process kills itself with SIGKILL halfway through its N-th save.
+The process kills itself with SIGKILL halfway through its N-th save.
 """
 
 import argparse
-import json
 import os
 import signal
-import sys
 from pathlib import Path
 
 import keras
@@ -51,7 +49,8 @@ class TinyData:
         self._position = (epoch, skip_batches)
 
 
-def tiny_model(width=6, seed=1, steps_per_execution=1):
+def tiny_model(width=6, seed=1, steps_per_execution=1, in_graph=False):
+    """Most trainings are eager: tracing a step takes longer than all steps of so small a run."""
     keras.utils.set_random_seed(seed)
     model = keras.Sequential(
         [
@@ -66,6 +65,7 @@ def tiny_model(width=6, seed=1, steps_per_execution=1):
         TokenCrossEntropy(0.1),
         weighted_metrics=[TokenNegativeLogLikelihood(), TokenAccuracy(), TokenCount()],
         steps_per_execution=steps_per_execution,
+        run_eagerly=not in_graph,
     )
     return model
 
@@ -74,7 +74,7 @@ def train(folder, callbacks_before=(), callbacks_after=(), patience=2, **options
     """Starts or resumes the run in a folder. Returns everything by which two runs can be compared."""
     folder = Path(folder)
     folder.mkdir(exist_ok=True)
-    model_options = {key: options.pop(key) for key in ("width", "steps_per_execution") if key in options}
+    model_options = {key: options.pop(key) for key in ("width", "steps_per_execution", "in_graph") if key in options}
     model, data = tiny_model(**model_options), options.pop("data", None) or TinyData()
     callbacks = [
         keras.callbacks.EarlyStopping("val_loss", patience=patience, restore_best_weights=True),
@@ -118,9 +118,7 @@ def kill_in_save(number):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--kill_in_save", type=int)
+    parser.add_argument("--kill_in_save", type=int, required=True)
     arguments = parser.parse_args()
-    tf.config.experimental.enable_op_determinism()
-    if arguments.kill_in_save:
-        kill_in_save(arguments.kill_in_save)
-    json.dump(train(arguments.folder), sys.stdout)
+    kill_in_save(arguments.kill_in_save)
+    train(arguments.folder)
