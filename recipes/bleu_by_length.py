@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.common.config import run_recipe, setting
-from recipes.common.errors import ConfigError, DataError
+from recipes.common.errors import ConfigError, DataError, errors_of
 from recipes.common.text_metrics import bleu
 from zoo.inspect import plot_curves
 from zoo.storage import write_text_atomically
@@ -39,6 +39,8 @@ def main(config: BleuByLengthConfig) -> dict[str, Any]:
     Returns:
         sacreBLEU of each run and row, as written to `bleu_by_length.json`.
     """
+    if not config.runs:
+        raise ConfigError("runs must name at least one run folder, got []")
     names = config.names or [Path(run).name for run in config.runs]
     if len(set(names)) != len(config.runs):
         raise ConfigError(f"names must be {len(config.runs)} different ones, one per run, got {names}")
@@ -46,7 +48,8 @@ def main(config: BleuByLengthConfig) -> dict[str, Any]:
         raise ConfigError(f"bounds must be numbers that grow, got {config.bounds}")
     scores = {name: by_length(read_outputs(run), config.bounds) for name, run in zip(names, config.runs, strict=True)}
     folder = Path(config.run_folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    with errors_of("run_folder"):
+        folder.mkdir(parents=True, exist_ok=True)
     write_text_atomically(folder / "bleu_by_length.json", json.dumps(scores, indent=2) + "\n")
     rows = list(next(iter(scores.values())))
     lines = [f"| words of the source | {' | '.join(rows)} |", "| --- " * (len(rows) + 1) + "|"]

@@ -28,7 +28,7 @@ from recipes.common.encoder_recipe import (
     make_encoder_task,
     train_encoder_task,
 )
-from recipes.common.errors import ConfigError
+from recipes.common.errors import ConfigError, DataError, shown
 from recipes.common.finish import finish
 from recipes.common.label_metrics import label_scores, linear_baseline
 from recipes.common.labelled_text import LABELLED, LabelledText, columns_of, read_examples, require_known_labels
@@ -109,7 +109,11 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
         if config.baseline:
             problem = config.model.problem
             name = f"TF-IDF + {'ridge' if problem == 'regression' else 'logistic'} regression"
-            results[name] = linear_baseline(*columns_of(train_examples), texts, truth, problem)
+            try:
+                results[name] = linear_baseline(*columns_of(train_examples), texts, truth, problem)
+            except ValueError as error:
+                # texts without words, for example
+                print(f"{name} is left out: {error}")
         results["training_seconds"] = round(seconds, 1)
 
         def trial(served: Any) -> Iterable[tuple[Any, Any, Any]]:
@@ -149,6 +153,8 @@ def make_model(config: ClassifyConfig, run: RunFolder, examples: Sequence[Labell
     labels: Any = 1
     if model.problem == "single_label":
         labels = sorted({example.label for example in examples})
+        if len(labels) < 2:
+            raise DataError(f"the training data must have two labels at least, got {shown(labels)}")
     elif model.problem == "multi_label":
         labels = sorted({label for example in examples for label in example.label})
     options = {

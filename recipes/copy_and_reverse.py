@@ -20,7 +20,7 @@ import numpy as np
 
 import zoo
 from recipes.common.config import run_recipe, setting
-from recipes.common.errors import ConfigError
+from recipes.common.errors import ConfigError, errors_of
 from zoo.config import RecurrentConfig
 from zoo.inspect import plot_attention, plot_curves
 from zoo.storage import write_text_atomically
@@ -40,15 +40,15 @@ class CopyConfig:
 
     run_folder: str = setting("runs/copy_and_reverse", "Folder of the report.")
     tasks: list[str] = setting(["copy", "reverse"], "Which of copy and reverse.")
-    symbols: int = setting(10, "Number of different symbols.")
-    longest: int = setting(20, "Longest sequence, in symbols.")
-    width: int = setting(64, "Width of embeddings and states.")
-    examples: int = setting(20000, "Training sequences.")
-    epochs: int = setting(8, "Passes over them.")
-    batch_size: int = setting(64, "Sequences per batch.")
-    learning_rate: float = setting(0.004, "Learning rate at first; it falls to zero as a cosine.")
-    test_sequences: int = setting(200, "New sequences per length.")
-    seed: int = setting(0, "Seed of data and weights.")
+    symbols: int = setting(10, "Number of different symbols.", least=1, most=10**5)
+    longest: int = setting(20, "Longest sequence, in symbols.", least=1, most=1000)
+    width: int = setting(64, "Width of embeddings and states.", least=1, most=1 << 12)
+    examples: int = setting(20000, "Training sequences.", least=1, most=10**6)
+    epochs: int = setting(8, "Passes over them.", least=1, most=10**6)
+    batch_size: int = setting(64, "Sequences per batch.", least=1, most=1 << 16)
+    learning_rate: float = setting(0.004, "Learning rate at first; it falls to zero as a cosine.", above=0)
+    test_sequences: int = setting(200, "New sequences per length.", least=1, most=10**5)
+    seed: int = setting(0, "Seed of data and weights.", least=0, most=2**32 - 1)
 
 
 def main(config: CopyConfig) -> dict[str, Any]:
@@ -64,7 +64,8 @@ def main(config: CopyConfig) -> dict[str, Any]:
         if task not in TASKS:
             raise ConfigError(f"tasks must be of {', '.join(TASKS)}, got {task!r}")
     folder = Path(config.run_folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    with errors_of("run_folder"):
+        folder.mkdir(parents=True, exist_ok=True)
     lengths = list(range(1, config.longest + 1))
     shares: dict[str, Any] = {}
     for task in config.tasks:

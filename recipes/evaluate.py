@@ -77,7 +77,8 @@ def main(config: EvaluateConfig) -> dict[str, Any]:
         results = evaluate_tags(config, task)
     else:
         texts, left_out = open_texts(config, "line")
-        logs = task.evaluate(texts, return_dict=True, verbose=0)
+        with errors_of("data"):
+            logs = task.evaluate(texts, return_dict=True, verbose=0)
         results = {"texts": len(texts), "left_out": left_out, **{name: float(value) for name, value in logs.items()}}
     print(json.dumps(results, indent=2))
     return results
@@ -150,14 +151,19 @@ def evaluate_labels(config: EvaluateConfig, task: Any) -> dict[str, Any]:
         several = task.preprocessor.problem == "multi_label"
         rows = [(example.label if several else [example.label], example.origin) for example in examples]
         unknown = unknown_labels(task.labels.names, rows, "label")
+    needed = 2 if is_embedder or task.preprocessor.pairs else 1
+    found = len(texts) if isinstance(texts, tuple) else 1
+    if found != needed:
+        raise DataError(f"text_columns must name {needed} for this {type(task).__name__}, the data have {found}")
     if is_embedder:
-        if not isinstance(texts, tuple):
-            raise DataError("an embedder is evaluated on pairs of texts: text_columns must name two columns")
-        similarity = np.sum(task.embed(texts[0]) * task.embed(texts[1]), axis=1)
+        with errors_of("data"):
+            similarity = np.sum(task.embed(texts[0]) * task.embed(texts[1]), axis=1)
         scores = label_scores(truth, similarity, "regression")
         scores = {name: scores[name] for name in ("pearson", "spearman")}  # similarities have a scale of their own
     else:
-        scores = label_scores(truth, task.classify(texts), task.preprocessor.problem)
+        with errors_of("data"):
+            predicted = task.classify(texts)
+        scores = label_scores(truth, predicted, task.preprocessor.problem)
     return {"examples": len(truth), "left_out": left_out, **unknown, **scores}
 
 
@@ -166,7 +172,8 @@ def evaluate_tags(config: EvaluateConfig, task: zoo.TokenClassifier) -> dict[str
     columns = {"word_column": config.word_column, "tag_column": config.tag_column}
     sentences, left_out = open_rows(config, TAGGED, lambda files, bad: read_tagged(files, bad, **columns))
     unknown = unknown_labels(task.labels.names, [(sentence.tags, sentence.origin) for sentence in sentences], "tag")
-    predicted = task.tag([list(sentence.words) for sentence in sentences])
+    with errors_of("data"):
+        predicted = task.tag([list(sentence.words) for sentence in sentences])
     scores = tag_scores([sentence.tags for sentence in sentences], predicted)
     return {"sentences": len(sentences), "left_out": left_out, **unknown, **scores}
 

@@ -36,11 +36,11 @@ def main(config: ExportConfig) -> Path:
     Returns:
         The folder written.
     """
+    if keras.backend.backend() != "tensorflow":
+        raise ConfigError(f"a SavedModel is written with the backend tensorflow, not {keras.backend.backend()}")
     import tensorflow as tf
 
     task = load_task(config.model, config.task)
-    if keras.backend.backend() != "tensorflow":
-        raise ConfigError(f"a SavedModel is written with the backend tensorflow, not {keras.backend.backend()}")
     with errors_of("options"):
         task.export(config.output, **config.options)
     signatures = tf.saved_model.load(config.output).signatures

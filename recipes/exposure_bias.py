@@ -23,7 +23,7 @@ import zoo
 from recipes import translate
 from recipes.common.config import run_recipe, setting
 from recipes.common.data_sets import TextPair, open_part
-from recipes.common.errors import ConfigError, DataError
+from recipes.common.errors import ConfigError, DataError, errors_of
 from recipes.common.models import load_task
 from recipes.common.parallel_text import PARALLEL, read_pairs
 from recipes.common.text_metrics import bleu
@@ -53,10 +53,10 @@ class ExposureBiasConfig:
     models: list[str] = setting([], "Folders of saved Seq2SeqLM models; empty: train small ones on dates.")
     names: list[str] = setting([], "What they are called in the report; empty for the names of the folders.")
     data: list[str] = setting(["dates"], "Data set, two aligned files or one TSV file, of which the test part is used.")
-    most_texts: int = setting(1000, "Most test texts.")
-    batch_size: int = setting(64, "Texts per batch.")
-    bucket: int = setting(5, "Positions that share a row of the table.")
-    epochs: int = setting(2, "Passes over the dates, where small models are trained.")
+    most_texts: int = setting(1000, "Most test texts.", least=1)
+    batch_size: int = setting(64, "Texts per batch.", least=1, most=1 << 16)
+    bucket: int = setting(5, "Positions that share a row of the table.", least=1)
+    epochs: int = setting(2, "Passes over the dates, where small models are trained.", least=1, most=10**6)
 
 
 def main(config: ExposureBiasConfig) -> dict[str, Any]:
@@ -70,9 +70,6 @@ def main(config: ExposureBiasConfig) -> dict[str, Any]:
     """
     if config.names and len(config.names) != len(config.models):
         raise ConfigError(f"names must be as many as models ({len(config.models)}), got {len(config.names)}")
-    for name in ("most_texts", "batch_size", "bucket", "epochs"):
-        if getattr(config, name) < 1:
-            raise ConfigError(f"{name} must be at least 1, got {getattr(config, name)}")
     folders = dict(zip(config.names or config.models, config.models, strict=True)) or train_small_models(config)
     test, _ = open_part(config.data, "test", PARALLEL, read_pairs, "raise")
     if test is None:
@@ -82,7 +79,8 @@ def main(config: ExposureBiasConfig) -> dict[str, Any]:
     for name, folder in folders.items():
         reports[name] = measure(load_task(folder, "Seq2SeqLM"), pairs, config.batch_size, config.bucket)
     folder = Path(config.run_folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    with errors_of("run_folder"):
+        folder.mkdir(parents=True, exist_ok=True)
     table = make_table(reports)
     write_text_atomically(folder / "exposure_bias.json", json.dumps(reports, indent=2) + "\n")
     write_text_atomically(folder / "exposure_bias.md", table)

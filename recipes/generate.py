@@ -62,7 +62,8 @@ def main(config: GenerateConfig) -> list[dict[str, Any]]:
     if config.output is None:
         print(lines, end="")
     else:
-        write_text_atomically(config.output, lines)
+        with errors_of("output"):
+            write_text_atomically(config.output, lines)
     return rows
 
 

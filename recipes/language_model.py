@@ -19,17 +19,19 @@ from typing import Any, Literal
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.data_sets import open_parts
-from recipes.common.errors import ConfigError, errors_of
+from recipes.common.errors import ConfigError
 from recipes.common.finish import decoded, finish
-from recipes.common.models import TokenizerConfig, load_or_train_tokenizer, make_task
+from recipes.common.models import TokenizerConfig, load_or_train_tokenizer, make_sampler, make_task
 from recipes.common.packed_documents import PackedDocuments
 from recipes.common.plain_text import PLAIN, read_plain
 from recipes.common.run_folder import RunFolder
 from recipes.common.token_windows import TokenWindows
 from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
-from zoo.generation import get_sampler
 from zoo.tokenizers import Tokenizer
 from zoo.training import TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
+
+# tokens of a batch, and windows of an epoch: what fits in the memory
+_MOST_NUMBERS = 1 << 26
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,8 +108,13 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
     """
     started = time.monotonic()
     prepare(config)
-    with errors_of("sampler"):
-        sampler = get_sampler(config.sampler)
+    sampler = make_sampler(config.sampler)
+    training = config.training
+    if training.batch_size * max(training.length, training.batches_per_epoch) > _MOST_NUMBERS:
+        raise ConfigError(
+            f"training.batch_size must be at most {_MOST_NUMBERS} divided by training.length {training.length} and by "
+            f"training.batches_per_epoch {training.batches_per_epoch}, got {training.batch_size}"
+        )
     with RunFolder(config.run_folder, config) as run:
         data = config.data
         train_text, validation_text = open_parts(data, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit))

@@ -18,9 +18,8 @@ from typing import Any, Literal
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.data_sets import TextPair, open_parts
-from recipes.common.errors import errors_of
 from recipes.common.finish import decoded, finish
-from recipes.common.models import load_or_train_tokenizer, make_task, start_from
+from recipes.common.models import load_or_train_tokenizer, make_sampler, make_task, start_from
 from recipes.common.run_folder import RunFolder
 from recipes.common.summaries import SUMMARIES, Summary, read_summaries
 from recipes.common.text_metrics import rouge
@@ -33,7 +32,6 @@ from recipes.translate import (
     train_seq2seq,
     write_outputs,
 )
-from zoo.generation import get_sampler
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,8 +89,7 @@ def main(config: SummarizeConfig) -> dict[str, Any]:
     """
     started = time.monotonic()
     data = config.data
-    with errors_of("sampler"):
-        sampler = get_sampler(config.sampler)
+    sampler = make_sampler(config.sampler)
     prepare(config)
     with RunFolder(config.run_folder, config) as run:
         training, validation, test = open_parts(

@@ -21,15 +21,14 @@ import numpy as np
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.data_sets import TextPair, open_parts
-from recipes.common.errors import ConfigError, errors_of
+from recipes.common.errors import ConfigError
 from recipes.common.finish import decoded, finish
-from recipes.common.models import TokenizerConfig, load_or_train_tokenizer, make_task
+from recipes.common.models import TokenizerConfig, load_or_train_tokenizer, make_sampler, make_task
 from recipes.common.pair_batches import PairBatches
 from recipes.common.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
 from recipes.common.run_folder import RunFolder
 from recipes.common.text_metrics import scores_by_language, translation_scores
 from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
-from zoo.generation import get_sampler
 from zoo.inspect import plot_attention, plot_position_encoding
 from zoo.training import TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 
@@ -125,8 +124,7 @@ def main(config: TranslateConfig) -> dict[str, Any]:
         raise ConfigError(
             f"data.target_language must be null where data.language_tokens name several, got {data.target_language!r}"
         )
-    with errors_of("sampler"):
-        sampler = get_sampler(config.sampler)
+    sampler = make_sampler(config.sampler)
     prepare(config)
     with RunFolder(config.run_folder, config) as run:
         training, validation, test = open_parts(
@@ -192,7 +190,13 @@ def train_seq2seq(
 
     Returns:
         Seconds of training of this process, and the metrics of the validation with the weights that were kept.
+
+    Raises:
+        ConfigError: If texts may be longer than the model.
     """
+    longest, most = max(max_lengths), model.backbone.config.max_length
+    if longest > most:
+        raise ConfigError(f"the lengths of data must be at most the model's max_length={most}, got {longest}")
     batches, held_out = (
         make_pair_batches(config, model, name, pairs, max_lengths)
         for name, pairs in (("training", training), ("validation", validation))

@@ -21,16 +21,16 @@ from zoo.storage import write_text_atomically
 class Config:
     """Times greedy generation of CausalLM and of KerasHub's CausalLM, random weights of the same sizes."""
 
-    batch_sizes: list[int] = setting([1, 8], "Prompts of a batch: which to try.")
-    prompt_length: int = setting(16, "Tokens of a prompt.")
-    new_tokens: int = setting(224, "Tokens to generate.")
-    num_layers: int = setting(6, "Blocks.")
-    hidden_dim: int = setting(384, "Width.")
-    num_heads: int = setting(6, "Attention heads.")
-    vocabulary_size: int = setting(8192, "Size of the vocabulary.")
-    max_length: int = setting(1024, "Longest text that the model takes.")
+    batch_sizes: list[int] = setting([1, 8], "Prompts of a batch: which to try.", least=1)
+    prompt_length: int = setting(16, "Tokens of a prompt.", least=1)
+    new_tokens: int = setting(224, "Tokens to generate.", least=1)
+    num_layers: int = setting(6, "Blocks.", least=1)
+    hidden_dim: int = setting(384, "Width.", least=1)
+    num_heads: int = setting(6, "Attention heads.", least=1)
+    vocabulary_size: int = setting(8192, "Size of the vocabulary.", least=1)
+    max_length: int = setting(1024, "Longest text that the model takes.", least=1)
     keras_hub: bool = setting(True, "Whether to time KerasHub too.")
-    rounds: int = setting(3, "Turns of each.")
+    rounds: int = setting(3, "Turns of each.", least=1)
     output: str = setting("runs/benchmark/generation.json", "File for the figures.")
 
 

@@ -25,13 +25,13 @@ from zoo.training import TokenCrossEntropy
 class Config:
     """Times a training step of recurrent models beside the same models made of keras.layers.GRU."""
 
-    batch_size: int = setting(128, "Sentence pairs of a batch.")
-    length: int = setting(16, "Tokens of the source, and of the target.")
-    vocabulary_size: int = setting(6000, "Size of the joint vocabulary.")
-    width: int = setting(256, "Width of embeddings and states.")
+    batch_size: int = setting(128, "Sentence pairs of a batch.", least=1)
+    length: int = setting(16, "Tokens of the source, and of the target.", least=1)
+    vocabulary_size: int = setting(6000, "Size of the joint vocabulary.", least=1)
+    width: int = setting(256, "Width of embeddings and states.", least=1)
     dtypes: list[str] = setting(["float32"], "Dtype policies to try.")
-    rounds: int = setting(5, "Turns of each model.")
-    calls: int = setting(3, "Steps per turn.")
+    rounds: int = setting(5, "Turns of each model.", least=1)
+    calls: int = setting(3, "Steps per turn.", least=1)
     output: str = setting("runs/benchmark/recurrent_step.json", "File for the figures.")
 
 

@@ -46,11 +46,11 @@ class Config:
     """Compares tokenizers with the tokenizers library on all text of a folder, and times both."""
 
     data: str = setting("", "Folder of text with the folder tokenizers/ of vocabularies; empty: that of ZOO_DATA.")
-    every: int = setting(1, "Compare only every n-th distinct line.")
+    every: int = setting(1, "Compare only every n-th distinct line.", least=1)
     kinds: list[str] = setting(list(KINDS), "Kinds of tokenizers to compare.")
-    batch_size: int = setting(1000, "Lines of a batch.")
+    batch_size: int = setting(1000, "Lines of a batch.", least=1)
     speed_file: str = setting("wikitext2/valid.txt", "File below the folder whose lines are timed.")
-    rounds: int = setting(5, "Turns of each when timing.")
+    rounds: int = setting(5, "Turns of each when timing.", least=1)
     output: str = setting("runs/benchmark/tokenizers.json", "File for the figures.")
 
 

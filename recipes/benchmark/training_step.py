@@ -24,14 +24,14 @@ from zoo.training import TokenCrossEntropy
 class Config:
     """Times a training step of transformer_tiny and of the same model made of KerasHub's layers."""
 
-    batch_size: int = setting(128, "Sentence pairs of a batch.")
-    length: int = setting(20, "Tokens of the source, and of the target.")
-    vocabulary_size: int = setting(10000, "Size of the joint vocabulary.")
+    batch_size: int = setting(128, "Sentence pairs of a batch.", least=1)
+    length: int = setting(20, "Tokens of the source, and of the target.", least=1)
+    vocabulary_size: int = setting(10000, "Size of the joint vocabulary.", least=1)
     dropout: float = setting(0.3, "Rate of all dropouts.")
     dtypes: list[str] = setting(["float32", "mixed_bfloat16"], "Dtype policies to try.")
     jit_compile: list[bool] = setting([False, True], "Whether XLA compiles the step: which to try.")
-    rounds: int = setting(5, "Turns of each model and mode.")
-    calls: int = setting(3, "Steps per turn.")
+    rounds: int = setting(5, "Turns of each model and mode.", least=1)
+    calls: int = setting(3, "Steps per turn.", least=1)
     output: str = setting("runs/benchmark/training_step.json", "File for the figures.")
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+# labels that are drawn, and that are named beside the picture
+_MOST_LABELS, _MOST_NAMES = 500, 50
+
 
 def plot_confusion(truth: Sequence[str], predicted: Sequence[str], path: str | os.PathLike, title: str = "") -> None:
-    """Draws how often each label was taken for each other, as shares of the right label.
+    """Draws how often each label was taken for each other, as shares of the right label; not of too many labels.
 
     Args:
         truth: Right labels.
@@ -23,7 +26,10 @@ def plot_confusion(truth: Sequence[str], predicted: Sequence[str], path: str | o
     from sklearn.metrics import ConfusionMatrixDisplay
 
     number = len({*truth, *predicted})
-    size = 2.5 + 0.45 * number
+    if number > _MOST_LABELS:
+        print(f"{path} is left out: {number} labels are too many to draw")
+        return
+    size = 2.5 + 0.45 * min(number, _MOST_NAMES)
     figure = Figure(figsize=(size + 1, size), layout="constrained")
     display = ConfusionMatrixDisplay.from_predictions(
         truth,
@@ -37,6 +43,8 @@ def plot_confusion(truth: Sequence[str], predicted: Sequence[str], path: str | o
         ax=figure.subplots(),
     )
     display.ax_.set_title(title)
+    if number > _MOST_NAMES:
+        display.ax_.set(xticks=[], yticks=[])
     figure.savefig(path, dpi=120)
 
 

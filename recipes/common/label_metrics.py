@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 
-def label_scores(truth: Sequence[Any], predicted: Sequence[Any], problem: str) -> dict[str, float]:
+def label_scores(truth: Sequence[Any], predicted: Sequence[Any], problem: str) -> dict[str, float | None]:
     """Returns the scores of a classification or regression.
 
     Args:
         truth: Right labels, lists of labels, or values.
         predicted: Predicted ones.
         problem: "single_label" (accuracy, macro F1), "multi_label" (micro and macro F1, exact match) or "regression"
-            (mean absolute error, Pearson and Spearman correlation).
+            (mean absolute error, Pearson and Spearman correlation, None where all values are the same).
 
     Source: scikit-learn and SciPy.
 
@@ -29,10 +29,12 @@ def label_scores(truth: Sequence[Any], predicted: Sequence[Any], problem: str) -
 
     if problem == "regression":
         right, given = np.asarray(truth, "float64"), np.asarray(predicted, "float64")
+        # a correlation needs two different values on each side
+        is_defined = np.ptp(right) > 0 and np.ptp(given) > 0
         return {
             "mean_absolute_error": _round(np.abs(right - given).mean()),
-            "pearson": _round(stats.pearsonr(right, given).statistic),
-            "spearman": _round(stats.spearmanr(right, given).statistic),
+            "pearson": _round(stats.pearsonr(right, given).statistic) if is_defined else None,
+            "spearman": _round(stats.spearmanr(right, given).statistic) if is_defined else None,
         }
     if problem == "multi_label":
         encoder = preprocessing.MultiLabelBinarizer().fit([*truth, *predicted])

@@ -245,7 +245,8 @@ def require_known_labels(known: Sequence[str], rows: Iterable[tuple[Iterable[str
     for labels, origin in rows:
         unknown = [label for label in labels if label not in known]
         if unknown:
-            raise DataError(f"{origin}: {unknown[0]!r} does not occur in the training data, which have {list(known)}")
+            label, names = shown(unknown[0]), shown(list(known), 200)
+            raise DataError(f"{origin}: {label} does not occur in the training data, which have {names}")
 
 
 def columns_of(examples: Iterable[LabelledText]) -> tuple[Any, list[Any]]:

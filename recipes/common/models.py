@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeVar
 
 import zoo
 from recipes.common.config import setting
-from recipes.common.errors import ConfigError, DataError, errors_of
+from recipes.common.errors import ConfigError, DataError, errors_of, shown
 from recipes.common.run_folder import RunFolder
 from zoo.backbones import Backbone
+from zoo.config import least_weights
+from zoo.generation import Sampler, get_sampler
 from zoo.presets import preset_config
 from zoo.storage import read_description, replace_folder
 from zoo.tasks import Task
@@ -21,6 +24,10 @@ from zoo.tokenizers.characters import character_tokenizer
 from zoo.tokenizers.sentencepiece_training import VocabularyTooLargeError
 
 AnyTask = TypeVar("AnyTask", bound=Task)
+
+# by the end of the name: beyond all models, and what would take longer to build than anybody waits
+_MOST_BEAMS = 256
+_MOST = {"num_layers": 1000, "num_decoder_layers": 1000, "max_length": 1 << 20, "": 1 << 24}
 
 TASKS = ("CausalLM", "MaskedLM", "Seq2SeqLM", "TextClassifier", "TextEmbedder", "TokenClassifier")
 
@@ -119,6 +126,60 @@ def _train(
     # nothing is merged, so nothing is learned
     vocabulary = [end_token, *special_tokens, *byte_characters()]
     return ByteLevelBPETokenizer(vocabulary, [], pad_token=end_token, start_token=end_token, **options)
+
+
+def check_architecture(preset: str, options: dict[str, Any]) -> None:
+    """Checks the choices of a model before data are read, and that this machine can hold it.
+
+    Args:
+        preset: Name of the architecture.
+        options: Choices that differ from the preset.
+
+    Raises:
+        ConfigError: If there is no such preset or choice, a number is beyond all models, or the weights with their
+            gradients and the optimizer's two moments need more than the memory of this machine.
+    """
+    if "vocabulary_size" in options:
+        raise ConfigError("model.options must not hold vocabulary_size: the tokenizer decides about it")
+    with errors_of("model"):
+        config = preset_config(preset, **options)
+    for name, value in _numbers(config.to_dict()):
+        most = next((most for end, most in _MOST.items() if name.endswith(end)))
+        if value > most:
+            raise ConfigError(f"model.options: {name} must be at most {most:,}, got {shown(value)}")
+    sizes = least_weights(config)
+    needed, memory = 16 * sum(sizes.values()), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise ConfigError(
+            f"model.options: {', '.join(sizes)} take at least {needed / 1e9:,.0f} GB in training, this machine has "
+            f"{memory / 1e9:,.0f} GB"
+        )
+
+
+def _numbers(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _numbers(value, f"{prefix}{name}.")
+        for number in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(number, int):
+                yield prefix + name, number
+
+
+def make_sampler(description: dict[str, Any]) -> Sampler:
+    """Returns the sampler of the key `sampler`.
+
+    Args:
+        description: What `get_sampler` takes.
+
+    Raises:
+        ConfigError: If there is no such sampler, or one of its options is out of range.
+    """
+    with errors_of("sampler"):
+        sampler = get_sampler(description)
+    beams = getattr(sampler, "num_beams", 1)
+    if beams > _MOST_BEAMS:
+        raise ConfigError(f"sampler: num_beams must be at most {_MOST_BEAMS}, got {beams}")
+    return sampler
 
 
 def make_task(

@@ -61,6 +61,8 @@ class RunFolder:
             raise RunFolderError(
                 f"the run folder {str(path)!r} is in use by another process; wait for it or name another folder"
             ) from error
+        except OSError as error:
+            raise RunFolderError(f"run_folder: cannot write in {str(path)!r}: {error.strerror}") from error
         try:
             self.resumed = self._adopt(config)
         except BaseException:

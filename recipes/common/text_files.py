@@ -89,6 +89,8 @@ def read_lines(path: str | os.PathLike) -> Iterator[Line]:
     path = Path(path)
     if "\0" in str(path):
         raise DataError(f"cannot read {str(path)!r}: a name of a file holds no NUL")
+    if path.exists() and not path.is_file():
+        raise DataError(f"cannot read {path}: it is a folder or a device, not a file")
     number = 0
     try:
         with open(path, "rb") as plain:

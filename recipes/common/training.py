@@ -11,9 +11,9 @@ import keras
 
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError, RecipeError, errors_of
+from recipes.common.models import check_architecture
 from recipes.common.run_folder import RunFolder
 from zoo.inspect import plot_curves
-from zoo.presets import preset_config
 from zoo.storage import average_weights, load_weights
 from zoo.training import (
     CheckpointAveraging,
@@ -92,8 +92,7 @@ def prepare(config: Any) -> None:
             "with the backend tensorflow afterwards (python -m recipes.export)"
         )
     if getattr(model, "start_from", None) is None:
-        with errors_of("model"):
-            preset_config(model.preset, **model.options)
+        check_architecture(model.preset, model.options)
     keras.utils.set_random_seed(training.seed)
     with errors_of("training.dtype"):
         keras.config.set_dtype_policy(training.dtype)
@@ -136,8 +135,16 @@ def make_optimizer(config: TrainingConfig, batches: int, model: keras.Model) -> 
         config: The configuration.
         batches: Number of batches of an epoch.
         model: The model, built: its variables tell which are not decayed.
+
+    Raises:
+        ConfigError: If there are fewer batches than one update takes.
     """
     every = config.accumulation_steps or 1
+    if every > config.epochs * batches:
+        raise ConfigError(
+            f"training.accumulation_steps must be at most the {config.epochs * batches} batches of the training, got "
+            f"{every}: no weight would change"
+        )
     schedule = make_schedule(config, max(1, config.epochs * batches // every))
     if every > 1:
         schedule = PerUpdate(schedule, every)
