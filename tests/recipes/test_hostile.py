@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from recipes import classify, copy_and_reverse, embed, evaluate, finetune, generate, language_model, tag, translate
+from recipes import classify, copy_and_reverse, embed, evaluate, generate, language_model, tag, translate
 from recipes.common import labelled_text, training
 from recipes.common.config import parse
 from recipes.common.errors import DataError, RecipeError
@@ -102,6 +102,7 @@ def test_commands_on_saved_models(tmp_path):
     (tmp_path / "broken" / "config.json").write_text(json.dumps({"a": 1}))
     broken = ["--model", str(tmp_path / "broken")]
     assert "broken" in refused(generate.main, generate.GenerateConfig, *broken, "--texts", "x")
+    (tmp_path / "a.tsv").write_text("one\ttwo\t1\ntwo\tthree\t0\n")
     start = ["--model.start_from", str(tmp_path / "none"), "--run_folder", str(tmp_path / "run")]
-    assert "model.start_from: " in refused(embed.main, embed.EmbedConfig, *start)
-    assert "model.start_from: " in refused(finetune.main, finetune.FinetuneConfig, *start)
+    files = ["--data.train", str(tmp_path / "a.tsv"), "--data.validation", str(tmp_path / "a.tsv")]
+    assert "model.start_from: " in refused(embed.main, embed.EmbedConfig, *start, *files)
