@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pooch
 import requests
 
-from recipes.common.errors import BadLines, DataError, OnError, nearest
+from recipes.common.errors import BadLines, DataError, OnError, nearest, shown
 
 DATA_FOLDER_VARIABLE = "ZOO_DATA"
 CACHE_FOLDER_VARIABLE = "ZOO_CACHE"
@@ -70,9 +70,9 @@ def load_named(name: str, loaders: Loaders) -> Splits:
         return _load(loaders[name])
     near = nearest(name, loaders)
     hint = f"did you mean {near!r}?" if near else f"known: {', '.join(loaders)}"
-    if Path(name).exists():
+    if os.path.exists(name):
         hint = f"write './{name}' for the file"
-    raise DataError(f"{name!r} is not the name of a data set; {hint}")
+    raise DataError(f"{shown(name)} is not the name of a data set; {hint}")
 
 
 # the parts of a data set are mostly asked for one after the other

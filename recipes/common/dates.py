@@ -12,6 +12,7 @@ in every way and find no text with two meanings.
 from __future__ import annotations
 
 import datetime
+import itertools
 from functools import cache
 
 import babel
@@ -124,9 +125,12 @@ def languages_of(text: str, iso: str) -> set[str]:
     {'French'}
     """
     date = datetime.date.fromisoformat(iso)
-    styles = writing_styles()
-    locales = {styles[style][0] for style in range(len(styles)) if _write(date, style) == text}
-    return {babel.Locale.parse(locale).get_language_name("en") for locale in locales}
+    locales = set()
+    for (locale, pattern), styles in itertools.groupby(writing_styles(), lambda style: style[:2]):
+        written = _format(date, locale, pattern)
+        if any(CASES[case](written) == text for _, _, case in styles):
+            locales.add(locale)
+    return {_locale(locale).get_language_name("en") for locale in locales}
 
 
 @cache
@@ -154,7 +158,16 @@ def _has_one_meaning(pattern: str) -> bool:
 
 def _write(date: datetime.date, style: int) -> str:
     locale, pattern, case = writing_styles()[style]
-    return CASES[case](babel.dates.format_date(date, pattern, locale=locale))
+    return CASES[case](_format(date, locale, pattern))
+
+
+def _format(date: datetime.date, locale: str, pattern: str) -> str:
+    # what `babel.dates.format_date` does, without looking up locale and pattern by their names each time
+    return _pattern(pattern).apply(date, _locale(locale))
+
+
+_locale = cache(babel.Locale.parse)
+_pattern = cache(babel.dates.parse_pattern)
 
 
 def _pair(ordinal: int, generator: np.random.Generator, origin: str) -> TextPair:
@@ -169,6 +182,6 @@ def _write_each(name: str, ordinals: np.ndarray, generator: np.random.Generator)
 def _write_distinct(name: str, ordinals: np.ndarray, count: int, generator: np.random.Generator) -> list[TextPair]:
     pairs: dict[str, TextPair] = {}
     while len(pairs) < count:
-        pair = _pair(generator.choice(ordinals), generator, f"dates.{name}:{len(pairs) + 1}")
+        pair = _pair(ordinals[generator.integers(len(ordinals))], generator, f"dates.{name}:{len(pairs) + 1}")
         pairs.setdefault(pair.source, pair)
     return list(pairs.values())

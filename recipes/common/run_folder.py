@@ -10,7 +10,7 @@ from typing import Any
 import filelock
 
 from recipes.common import config as config_module
-from recipes.common.errors import ConfigError, RunFolderError
+from recipes.common.errors import ConfigError, RunFolderError, shown
 from zoo.storage import remove, remove_incomplete, write_text_atomically
 from zoo.training import saved_position
 
@@ -53,7 +53,7 @@ class RunFolder:
         except FileExistsError as error:
             raise RunFolderError(f"the run folder {str(path)!r} is a file; name a folder") from error
         except OSError as error:
-            raise RunFolderError(f"run_folder: cannot make {str(path)!r}: {error.strerror}") from error
+            raise RunFolderError(f"run_folder: cannot make {shown(str(path), 300)}: {error.strerror}") from error
         self._lock = filelock.FileLock(self.path / _LOCK_FILE)
         try:
             self._lock.acquire(blocking=False)

@@ -89,7 +89,8 @@ def read_lines(path: str | os.PathLike) -> Iterator[Line]:
     path = Path(path)
     if "\0" in str(path):
         raise DataError(f"cannot read {str(path)!r}: a name of a file holds no NUL")
-    if path.exists() and not path.is_file():
+    # False, too, where a name is too long for the system
+    if os.path.exists(path) and not os.path.isfile(path):
         raise DataError(f"cannot read {path}: it is a folder or a device, not a file")
     number = 0
     try:
@@ -111,7 +112,7 @@ def read_lines(path: str | os.PathLike) -> Iterator[Line]:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: the compressed file is damaged after line {number}: {error}") from error
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error}") from error
+        raise DataError(f"cannot read {shown(str(path), 300)}: {error.strerror or error}") from error
 
 
 def _raw_lines(path: Path, stream: BinaryIO) -> Iterator[bytes]:

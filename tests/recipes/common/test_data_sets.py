@@ -30,7 +30,7 @@ def server(monkeypatch, tmp_path):
     """A local server in the place of the public source, with an empty cache and no data folder."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.requests, server.files = [], {"/owner/data/c0ffee/raw/train.en": CONTENT}
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))  # seconds between looks for the shutdown
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}/{{repository}}/{{commit}}/{{path}}"
         monkeypatch.setattr(data_sets, "SOURCE_URL", url)

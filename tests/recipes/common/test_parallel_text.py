@@ -1,3 +1,4 @@
+import functools
 import gzip
 import itertools
 import json
@@ -212,6 +213,12 @@ def test_public_source_is_pinned():
         assert len(file.sha256) == 64
 
 
+@functools.cache
+def loaded(name):
+    """A named data set; several tests look at each, and none changes it."""
+    return PARALLEL[name]()
+
+
 @pytest.mark.parametrize(
     ("name", "numbers"),
     [
@@ -223,19 +230,19 @@ def test_public_source_is_pinned():
     ],
 )
 def test_real_data(data_folder, name, numbers):
-    splits = PARALLEL[name]()
+    splits = loaded(name)
     assert tuple(None if part is None else len(part) for part in splits) == numbers
 
 
 def test_real_multi30k_is_aligned(data_folder):
-    source, target, origin = PARALLEL["multi30k_de_en"]().train[0]
+    source, target, origin = loaded("multi30k_de_en").train[0]
     assert source == "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche."
     assert target == "Two young, White males are outside near many bushes."
     assert origin.endswith("train.de.gz:1")
 
 
 def test_real_multi30k_in_two_languages(data_folder):
-    train, validation, test = PARALLEL["multi30k_en_de_fr"]()
+    train, validation, test = loaded("multi30k_en_de_fr")
     german, french = train[:2]
     assert german.source.removeprefix("<2de> ") == french.source.removeprefix("<2fr> ")
     assert (german.target, french.target) == (
@@ -250,7 +257,7 @@ def test_real_multi30k_in_two_languages(data_folder):
 
 
 def test_real_tatoeba_is_split_by_english_sentence(data_folder):
-    parts = [{pair.source for pair in part} for part in PARALLEL["tatoeba_en_fr"]()]
+    parts = [{pair.source for pair in part} for part in loaded("tatoeba_en_fr")]
     for first, second in itertools.combinations(parts, 2):
         assert not first & second
     assert parallel_text._part_of("Go on in!") == parallel_text._part_of("go on in.")
