@@ -49,7 +49,8 @@ def test_every_token_of_every_document_is_predicted_once(task):
 
 def test_a_training_is_a_stream_of_passes(task):
     options = {"length": 4, "batch_size": 3, "batches_per_epoch": 3, "seed": 1}
-    epochs = [batches_of(PackedDocuments(task, DOCUMENTS, **options), epoch) for epoch in range(4)]
+    packed = PackedDocuments(task, DOCUMENTS, **options)
+    epochs = [batches_of(packed, epoch) for epoch in range(4)]
     assert [len(epoch) for epoch in epochs] == [3] * 4
     stream = [batch for epoch in epochs for batch in epoch]
     passes = [texts_of(stream[start : start + 2], task.tokenizer) for start in range(0, 12, 2)]
@@ -57,8 +58,9 @@ def test_a_training_is_a_stream_of_passes(task):
         assert sorted(text.split(".")) == sorted([*DOCUMENTS, ""])
     assert len(set(passes)) > 3
     # the same whatever was read before, and in the middle of an epoch
+    packed = PackedDocuments(task, DOCUMENTS, **options)
     for epoch, skip in ((3, 0), (2, 1)):
-        again = batches_of(PackedDocuments(task, DOCUMENTS, **options), epoch, skip)
+        again = batches_of(packed, epoch, skip)
         for (_, labels, _), (_, expected, _) in zip(again, epochs[epoch][skip:], strict=True):
             np.testing.assert_array_equal(labels, expected)
     other = batches_of(PackedDocuments(task, DOCUMENTS, **{**options, "seed": 2}))

@@ -214,7 +214,7 @@ def test_accumulating_two_half_batches_equals_one_batch():
         model = one_hot_model()
         # SGD, because Adam's first step is the sign of the gradient, whatever its size.
         optimizer = keras.optimizers.SGD(0.5, global_clipnorm=0.1, gradient_accumulation_steps=accumulation)
-        model.compile(optimizer, TokenCrossEntropy(0.1), run_eagerly=True)
+        model.compile(optimizer, TokenCrossEntropy(0.1))
         model.fit(inputs, labels, sample_weight=weights, batch_size=batch_size, shuffle=False, verbose=0)
         results.append(model.get_weights())
         assert int(optimizer.iterations) == 1
@@ -228,10 +228,10 @@ def test_accumulated_batches_weigh_the_same_whatever_their_tokens():
     weights[4:, 1:] = 0
     accumulated, by_hand = one_hot_model(), one_hot_model()
     optimizer = keras.optimizers.SGD(0.5, gradient_accumulation_steps=2)
-    accumulated.compile(optimizer, TokenCrossEntropy(), run_eagerly=True)
+    accumulated.compile(optimizer, TokenCrossEntropy())
     accumulated.fit(inputs, labels, sample_weight=weights, batch_size=4, shuffle=False, verbose=0)
     # Scaling the weights of each half to the same sum makes one full batch of it.
-    by_hand.compile(keras.optimizers.SGD(0.5), TokenCrossEntropy(), run_eagerly=True)
+    by_hand.compile(keras.optimizers.SGD(0.5), TokenCrossEntropy())
     weights[:4] /= weights[:4].sum()
     weights[4:] /= weights[4:].sum()
     by_hand.fit(inputs, labels, sample_weight=weights, batch_size=8, shuffle=False, verbose=0)
@@ -243,7 +243,7 @@ def test_global_clipnorm_bounds_the_update():
     inputs, labels, weights = next_token_batch()
     model = one_hot_model()
     before = model.get_weights()
-    model.compile(keras.optimizers.SGD(1.0, global_clipnorm=0.01), TokenCrossEntropy(), run_eagerly=True)
+    model.compile(keras.optimizers.SGD(1.0, global_clipnorm=0.01), TokenCrossEntropy())
     model.fit(inputs, labels, sample_weight=weights, batch_size=8, verbose=0)
     change = np.sqrt(sum(((new - old) ** 2).sum() for new, old in zip(model.get_weights(), before, strict=True)))
     assert change == pytest.approx(0.01, rel=1e-4)

@@ -62,11 +62,6 @@ def uninterrupted(finished_folder):
     return train(finished_folder, keep=3)
 
 
-@pytest.fixture(scope="module")
-def uninterrupted_in_graph(tmp_path_factory):
-    return train(tmp_path_factory.mktemp("in_graph"), in_graph=True)
-
-
 @pytest.fixture
 def finished(tmp_path, finished_folder, uninterrupted):
     """A copy of the folder of a run that has ended."""
@@ -104,8 +99,8 @@ def test_resumed_equals_uninterrupted_bit_for_bit(tmp_path, uninterrupted, crash
     assert_same_run(result, uninterrupted)
 
 
-def test_resumed_equals_uninterrupted_in_a_graph(tmp_path, uninterrupted_in_graph):
-    """Where Keras traces the step, it would run it once more to find the end of data whose length it does not know."""
+def test_data_of_unknown_cardinality_and_a_new_model(tmp_path, uninterrupted):
+    """Keras would run the step once more to find the end of the data; metrics of a new model have no variables yet."""
 
     def data():
         data = TinyData()
@@ -114,10 +109,10 @@ def test_resumed_equals_uninterrupted_in_a_graph(tmp_path, uninterrupted_in_grap
         return data
 
     with pytest.raises(Crash):
-        train(tmp_path, data=data(), in_graph=True, callbacks_after=[CrashAt("batch", 0, 4)])
-    result = train(tmp_path, data=data(), in_graph=True)
+        train(tmp_path, data=data(), fresh=True, callbacks_after=[CrashAt("batch", 0, 4)])
+    result = train(tmp_path, data=data(), fresh=True)
     assert result["started"][0] == (0, 4)
-    assert_same_run(result, uninterrupted_in_graph)
+    assert_same_run(result, uninterrupted)
 
 
 def test_resumed_twice_and_once_within_the_resumed_epoch(tmp_path, uninterrupted):
@@ -130,13 +125,13 @@ def test_resumed_twice_and_once_within_the_resumed_epoch(tmp_path, uninterrupted
     assert_same_run(result, uninterrupted)
 
 
-def test_several_steps_per_execution(tmp_path, uninterrupted_in_graph):
+def test_several_steps_per_execution(tmp_path, uninterrupted):
     # Executions end after the batches 3, 6 and 7, or after 6 and 7 when the epoch is entered at 3.
     with pytest.raises(Crash):
-        train(tmp_path, steps_per_execution=3, in_graph=True, callbacks_after=[CrashAt("batch", 1, 5)])
-    result = train(tmp_path, steps_per_execution=3, in_graph=True)
+        train(tmp_path, steps_per_execution=3, callbacks_after=[CrashAt("batch", 1, 5)])
+    result = train(tmp_path, steps_per_execution=3)
     assert result["started"][0] == (1, 3)
-    assert_same_run(result, uninterrupted_in_graph)
+    assert_same_run(result, uninterrupted)
 
 
 def test_a_finished_run_stays_as_it_is(finished, uninterrupted):
@@ -317,7 +312,7 @@ def test_a_loss_that_is_not_finite_is_not_saved(tmp_path):
 
 
 def fit(state, data, callbacks, **options):
-    return tiny_training.tiny_model().fit(data.dataset, callbacks=callbacks, shuffle=False, verbose=0, **options)
+    return tiny_training.reset_model().fit(data.dataset, callbacks=callbacks, shuffle=False, verbose=0, **options)
 
 
 def test_wrong_use_in_fit(tmp_path):

@@ -49,8 +49,8 @@ class TinyData:
         self._position = (epoch, skip_batches)
 
 
-def tiny_model(width=6, seed=1, steps_per_execution=1, in_graph=False):
-    """Most trainings are eager: tracing a step takes longer than all steps of so small a run."""
+def tiny_model(width=6, seed=1, steps_per_execution=1):
+    """A new model, compiled; to trace its step takes longer than all steps of a run."""
     keras.utils.set_random_seed(seed)
     model = keras.Sequential(
         [
@@ -65,17 +65,37 @@ def tiny_model(width=6, seed=1, steps_per_execution=1, in_graph=False):
         TokenCrossEntropy(0.1),
         weighted_metrics=[TokenNegativeLogLikelihood(), TokenAccuracy(), TokenCount()],
         steps_per_execution=steps_per_execution,
-        run_eagerly=not in_graph,
     )
     return model
+
+
+_models = {}
+
+
+def reset_model(**options):
+    """The model of earlier runs with these options, whose step is traced, with all its variables as they were."""
+    key = (keras.config.dtype_policy().name, *sorted(options.items()))
+    if key not in _models:
+        model = tiny_model(**options)
+        model.optimizer.build(model.trainable_variables)
+        _models[key] = model, [(variable, np.array(variable)) for variable in state_of(model)]
+    model, initial = _models[key]
+    for variable, value in initial:
+        variable.assign(value)
+    return model
+
+
+def state_of(model):
+    return [*model.variables, *model.optimizer.variables]
 
 
 def train(folder, callbacks_before=(), callbacks_after=(), patience=2, **options):
     """Starts or resumes the run in a folder. Returns everything by which two runs can be compared."""
     folder = Path(folder)
     folder.mkdir(exist_ok=True)
-    model_options = {key: options.pop(key) for key in ("width", "steps_per_execution", "in_graph") if key in options}
-    model, data = tiny_model(**model_options), options.pop("data", None) or TinyData()
+    model_options = {key: options.pop(key) for key in ("width", "steps_per_execution") if key in options}
+    make_model = tiny_model if options.pop("fresh", False) else reset_model
+    model, data = make_model(**model_options), options.pop("data", None) or TinyData()
     callbacks = [
         keras.callbacks.EarlyStopping("val_loss", patience=patience, restore_best_weights=True),
         keras.callbacks.CSVLogger(folder / "metrics.csv", append=True),
