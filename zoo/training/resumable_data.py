@@ -48,6 +48,8 @@ class ResumableBatches:
             self._epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
             self._skip_batches = tf.Variable(0, dtype=tf.int64, trainable=False)
 
+        # nothing below depends on tensors by Python's own words, and to convert it would take most of the time
+        @tf.autograph.experimental.do_not_convert
         def one_epoch(_: Any) -> Any:
             return batches_of_epoch(self._epoch.read_value()).skip(self._skip_batches.read_value())
 
