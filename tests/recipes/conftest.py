@@ -1,6 +1,5 @@
 """What the tests of several recipes use."""
 
-import keras
 import pytest
 
 
@@ -20,11 +19,10 @@ def without_xla():
 
 
 @pytest.fixture
-def eager_steps(monkeypatch):
-    """Training steps run eagerly: to trace one takes longer than the few steps of these runs."""
-    compile_model = keras.Model.compile
+def eagerly():
+    """Functions of TensorFlow run eagerly, but for exports: to trace them takes longer than the few steps of a run."""
+    import tensorflow as tf
 
-    def compile_eagerly(self, *arguments, **options):
-        compile_model(self, *arguments, **{**options, "run_eagerly": True})
-
-    monkeypatch.setattr(keras.Model, "compile", compile_eagerly)
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)

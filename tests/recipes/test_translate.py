@@ -14,7 +14,7 @@ from recipes.common.config import parse
 from recipes.common.errors import ConfigError, DataError, RecipeError, RunFolderError
 from recipes.common.run_folder import RunFolder
 
-pytestmark = pytest.mark.usefixtures("without_xla", "eager_steps")
+pytestmark = pytest.mark.usefixtures("without_xla", "eagerly")
 
 TINY = [
     *("--tokenizer.vocabulary_size", "24"),
