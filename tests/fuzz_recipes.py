@@ -22,9 +22,9 @@ import keras
 from recipes.common import chat_data, labelled_text, parallel_text, plain_text, summaries, tagged_words
 from recipes.common.config import parse
 from recipes.common.data_sets import open_part
-from recipes.common.errors import RecipeError, errors_of
+from recipes.common.errors import RecipeError
+from recipes.common.models import make_sampler
 from recipes.common.training import prepare
-from zoo.generation import get_sampler
 from zoo.tokenizers.chat import CHAT_FORMATS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,7 +40,8 @@ ODD = [
     *("[" * 3000, "{a: " * 3000),
     *("{name: 5}", "{name: beam, num_beams: 0}", "{num_layers: x}", "{num_layers: -1}", "{hidden_dim: 0}"),
     *("{attention: 5}", "{attention: {num_heads: 0}}", "{dropout: 2}", "{vocabulary_size: 7}", "{1: 2}"),
-    *("{feed_forward: [1]}", "{max_length: 999999999}"),
+    *("{feed_forward: [1]}", "{max_length: 999999999}", "{num_layers: 10000000}", "{hidden_dim: 1000000000}"),
+    *("{hidden_dim: 1000000, num_layers: 900}", "{name: beam, num_beams: 1000000000}"),
 ]
 PIECES = [
     *(
@@ -127,8 +128,7 @@ def configuration(rng: random.Random, folder: Path) -> None:
         words += [f"--{_misspelt(rng.choice(keys), rng)}", *rng.choices(ODD, k=rng.choice((1, 1, 1, 0, 2)))]
     config = parse(kind, words)
     if hasattr(config, "sampler"):
-        with errors_of("sampler"):
-            get_sampler(config.sampler)
+        make_sampler(config.sampler)
     try:
         prepare(config)
     finally:

@@ -143,11 +143,11 @@ def check_architecture(preset: str, options: dict[str, Any]) -> None:
         raise ConfigError("model.options must not hold vocabulary_size: the tokenizer decides about it")
     with errors_of("model"):
         config = preset_config(preset, **options)
+        sizes = least_weights(config)
     for name, value in _numbers(config.to_dict()):
         most = next((most for end, most in _MOST.items() if name.endswith(end)))
         if value > most:
             raise ConfigError(f"model.options: {name} must be at most {most:,}, got {shown(value)}")
-    sizes = least_weights(config)
     needed, memory = 16 * sum(sizes.values()), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > memory:
         raise ConfigError(
