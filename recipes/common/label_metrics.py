@@ -17,7 +17,8 @@ def label_scores(truth: Sequence[Any], predicted: Sequence[Any], problem: str) -
         problem: "single_label" (accuracy, macro F1), "multi_label" (micro and macro F1, exact match) or "regression"
             (mean absolute error, Pearson and Spearman correlation, None where all values are the same).
 
-    Source: scikit-learn and SciPy.
+    Reference:
+        scikit-learn and SciPy.
 
     Example:
 
@@ -57,7 +58,8 @@ def tag_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]
         truth: Right tags of each sentence.
         predicted: Predicted ones.
 
-    Source: seqeval (the evaluation of CoNLL).
+    Reference:
+        seqeval (the evaluation of CoNLL).
 
     Example:
 
@@ -89,7 +91,8 @@ def linear_baseline(
         test_texts, test_labels: What is scored.
         problem: As for `label_scores`.
 
-    Source: scikit-learn; `C=10`, `alpha=1`.
+    Reference:
+        scikit-learn; `C=10`, `alpha=1`.
 
     Example:
 

@@ -112,7 +112,8 @@ def language_token(source: str) -> str:
     Args:
         source: A source text.
 
-    Source: Johnson et al. 2017, "Google's Multilingual Neural Machine Translation System", section 3.
+    Reference:
+        Johnson et al. 2017, "Google's Multilingual Neural Machine Translation System", section 3.
 
     Example:
 

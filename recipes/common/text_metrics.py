@@ -33,7 +33,8 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     Raises:
         ValueError: Different numbers of texts, or none.
 
-    Source: Post 2018, "A Call for Clarity in Reporting BLEU Scores"; Papineni et al. 2002.
+    Reference:
+        Post 2018, "A Call for Clarity in Reporting BLEU Scores"; Papineni et al. 2002.
 
     Example:
 
@@ -56,7 +57,8 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     Raises:
         ValueError: Different numbers of texts, or none.
 
-    Source: Popović 2015, "chrF: character n-gram F-score for automatic MT evaluation".
+    Reference:
+        Popović 2015, "chrF: character n-gram F-score for automatic MT evaluation".
 
     Example:
 
@@ -202,7 +204,8 @@ def rouge(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> dic
     Raises:
         ValueError: Different numbers of texts, or none.
 
-    Source: Lin 2004, "ROUGE"; the `rouge-score` package; best reference: Cachola et al. 2020, "TLDR", section 4.
+    Reference:
+        Lin 2004, "ROUGE"; the `rouge-score` package; best reference: Cachola et al. 2020, "TLDR", section 4.
 
     Example:
 

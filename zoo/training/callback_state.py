@@ -28,21 +28,22 @@ def check_callback(callback: keras.callbacks.Callback) -> None:
     """Raises an error for a callback whose state could not be kept.
 
     Args:
-        callback: one of Keras' stateful callbacks, or any with the methods `get_state() -> dict` and `set_state(dict)`.
+        callback: One of Keras' stateful callbacks, or any with the methods `get_state() -> dict` and `set_state(dict)`.
 
     Raises:
-        ValueError: for other callbacks, and for a `CSVLogger` that would overwrite its file on a resume.
+        ValueError: For other callbacks, and for a `CSVLogger` that would overwrite its file on a resume.
 
     Example:
-        >>> check_callback(keras.callbacks.EarlyStopping(patience=3))
+
+    >>> check_callback(keras.callbacks.EarlyStopping(patience=3))
     """
     if hasattr(callback, "get_state") and hasattr(callback, "set_state"):
         return
     if _attributes_of(callback) is None:
         known = ", ".join(kind.__name__ for kind in _STATE_ATTRIBUTES)
         raise ValueError(
-            f"`callbacks` holds {callback!r}, whose state is not known. Allowed: {known}, and callbacks with "
-            "the methods get_state() and set_state(state). Callbacks without state need not be listed."
+            f"callbacks must be of {known}, or have the methods get_state() and set_state(state), got {callback!r}. "
+            "Callbacks without state need not be listed."
         )
     if isinstance(callback, keras.callbacks.CSVLogger) and not callback.append:
         raise ValueError(
@@ -55,10 +56,11 @@ def get_callback_state(callback: keras.callbacks.Callback) -> dict:
     """The state of a callback: numbers, strings, None, arrays, and lists and dicts of them.
 
     Args:
-        callback: a callback that `check_callback` accepts.
+        callback: A callback that `check_callback` accepts.
 
     Example:
-        >>> get_callback_state(early_stopping)["wait"]
+
+    >>> get_callback_state(early_stopping)["wait"]
     """
     if hasattr(callback, "get_state"):
         return callback.get_state()
@@ -73,14 +75,15 @@ def set_callback_state(callback: keras.callbacks.Callback, state: dict) -> None:
     """Puts a state back. The file of a `CSVLogger` is cut to the length it had, so rows of lost epochs go.
 
     Args:
-        callback: a callback that `check_callback` accepts, after its `on_train_begin`.
-        state: what `get_callback_state` gave.
+        callback: A callback that `check_callback` accepts, after its `on_train_begin`.
+        state: What `get_callback_state` gave.
 
     Raises:
-        ValueError: if a CSV file is shorter than it was.
+        ValueError: If a CSV file is shorter than it was.
 
     Example:
-        >>> set_callback_state(early_stopping, {"wait": 2, "best": 1.5})
+
+    >>> set_callback_state(early_stopping, {"wait": 2, "best": 1.5})
     """
     if hasattr(callback, "set_state"):
         callback.set_state(state)
@@ -104,18 +107,19 @@ def split_arrays(value, name: str, arrays: dict[str, np.ndarray]):
 
     Args:
         value: numbers, strings, None, arrays, and lists and dicts of them.
-        name: name of the value, beginning of the names of its arrays.
-        arrays: receives the arrays by name.
+        name: Name of the value, beginning of the names of its arrays.
+        arrays: Receives the arrays by name.
 
     Returns:
         The value with `{"array": name}` in place of each array.
 
     Raises:
-        TypeError: for a value of another type.
+        TypeError: For a value of another type.
 
     Example:
-        >>> split_arrays({"best": 1.0, "weights": [np.ones(2)]}, "early_stopping", arrays := {})
-        {'best': 1.0, 'weights': [{'array': 'early_stopping/weights/0'}]}
+
+    >>> split_arrays({"best": 1.0, "weights": [np.ones(2)]}, "early_stopping", arrays := {})
+    {'best': 1.0, 'weights': [{'array': 'early_stopping/weights/0'}]}
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -137,11 +141,12 @@ def join_arrays(value, get_array):
     """Undoes `split_arrays`.
 
     Args:
-        value: what `split_arrays` returned.
-        get_array: function from the name of an array to the array.
+        value: What `split_arrays` returned.
+        get_array: Function from the name of an array to the array.
 
     Example:
-        >>> join_arrays({"array": "weights"}, {"weights": np.ones(2)}.get)
+
+    >>> join_arrays({"array": "weights"}, {"weights": np.ones(2)}.get)
     """
     if isinstance(value, dict):
         if value.keys() == {"array"}:

@@ -20,14 +20,15 @@ class Throughput(keras.callbacks.Callback):
     callbacks that write logs.
 
     Args:
-        tokens: name of the metric that counts tokens, a `TokenCount` given to `compile(weighted_metrics=[...])`.
+        tokens: Name of the metric that counts tokens, a `TokenCount` given to `compile(weighted_metrics=[...])`.
 
     Raises:
-        ValueError: in `fit`, if the model has no such metric.
+        ValueError: In `fit`, if the model has no such metric.
 
     Example:
-        >>> model.compile("adam", TokenCrossEntropy(), weighted_metrics=[TokenCount()])
-        >>> model.fit(dataset, callbacks=[Throughput(), keras.callbacks.CSVLogger("metrics.csv")])
+
+    >>> model.compile("adam", TokenCrossEntropy(), weighted_metrics=[TokenCount()])
+    >>> model.fit(dataset, callbacks=[Throughput(), keras.callbacks.CSVLogger("metrics.csv")])
     """
 
     def __init__(self, tokens: str = "tokens"):
@@ -57,15 +58,16 @@ class SampleOutputs(keras.callbacks.Callback):
     """Prints and writes what the model makes of a few examples, after every validation.
 
     Args:
-        make_samples: function without arguments that runs the model and returns lines of text.
-        directory: folder for the files `epoch-0001.txt`, ... (counted from 1, as Keras does); None writes none.
-        show: whether the lines are printed.
+        make_samples: Function without arguments that runs the model and returns lines of text.
+        directory: Folder for the files `epoch-0001.txt`, ... (counted from 1, as Keras does); None writes none.
+        show: Whether the lines are printed.
 
     Raises:
-        OSError: in `fit`, if a file cannot be written.
+        OSError: In `fit`, if a file cannot be written.
 
     Example:
-        >>> SampleOutputs(lambda: task.generate(sources), "run/samples")
+
+    >>> SampleOutputs(lambda: task.generate(sources), "run/samples")
     """
 
     def __init__(
@@ -101,10 +103,11 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
     this callback before those that save something.
 
     Raises:
-        FloatingPointError: in `fit`, with the epoch, the batch and the update.
+        FloatingPointError: In `fit`, with the epoch, the batch and the update.
 
     Example:
-        >>> model.fit(dataset, callbacks=[StopOnNonFiniteLoss(), state])
+
+    >>> model.fit(dataset, callbacks=[StopOnNonFiniteLoss(), state])
     """
 
     def on_train_begin(self, logs=None):

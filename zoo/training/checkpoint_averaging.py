@@ -19,31 +19,33 @@ class CheckpointAveraging(keras.callbacks.Callback):
     than the one being saved come from a course of the training that was given up, and are removed.
 
     Args:
-        directory: folder of the files, for these files only.
-        keep: number of files that are kept, the number of checkpoints to average.
-        every_steps: number of updates between two files; None: one after each epoch.
+        directory: Folder of the files, for these files only.
+        keep: Number of files that are kept, the number of checkpoints to average.
+        every_steps: Number of updates between two files; None: one after each epoch.
 
     Attributes:
-        paths: the files at present, oldest first.
+        paths: The files at present, oldest first.
 
     Raises:
-        ValueError: if `keep` or `every_steps` is below 1.
-        OSError: in `fit`, if a file cannot be written; the earlier ones are unharmed.
+        ValueError: If `keep` or `every_steps` is below 1.
+        OSError: In `fit`, if a file cannot be written; the earlier ones are unharmed.
 
     Example:
-        >>> averaging = CheckpointAveraging("run/last_weights", keep=10)
-        >>> model.fit(dataset, epochs=30, callbacks=[averaging])
-        >>> average_weights(averaging.paths, model)
 
-    Source: Vaswani et al. 2017, section 6.1.
+    >>> averaging = CheckpointAveraging("run/last_weights", keep=10)
+    >>> model.fit(dataset, epochs=30, callbacks=[averaging])
+    >>> average_weights(averaging.paths, model)
+
+    Reference:
+        Vaswani et al. 2017, section 6.1.
     """
 
     def __init__(self, directory: str | Path, keep: int = 10, every_steps: int | None = None):
         super().__init__()
         if keep < 1:
-            raise ValueError(f"`keep` must be at least 1. Received: keep={keep}")
+            raise ValueError(f"keep must be at least 1, got {keep}.")
         if every_steps is not None and every_steps < 1:
-            raise ValueError(f"`every_steps` must be at least 1, or None. Received: every_steps={every_steps}")
+            raise ValueError(f"every_steps must be at least 1, or None, got {every_steps}.")
         self.directory = Path(directory)
         self.keep = keep
         self.every_steps = every_steps

@@ -13,7 +13,7 @@ def _normalized(vectors: Any) -> Any:
 def _check_groups(y_pred: Any, counts: tuple[int, ...], what: str) -> None:
     if len(y_pred.shape) != 3 or (y_pred.shape[1] is not None and y_pred.shape[1] not in counts):
         raise ValueError(
-            f"`y_pred` must hold {what}, with the shape (batch, {' or '.join(map(str, counts))}, dim), got "
+            f"y_pred must hold {what}, with the shape (batch, {' or '.join(map(str, counts))}, dim), got "
             f"{tuple(y_pred.shape)}."
         )
 
@@ -55,7 +55,7 @@ class InBatchNegatives(keras.losses.Loss):
         dtype: str = "float32",
     ):
         if not scale > 0:
-            raise ValueError(f"`scale` must be above 0, got {scale!r}.")
+            raise ValueError(f"scale must be above 0, got {scale!r}.")
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.scale = float(scale)
         self.symmetric = bool(symmetric)

@@ -21,20 +21,19 @@ def check_labels(labels, vocabulary_size: int | None) -> None:
     """Raises an error for a label that names no class, as far as the values can be read.
 
     Args:
-        labels: ints of any shape.
-        vocabulary_size: number of classes, or None if it is not known yet.
+        labels: Ints of any shape.
+        vocabulary_size: Number of classes, or None if it is not known yet.
 
     Raises:
-        ValueError: if executed eagerly and a label is below 0 or not below `vocabulary_size`.
+        ValueError: If executed eagerly and a label is below 0 or not below `vocabulary_size`.
     """
     if vocabulary_size is None or not _is_concrete(labels):
         return
     values = ops.convert_to_numpy(labels)
     if values.size and (values.min() < 0 or values.max() >= vocabulary_size):
         raise ValueError(
-            f"`y_true` holds labels from {int(values.min())} to {int(values.max())}, but the logits have "
-            f"{vocabulary_size} classes: every label, also one that `sample_weight` masks, must lie in "
-            f"[0, {vocabulary_size})."
+            f"y_true must hold labels from 0 to {vocabulary_size - 1}, as the logits have {vocabulary_size} classes, "
+            f"also where sample_weight masks them, got labels from {int(values.min())} to {int(values.max())}."
         )
 
 
@@ -47,13 +46,14 @@ def softmax_and_log_normalizer(logits):
     step the compiler computes it once for all of them.
 
     Args:
-        logits: float tensor `(tokens, vocabulary)`.
+        logits: Float tensor `(tokens, vocabulary)`.
 
     Returns:
         Probabilities `(tokens, vocabulary)` and log-sum-exp of the logits `(tokens,)`.
 
     Example:
-        >>> _, log_normalizer = softmax_and_log_normalizer(keras.ops.zeros((1, 4)))   # log 4
+
+    >>> _, log_normalizer = softmax_and_log_normalizer(keras.ops.zeros((1, 4)))   # log 4
     """
     probabilities = ops.softmax(logits, axis=-1)
     log_normalizer = ops.max(logits, axis=-1) - ops.log(ops.max(probabilities, axis=-1))
@@ -66,22 +66,23 @@ def flatten_tokens(labels, logits, dtype: str = "float32"):
     Invalid labels are moved into range, for gathering out of range is undefined; the caller marks their result.
 
     Args:
-        labels: ints `(batch, length)`, any rank.
-        logits: floats `(batch, length, vocabulary)`: one axis more than the labels.
-        dtype: dtype of the returned logits.
+        labels: Ints `(batch, length)`, any rank.
+        logits: Floats `(batch, length, vocabulary)`: one axis more than the labels.
+        dtype: Dtype of the returned logits.
 
     Raises:
-        ValueError: if the ranks do not fit, or eagerly for a label out of range.
+        ValueError: If the ranks do not fit, or eagerly for a label out of range.
 
     Example:
-        >>> logits, labels, valid = flatten_tokens(y_true, y_pred)
+
+    >>> logits, labels, valid = flatten_tokens(y_true, y_pred)
     """
     logits = ops.convert_to_tensor(logits)
     labels = ops.convert_to_tensor(labels)
     if len(labels.shape) != len(logits.shape) - 1:
         raise ValueError(
-            "`y_true` must hold one integer label per position, with one axis less than the logits `y_pred`. "
-            f"Received: y_true.shape={tuple(labels.shape)}, y_pred.shape={tuple(logits.shape)}"
+            "y_true must hold one integer label per position, with one axis less than the logits y_pred, got the "
+            f"shapes {tuple(labels.shape)} and {tuple(logits.shape)}."
         )
     check_labels(labels, logits.shape[-1])
     vocabulary_size = ops.shape(logits)[-1]
@@ -105,10 +106,10 @@ def smoothed_cross_entropy(labels, logits, label_smoothing: float = 0.0, dtype: 
     gradient `(softmax - target) * upstream`. Differentiable once.
 
     Args:
-        labels: ints `(batch, length)` in `[0, vocabulary)`.
-        logits: floats of any dtype `(batch, length, vocabulary)`.
-        label_smoothing: share of the target distribution that is spread evenly over all classes.
-        dtype: dtype of the computation and of the result.
+        labels: Ints `(batch, length)` in `[0, vocabulary)`.
+        logits: Floats of any dtype `(batch, length, vocabulary)`.
+        label_smoothing: Share of the target distribution that is spread evenly over all classes.
+        dtype: Dtype of the computation and of the result.
 
     Returns:
         Losses in nats, `(batch, length)`; NaN for a label out of range in a compiled function.
@@ -117,9 +118,11 @@ def smoothed_cross_entropy(labels, logits, label_smoothing: float = 0.0, dtype: 
         ValueError: eagerly, for a label out of range.
 
     Example:
-        >>> losses = smoothed_cross_entropy(labels, logits, label_smoothing=0.1)
 
-    Source: Szegedy et al. 2016, "Rethinking the Inception architecture", section 7.
+    >>> losses = smoothed_cross_entropy(labels, logits, label_smoothing=0.1)
+
+    Reference:
+        Szegedy et al. 2016, "Rethinking the Inception architecture", section 7.
     """
     labels = ops.convert_to_tensor(labels)
     shape = ops.shape(labels)
@@ -165,25 +168,27 @@ class TokenCrossEntropy(keras.losses.Loss):
     by number of rows; the metrics in `zoo.training.metrics` weight by tokens.
 
     Args:
-        label_smoothing: share of the target spread evenly over the vocabulary, in `[0, 1)`.
-        reduction: as in `keras.losses.Loss`.
-        name: name of the loss.
-        dtype: dtype of the computation. Keep float32: half precision logits are converted first.
+        label_smoothing: Share of the target spread evenly over the vocabulary, in `[0, 1)`.
+        reduction: As in `keras.losses.Loss`.
+        name: Name of the loss.
+        dtype: Dtype of the computation. Keep float32: half precision logits are converted first.
 
     Call arguments:
-        y_true: ints `(batch, length)`. A label out of `[0, vocabulary)` raises `ValueError` when executed eagerly and
+        y_true: Ints `(batch, length)`. A label out of `[0, vocabulary)` raises `ValueError` when executed eagerly and
             gives a NaN loss in a compiled function (`StopOnNonFiniteLoss` then stops the training). Masked labels
             must be in range, too.
-        y_pred: logits of any float dtype `(batch, length, vocabulary)`.
+        y_pred: Logits of any float dtype `(batch, length, vocabulary)`.
         sample_weight: `(batch, length)`, 0 where a token does not count.
 
     Raises:
-        ValueError: if `label_smoothing` is outside `[0, 1)`, or the shapes do not fit.
+        ValueError: If `label_smoothing` is outside `[0, 1)`, or the shapes do not fit.
 
     Example:
-        >>> model.compile("adam", loss=TokenCrossEntropy(label_smoothing=0.1), weighted_metrics=[TokenAccuracy()])
 
-    Source: Vaswani et al. 2017, section 5.4; Szegedy et al. 2016, section 7.
+    >>> model.compile("adam", loss=TokenCrossEntropy(label_smoothing=0.1), weighted_metrics=[TokenAccuracy()])
+
+    Reference:
+        Vaswani et al. 2017, section 5.4; Szegedy et al. 2016, section 7.
     """
 
     def __init__(
@@ -194,7 +199,7 @@ class TokenCrossEntropy(keras.losses.Loss):
         dtype: str = "float32",
     ):
         if not 0.0 <= label_smoothing < 1.0:
-            raise ValueError(f"`label_smoothing` must be in [0, 1). Received: label_smoothing={label_smoothing}")
+            raise ValueError(f"label_smoothing must be at least 0 and below 1, got {label_smoothing}.")
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.label_smoothing = float(label_smoothing)
 

@@ -11,12 +11,13 @@ def token_weights(y_true, y_pred, sample_weight=None):
     """Weight of each token, `(batch * length,)`, in float32.
 
     Args:
-        y_true: labels `(batch, length)`.
+        y_true: Labels `(batch, length)`.
         y_pred: logits; they carry the implicit mask of a model (`Embedding(mask_zero=True)`), which Keras' losses heed.
-        sample_weight: weights that can be broadcast to `(batch, length)`; default: 1.
+        sample_weight: Weights that can be broadcast to `(batch, length)`; default: 1.
 
     Example:
-        >>> token_weights(labels, logits, sample_weight)
+
+    >>> token_weights(labels, logits, sample_weight)
     """
     weights = ops.ones(ops.shape(ops.convert_to_tensor(y_true)), "float32")
     if sample_weight is not None:
@@ -47,8 +48,8 @@ class _TokenMean(keras.metrics.Metric):
         """Adds a batch.
 
         Args:
-            y_true: ints `(batch, length)`.
-            y_pred: logits `(batch, length, vocabulary)`.
+            y_true: Ints `(batch, length)`.
+            y_pred: Logits `(batch, length, vocabulary)`.
             sample_weight: `(batch, length)`, 0 where a token does not count; default: all count.
         """
         logits, labels, valid = flatten_tokens(y_true, y_pred)
@@ -69,13 +70,14 @@ class TokenNegativeLogLikelihood(_TokenMean):
     one compiled training step it shares the softmax of `TokenCrossEntropy` and costs next to nothing.
 
     Args:
-        name: name in the logs.
+        name: Name in the logs.
 
     Raises:
-        ValueError: for shapes that do not fit, and eagerly for a label out of range (NaN in a compiled function).
+        ValueError: For shapes that do not fit, and eagerly for a label out of range (NaN in a compiled function).
 
     Example:
-        >>> model.compile("adam", TokenCrossEntropy(0.1), weighted_metrics=[TokenNegativeLogLikelihood()])
+
+    >>> model.compile("adam", TokenCrossEntropy(0.1), weighted_metrics=[TokenNegativeLogLikelihood()])
     """
 
     def __init__(self, name: str = "negative_log_likelihood", dtype: str = "float32"):
@@ -92,10 +94,11 @@ class Perplexity(TokenNegativeLogLikelihood):
     """`exp` of the mean negative log-likelihood per token: the mean is over all batches, then comes the exponential.
 
     Args:
-        name: name in the logs.
+        name: Name in the logs.
 
     Example:
-        >>> model.compile("adam", TokenCrossEntropy(0.1), weighted_metrics=[Perplexity()])
+
+    >>> model.compile("adam", TokenCrossEntropy(0.1), weighted_metrics=[Perplexity()])
     """
 
     def __init__(self, name: str = "perplexity", dtype: str = "float32"):
@@ -122,10 +125,11 @@ class TokenAccuracy(_TokenMean):
     """Share of tokens whose label has the largest logit; among equal logits the first one wins.
 
     Args:
-        name: name in the logs.
+        name: Name in the logs.
 
     Example:
-        >>> model.compile("adam", TokenCrossEntropy(0.1), weighted_metrics=[TokenAccuracy()])
+
+    >>> model.compile("adam", TokenCrossEntropy(0.1), weighted_metrics=[TokenAccuracy()])
     """
 
     def __init__(self, name: str = "token_accuracy", dtype: str = "float32"):
@@ -141,10 +145,11 @@ class TokenCount(keras.metrics.Metric):
     """Number of tokens seen: the sum of the weights, or the number of labels without weights.
 
     Args:
-        name: name in the logs.
+        name: Name in the logs.
 
     Example:
-        >>> model.compile("adam", TokenCrossEntropy(), weighted_metrics=[TokenCount()])
+
+    >>> model.compile("adam", TokenCrossEntropy(), weighted_metrics=[TokenCount()])
     """
 
     def __init__(self, name: str = "tokens", dtype: str = "float32"):

@@ -8,10 +8,10 @@ class ResumableData(Protocol):
     """Data whose position can be set.
 
     Attributes:
-        dataset: what is given to `fit`: a `tf.data.Dataset` that, each time it is iterated over, gives the batches
+        dataset: What is given to `fit`: a `tf.data.Dataset` that, each time it is iterated over, gives the batches
             chosen by the last `start_epoch`. Its `cardinality()` must be `number_of_batches`, also for an epoch that
             skips some, or unknown; Keras' progress bar shows it.
-        number_of_batches: batches of a whole epoch, the same for every epoch.
+        number_of_batches: Batches of a whole epoch, the same for every epoch.
     """
 
     dataset: object

@@ -16,13 +16,13 @@ from keras import ops
 def _check_rate(name: str, value: float, allow_zero: bool = False) -> float:
     if not math.isfinite(value) or value < 0 or (value == 0 and not allow_zero):
         allowed = "a finite number of at least 0" if allow_zero else "a finite number above 0"
-        raise ValueError(f"`{name}` must be {allowed}. Received: {name}={value}")
+        raise ValueError(f"{name} must be {allowed}, got {value}.")
     return float(value)
 
 
 def _check_steps(name: str, value: int, minimum: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise ValueError(f"`{name}` must be an integer of at least {minimum}. Received: {name}={value!r}")
+        raise ValueError(f"{name} must be an integer of at least {minimum}, got {value!r}.")
     return value
 
 
@@ -64,17 +64,19 @@ class InverseSquareRoot(_WarmupSchedule):
     """Linear warm-up, then decay with the inverse square root of the update number.
 
     Args:
-        peak: learning rate of update number `warmup_steps`, the highest.
-        warmup_steps: number of updates of the warm-up, at least 1.
+        peak: Learning rate of update number `warmup_steps`, the highest.
+        warmup_steps: Number of updates of the warm-up, at least 1.
 
     Raises:
-        ValueError: for a peak that is not above 0, or less than one step of warm-up.
+        ValueError: For a peak that is not above 0, or less than one step of warm-up.
 
     Example:
-        >>> InverseSquareRoot(peak=0.005, warmup_steps=2000)
-        >>> InverseSquareRoot.from_model_dim(512, warmup_steps=4000)   # "Attention is all you need", base model
 
-    Source: Vaswani et al. 2017, section 5.3, equation 3.
+    >>> InverseSquareRoot(peak=0.005, warmup_steps=2000)
+    >>> InverseSquareRoot.from_model_dim(512, warmup_steps=4000)   # "Attention is all you need", base model
+
+    Reference:
+        Vaswani et al. 2017, section 5.3, equation 3.
     """
 
     def __init__(self, peak: float, warmup_steps: int):
@@ -85,12 +87,13 @@ class InverseSquareRoot(_WarmupSchedule):
         """The paper's form: `factor * model_dim**-0.5 * min(t**-0.5, t * warmup_steps**-1.5)`.
 
         Args:
-            model_dim: width of the model.
-            warmup_steps: number of updates of the warm-up.
-            factor: multiplies the learning rate.
+            model_dim: Width of the model.
+            warmup_steps: Number of updates of the warm-up.
+            factor: Multiplies the learning rate.
 
         Example:
-            >>> InverseSquareRoot.from_model_dim(512, 4000).peak   # 0.000699
+
+        >>> InverseSquareRoot.from_model_dim(512, 4000).peak   # 0.000699
         """
         _check_steps("model_dim", model_dim, minimum=1)
         _check_steps("warmup_steps", warmup_steps, minimum=1)
@@ -105,18 +108,20 @@ class WarmupLinear(_WarmupSchedule):
     """Linear warm-up, then linear decay.
 
     Args:
-        peak: learning rate of update number `warmup_steps`.
-        warmup_steps: number of updates of the warm-up; 0 for none.
-        total_steps: number of the update that has the learning rate `final`, as all later ones do.
-        final: learning rate at the end.
+        peak: Learning rate of update number `warmup_steps`.
+        warmup_steps: Number of updates of the warm-up; 0 for none.
+        total_steps: Number of the update that has the learning rate `final`, as all later ones do.
+        final: Learning rate at the end.
 
     Raises:
-        ValueError: for rates below 0, or `total_steps` not above `warmup_steps`.
+        ValueError: For rates below 0, or `total_steps` not above `warmup_steps`.
 
     Example:
-        >>> WarmupLinear(peak=5e-5, warmup_steps=100, total_steps=1000)
 
-    Source: Devlin et al. 2019 (BERT), appendix A.2.
+    >>> WarmupLinear(peak=5e-5, warmup_steps=100, total_steps=1000)
+
+    Reference:
+        Devlin et al. 2019 (BERT), appendix A.2.
     """
 
     def __init__(self, peak: float, warmup_steps: int, total_steps: int, final: float = 0.0):
@@ -137,20 +142,22 @@ class WarmupStableDecay(_WarmupSchedule):
     """Linear warm-up, a constant stretch, and a decay that is started when the training is to end.
 
     Args:
-        peak: learning rate of the constant stretch.
-        warmup_steps: number of updates of the warm-up; 0 for none.
-        stable_steps: number of updates of the constant stretch.
-        decay_steps: number of updates of the decay; after them the learning rate stays at `final`.
-        final: learning rate at the end.
-        decay: shape of the decay: "linear", "cosine" or "one_minus_sqrt".
+        peak: Learning rate of the constant stretch.
+        warmup_steps: Number of updates of the warm-up; 0 for none.
+        stable_steps: Number of updates of the constant stretch.
+        decay_steps: Number of updates of the decay; after them the learning rate stays at `final`.
+        final: Learning rate at the end.
+        decay: Shape of the decay: "linear", "cosine" or "one_minus_sqrt".
 
     Raises:
-        ValueError: for rates or steps below 0, `decay_steps` below 1, or an unknown shape.
+        ValueError: For rates or steps below 0, `decay_steps` below 1, or an unknown shape.
 
     Example:
-        >>> WarmupStableDecay(peak=1e-3, warmup_steps=1000, stable_steps=16_000, decay_steps=3000)
 
-    Source: Hu et al. 2024 (MiniCPM), section 4; "one_minus_sqrt": Hägele et al. 2024, section 3.
+    >>> WarmupStableDecay(peak=1e-3, warmup_steps=1000, stable_steps=16_000, decay_steps=3000)
+
+    Reference:
+        Hu et al. 2024 (MiniCPM), section 4; "one_minus_sqrt": Hägele et al. 2024, section 3.
     """
 
     def __init__(
@@ -167,7 +174,7 @@ class WarmupStableDecay(_WarmupSchedule):
         self.decay_steps = _check_steps("decay_steps", decay_steps, minimum=1)
         self.final = _check_rate("final", final, allow_zero=True)
         if decay not in ("linear", "cosine", "one_minus_sqrt"):
-            raise ValueError(f'`decay` must be "linear", "cosine" or "one_minus_sqrt". Received: decay={decay!r}')
+            raise ValueError(f"decay must be 'linear', 'cosine' or 'one_minus_sqrt', got {decay!r}.")
         self.decay = decay
 
     def after_warmup(self, t):
@@ -189,15 +196,16 @@ class PerUpdate(keras.optimizers.schedules.LearningRateSchedule):
     """A schedule that advances once per update when gradients are accumulated over several batches.
 
     Args:
-        schedule: any schedule, in updates.
-        gradient_accumulation_steps: the number given to the optimizer.
+        schedule: Any schedule, in updates.
+        gradient_accumulation_steps: The number given to the optimizer.
 
     Raises:
-        ValueError: if `gradient_accumulation_steps` is below 1.
+        ValueError: If `gradient_accumulation_steps` is below 1.
 
     Example:
-        >>> schedule = PerUpdate(InverseSquareRoot(0.005, 2000), gradient_accumulation_steps=4)
-        >>> keras.optimizers.Adam(schedule, gradient_accumulation_steps=4)
+
+    >>> schedule = PerUpdate(InverseSquareRoot(0.005, 2000), gradient_accumulation_steps=4)
+    >>> keras.optimizers.Adam(schedule, gradient_accumulation_steps=4)
     """
 
     def __init__(self, schedule: keras.optimizers.schedules.LearningRateSchedule, gradient_accumulation_steps: int):

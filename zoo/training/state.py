@@ -43,42 +43,43 @@ class TrainingState(keras.callbacks.Callback):
     counts the batches that are left.
 
     Args:
-        directory: folder of the states, made if needed. No other process may write there.
-        data: the training data, see `ResumableData`.
-        callbacks: callbacks of the same `fit` whose state is kept: Keras' `EarlyStopping`, `ReduceLROnPlateau`,
+        directory: Folder of the states, made if needed. No other process may write there.
+        data: The training data, see `ResumableData`.
+        callbacks: Callbacks of the same `fit` whose state is kept: Keras' `EarlyStopping`, `ReduceLROnPlateau`,
             `ModelCheckpoint`, `CSVLogger` (with `append=True`), `TensorBoard`, and any with `get_state()` and
             `set_state(state)`.
-        save_every: number of batches between two states within an epoch; None saves after epochs only. With
+        save_every: Number of batches between two states within an epoch; None saves after epochs only. With
             `steps_per_execution=n`, states fall on multiples of n.
-        keep: number of states that are kept.
-        monitor: name in the logs of the metric whose best weights are kept in `best.safetensors`; None keeps none.
+        keep: Number of states that are kept.
+        monitor: Name in the logs of the metric whose best weights are kept in `best.safetensors`; None keeps none.
         mode: "min" or "max": which values of the metric are better.
 
     Attributes:
-        initial_epoch: the number to give to `fit`; larger than any number of epochs if a callback has stopped the
+        initial_epoch: The number to give to `fit`; larger than any number of epochs if a callback has stopped the
             training at the end of an epoch (early stopping): `fit` then does nothing.
-        resumed: whether a state was found.
-        best_weights_path: path of the best weights, see `load_weights`.
+        resumed: Whether a state was found.
+        best_weights_path: Path of the best weights, see `load_weights`.
 
     Raises:
-        ValueError: for invalid arguments; if the data has another number of batches than when the state was saved; in
+        ValueError: For invalid arguments; if the data has another number of batches than when the state was saved; in
             `fit`, if the variables differ (all are listed), if `initial_epoch` was not passed on, or if callbacks
             are missing or in the wrong order; if the loss is not finite when a state is about to be saved.
-        OSError: if a state cannot be written; the previous one is unharmed.
+        OSError: If a state cannot be written; the previous one is unharmed.
 
     Example:
-        >>> callbacks = [
-        ...     keras.callbacks.EarlyStopping(patience=5),
-        ...     keras.callbacks.CSVLogger("run/metrics.csv", append=True),
-        ... ]
-        >>> state = TrainingState("run/checkpoints", data, callbacks, save_every=500, monitor="val_loss")
-        >>> model.fit(
-        ...     data.dataset,
-        ...     validation_data=validation,
-        ...     epochs=30,
-        ...     initial_epoch=state.initial_epoch,
-        ...     callbacks=[*callbacks, state],
-        ... )
+
+    >>> callbacks = [
+    ...     keras.callbacks.EarlyStopping(patience=5),
+    ...     keras.callbacks.CSVLogger("run/metrics.csv", append=True),
+    ... ]
+    >>> state = TrainingState("run/checkpoints", data, callbacks, save_every=500, monitor="val_loss")
+    >>> model.fit(
+    ...     data.dataset,
+    ...     validation_data=validation,
+    ...     epochs=30,
+    ...     initial_epoch=state.initial_epoch,
+    ...     callbacks=[*callbacks, state],
+    ... )
     """
 
     def __init__(
@@ -93,9 +94,9 @@ class TrainingState(keras.callbacks.Callback):
     ):
         super().__init__()
         if save_every is not None and save_every < 1:
-            raise ValueError(f"`save_every` must be a number of batches of at least 1, or None. Received: {save_every}")
+            raise ValueError(f"save_every must be a number of batches of at least 1, or None, got {save_every}.")
         if mode not in ("min", "max"):
-            raise ValueError(f'`mode` must be "min" or "max". Received: mode={mode!r}')
+            raise ValueError(f"mode must be 'min' or 'max', got {mode!r}.")
         for callback in callbacks:
             check_callback(callback)
         self.directory = Path(directory)
@@ -237,7 +238,7 @@ class TrainingState(keras.callbacks.Callback):
         if self.monitor not in logs:
             if self.monitor.startswith("val_") and not any(name.startswith("val_") for name in logs):
                 return  # an epoch without validation (`validation_freq`)
-            raise ValueError(f"`monitor`={self.monitor!r} is not in the logs, which have: {', '.join(logs)}")
+            raise ValueError(f"monitor must be in the logs, which have {', '.join(logs)}, got {self.monitor!r}.")
         value = float(logs[self.monitor])
         better = self._best is None or (value < self._best if self.mode == "min" else value > self._best)
         if better and np.isfinite(value):

@@ -48,7 +48,7 @@ def test_configurations_and_errors():
     copy = keras.losses.deserialize(keras.losses.serialize(loss))
     assert (copy.scale, copy.symmetric) == (7.0, True)
     assert keras.losses.deserialize(keras.losses.serialize(CosineRegression())).name == "cosine_regression"
-    with pytest.raises(ValueError, match="`scale` must be above 0, got 0"):
+    with pytest.raises(ValueError, match="scale must be above 0, got 0"):
         InBatchNegatives(scale=0)
     with pytest.raises(ValueError, match=r"anchor, positive .* \(batch, 2 or 3, dim\), got \(4, 6\)"):
         InBatchNegatives()(np.zeros(4), np.ones((4, 6)))

@@ -146,7 +146,7 @@ def test_batch_without_tokens_has_loss_and_gradient_zero():
 def test_label_out_of_range(label):
     labels, logits, _ = random_batch()
     labels[1, 2] = label
-    with pytest.raises(ValueError, match=r"labels from .* the logits have 11 classes"):
+    with pytest.raises(ValueError, match=r"y_true must hold labels from 0 to 10, .* got labels from"):
         TokenCrossEntropy()(labels, logits)
     losses = compiled(lambda labels, logits: smoothed_cross_entropy(labels, logits))(
         ops.convert_to_tensor(labels), ops.convert_to_tensor(logits)
@@ -156,9 +156,9 @@ def test_label_out_of_range(label):
 
 
 def test_wrong_arguments():
-    with pytest.raises(ValueError, match="label_smoothing=1.0"):
+    with pytest.raises(ValueError, match="label_smoothing must be at least 0 and below 1, got 1.0"):
         TokenCrossEntropy(1.0)
-    with pytest.raises(ValueError, match=r"y_true.shape=\(3, 5, 11\)"):
+    with pytest.raises(ValueError, match=r"got the shapes \(3, 5, 11\) and"):
         TokenCrossEntropy()(np.zeros((3, 5, 11)), np.zeros((3, 5, 11), "float32"))
 
 

@@ -90,15 +90,15 @@ def test_per_update_with_accumulated_gradients():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: InverseSquareRoot(0.0, 10), "`peak` must be a finite number above 0"),
-        (lambda: InverseSquareRoot(0.1, 0), "`warmup_steps` must be an integer of at least 1"),
-        (lambda: InverseSquareRoot(0.1, 2.5), "`warmup_steps` must be an integer"),
-        (lambda: InverseSquareRoot.from_model_dim(0, 10), "`model_dim`"),
-        (lambda: WarmupLinear(0.1, 10, 10), "`total_steps` must be an integer of at least 11"),
-        (lambda: WarmupLinear(0.1, 1, 10, final=-1.0), "`final` must be a finite number of at least 0"),
-        (lambda: WarmupStableDecay(0.1, 1, 1, 0), "`decay_steps`"),
-        (lambda: WarmupStableDecay(0.1, 1, 1, 1, decay="exponential"), "decay='exponential'"),
-        (lambda: PerUpdate(InverseSquareRoot(0.1, 5), 0), "`gradient_accumulation_steps`"),
+        (lambda: InverseSquareRoot(0.0, 10), "peak must be a finite number above 0"),
+        (lambda: InverseSquareRoot(0.1, 0), "warmup_steps must be an integer of at least 1"),
+        (lambda: InverseSquareRoot(0.1, 2.5), "warmup_steps must be an integer"),
+        (lambda: InverseSquareRoot.from_model_dim(0, 10), "model_dim must be"),
+        (lambda: WarmupLinear(0.1, 10, 10), "total_steps must be an integer of at least 11"),
+        (lambda: WarmupLinear(0.1, 1, 10, final=-1.0), "final must be a finite number of at least 0"),
+        (lambda: WarmupStableDecay(0.1, 1, 1, 0), "decay_steps must be"),
+        (lambda: WarmupStableDecay(0.1, 1, 1, 1, decay="exponential"), "got 'exponential'"),
+        (lambda: PerUpdate(InverseSquareRoot(0.1, 5), 0), "gradient_accumulation_steps must be"),
     ],
 )
 def test_wrong_arguments(make, message):
