@@ -45,7 +45,7 @@ class DataConfig:
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
     text_columns: list[str] = setting(["1"], "Column of the text, or those of a pair: numbers from 1, or names.")
     label_column: str = setting("2", "Column of the label.")
-    header: bool | None = setting(None, "Whether files begin with names of columns; null: no, and stop if it looks so.")
+    header: bool | None = setting(None, "Whether tables begin with column names; null: no, but stop if it looks so.")
     label_separator: str | None = setting(None, "What separates labels, where a text may have several.")
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
 

@@ -45,7 +45,7 @@ class DataConfig:
     text_columns: list[str] = setting(["1", "2"], "Columns of the two texts: numbers from 1, or names.")
     label_column: str = setting("3", "Column of the similarity.")
     highest: float = setting(1.0, "The similarity of equal texts; similarities are from 0 to it.", above=0)
-    header: bool | None = setting(None, "Whether files begin with names of columns; null: no, and stop if it looks so.")
+    header: bool | None = setting(None, "Whether tables begin with column names; null: no, but stop if it looks so.")
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
 
 

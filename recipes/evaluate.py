@@ -41,9 +41,7 @@ class EvaluateConfig:
     split: Literal["train", "validation", "test"] = setting("test", "Part of a named data set.")
     text_columns: list[str] = setting(["1"], "Column of the text, or those of a pair (classifiers, embedders).")
     label_column: str = setting("2", "Column of the label (classifiers, embedders).")
-    header: bool | None = setting(
-        None, "Whether tables begin with names of columns; null: no, and stop if it looks so."
-    )
+    header: bool | None = setting(None, "Whether tables begin with column names; null: no, but stop if it looks so.")
     label_separator: str | None = setting(None, "What separates several labels (classifiers).")
     columns: int = setting(2, "Columns of a TSV or CSV file (translation).", least=2, most=10**6)
     keys: list[str] = setting(["source", "target"], "Keys of source and target in JSON lines (translation).")

@@ -42,9 +42,7 @@ class DataConfig:
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
     columns: int = setting(2, "Columns of a TSV or CSV file; the first two are source and target.", least=2, most=10**6)
     keys: list[str] = setting(["source", "target"], "Keys of source and target in JSON lines, or names in the header.")
-    header: bool | None = setting(
-        None, "Whether tables begin with names of columns; null: no, and stop if it looks so."
-    )
+    header: bool | None = setting(None, "Whether tables begin with column names; null: no, but stop if it looks so.")
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
     max_length: int = setting(
         128, "Longest sentence in tokens, end token included; longer ones are dropped, counted.", least=2, most=1 << 16
@@ -293,12 +291,7 @@ def draw_seq2seq(run: RunFolder, model: zoo.Seq2SeqLM, source: str) -> None:
     title = "Cross-attention of the last block, mean over heads"
     if "encoder" not in attention:
         title = "Alignment: what the decoder attends to"  # a recurrent model has neither blocks nor heads
-    plot_attention(
-        np.mean(weights, axis=0),
-        *tokens,
-        run.plots / "cross_attention.png",
-        title=title,
-    )
+    plot_attention(np.mean(weights, axis=0), *tokens, run.plots / "cross_attention.png", title=title)
 
 
 if __name__ == "__main__":

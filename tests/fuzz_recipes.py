@@ -12,6 +12,7 @@ import gzip
 import importlib
 import json
 import random
+import re
 import tempfile
 import time
 import traceback
@@ -106,14 +107,16 @@ def mutate(content: bytes, rng: random.Random) -> bytes:
 def configuration(rng: random.Random, folder: Path) -> None:
     """A mutated configuration of a recipe, from a file or the command line, up to where the data would be read."""
     recipe = rng.choice(RECIPES)
-    kind = config_class_of(recipe)
     words = []
     if rng.random() < 0.6:
         files = sorted((ROOT / "recipes" / "configs").glob("*.yaml"))
         text = rng.choice(files).read_text(encoding="utf-8")
-        if rng.random() < 0.5:
+        if rng.random() < 0.9:
+            # the recipe of the file, as its comment says
+            recipe = re.search(r"python -m recipes\.(\w+)", text)[1]
+        if rng.random() < 0.7:
             lines = text.splitlines()
-            for _ in range(rng.randint(1, 3)):
+            for _ in range(rng.randint(1, 2)):
                 row = rng.randrange(len(lines))
                 key, colon, _ = lines[row].partition(":")
                 if colon:
@@ -123,6 +126,7 @@ def configuration(rng: random.Random, folder: Path) -> None:
             content = mutate(text.encode(), rng)
         (folder / "c.yaml").write_bytes(content)
         words += ["--config", str(folder / "c.yaml")]
+    kind = config_class_of(recipe)
     keys = _keys(kind)
     for _ in range(rng.randint(0, 2) if words else rng.randint(1, 3)):
         words += [f"--{_misspelt(rng.choice(keys), rng)}", *rng.choices(ODD, k=rng.choice((1, 1, 1, 0, 2)))]
@@ -144,7 +148,7 @@ def _keys(kind: type, prefix: str = "") -> list[str]:
 
 
 def _misspelt(key: str, rng: random.Random) -> str:
-    if rng.random() < 0.8:
+    if rng.random() < 0.95:
         return key
     at = rng.randrange(len(key) + 1)
     return key[:at] + rng.choice(["x", "_", ".", "", "-", "é"]) + key[at + rng.randint(0, 1) :]

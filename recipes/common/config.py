@@ -293,10 +293,8 @@ def _help(keys: Sequence[_Key], prog: str | None) -> str:
         if name not in groups:
             groups[name] = parser.add_argument_group(name, key.group)
         metavar = "VALUE ..." if _takes(key.annotation, list, tuple) else "VALUE"
-        options = {"required": True} if key.default is _REQUIRED else {"default": key.default}
-        action = groups[name].add_argument(
-            f"--{key.name}", type=key.annotation, metavar=metavar, help=key.help, **options
-        )
+        more = {"required": True} if key.default is _REQUIRED else {"default": key.default}
+        added = groups[name].add_argument(f"--{key.name}", type=key.annotation, metavar=metavar, help=key.help, **more)
         # without jsonargparse's `--key+`, which adds to a list
-        action.option_strings = action.option_strings[:1]
+        added.option_strings = added.option_strings[:1]
     return parser.format_help()

@@ -29,8 +29,7 @@ MISSING_KEY = "key missing"
 _UNPACKED_BYTES, _UNPACKED_RATIO = 16 << 20, 100
 _GZIP_MAGIC = b"\x1f\x8b"
 
-# the number of a column
-_NUMBER = re.compile("[1-9][0-9]{0,8}")
+_COLUMN_NUMBER = re.compile("[1-9][0-9]{0,8}")
 
 # half of a pair that stands for one character, which JSON can write but no text can hold
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -89,7 +88,6 @@ def read_lines(path: str | os.PathLike) -> Iterator[Line]:
     path = Path(path)
     if "\0" in str(path):
         raise DataError(f"cannot read {str(path)!r}: a name of a file holds no NUL")
-    # False, too, where a name is too long for the system
     if os.path.exists(path) and not os.path.isfile(path):
         raise DataError(f"cannot read {path}: it is a folder or a device, not a file")
     number = 0
@@ -248,7 +246,7 @@ def _chosen_cells(
     if header:
         places = _named_places(columns, first)
     else:
-        named = [name for name in columns if not _NUMBER.fullmatch(name)]
+        named = [name for name in columns if not _COLUMN_NUMBER.fullmatch(name)]
         if named:
             raise DataError(
                 f"{path} has no header, so its columns have numbers from 1 on, got the name {named[0]!r}; header true "
@@ -276,7 +274,7 @@ def _named_places(columns: Sequence[str], header: Row) -> list[int]:
     for name in columns:
         if name in names:
             places.append(names.index(name))
-        elif _NUMBER.fullmatch(name) and int(name) <= len(names):
+        elif _COLUMN_NUMBER.fullmatch(name) and int(name) <= len(names):
             places.append(int(name) - 1)
         else:
             raise DataError(f"{header.origin}: there is no column {name!r}; the header names {shown(names, 300)}")
