@@ -1,5 +1,6 @@
 """Every configuration file names its recipe, is understood by it, and describes a model that exists."""
 
+import dataclasses
 import importlib
 import re
 from pathlib import Path
@@ -7,6 +8,19 @@ from pathlib import Path
 import pytest
 
 import zoo
+from recipes import (
+    classify,
+    embed,
+    evaluate,
+    export,
+    finetune,
+    generate,
+    language_model,
+    pretrain_masked_lm,
+    summarize,
+    tag,
+    translate,
+)
 from recipes.common.config import parse
 from zoo.presets import Preset
 
@@ -26,3 +40,26 @@ def test_file(path):
     # counted in a way that allocates nothing, now or later
     architecture = zoo.preset_config(config.model.preset, **config.model.options)
     assert Preset(path.stem, architecture, "", "").parameter_count() > 0
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(classify.ClassifyConfig, embed.EmbedConfig, evaluate.EvaluateConfig, export.ExportConfig),
+        *(finetune.FinetuneConfig, generate.GenerateConfig, language_model.LanguageModelConfig),
+        *(pretrain_masked_lm.MaskedLMConfig, summarize.SummarizeConfig, tag.TagConfig, translate.TranslateConfig),
+    ],
+)
+def test_help_lists_every_key_with_its_text(kind, capsys):
+    with pytest.raises(SystemExit):
+        parse(kind, ["--help"])
+    said = " ".join(capsys.readouterr().out.split())
+
+    def check(group, prefix):
+        for field in dataclasses.fields(group):
+            if dataclasses.is_dataclass(field.default):
+                check(field.default, f"{prefix}{field.name}.")
+            else:
+                assert f"--{prefix}{field.name} VALUE" in said and " ".join(field.metadata["help"].split()) in said
+
+    check(kind, "")
