@@ -164,7 +164,7 @@ def differences(old: Any, new: Any, *, harmless: bool = True) -> dict[str, tuple
         harmless: Whether keys count that a resumed run may change, marked with `setting(..., harmless=True)`.
 
     Returns:
-        Dotted key to (old value, new value), in the order of the fields; empty if the configs are equal.
+        Dotted key to (old value, new value), in the order of the fields.
 
     Raises:
         TypeError: The configs are of different classes.
@@ -221,7 +221,7 @@ def _unknown_key(name: str, keys: Mapping[str, _Key], groups: set[str], dashes: 
         members = ", ".join(dashes + key for key in keys if key.startswith(name + "."))
         return f"{dashes}{name} is a group of keys, not a key; its keys: {members}"
     near = nearest(name, keys)
-    hint = "--help lists the known keys" if near is None else f"did you mean {dashes}{near}?"
+    hint = f"did you mean {dashes}{near}?" if near else "--help lists the known keys"
     return f"unknown key {dashes}{shown(name)[1:-1]}; {hint}"
 
 
@@ -277,9 +277,10 @@ def _typed_words(key: _Key, words: list[str]) -> Any:
 
 
 def _takes(annotation: Any, *kinds: Any) -> bool:
-    """Whether a type is one of these, or holds one."""
-    found = annotation in kinds or typing.get_origin(annotation) in kinds
-    return found or any(_takes(member, *kinds) for member in typing.get_args(annotation))
+    """Whether a type is one of these, or holds one; what a dict holds does not count."""
+    origin = typing.get_origin(annotation)
+    inner = () if origin is dict else typing.get_args(annotation)
+    return annotation in kinds or origin in kinds or any(_takes(member, *kinds) for member in inner)
 
 
 def _help(keys: Sequence[_Key], prog: str | None) -> str:

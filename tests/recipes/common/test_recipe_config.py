@@ -134,6 +134,7 @@ def test_norwegian_is_a_language_in_yaml(tmp_path):
         (["--data.max_length", "1.5"], r"data\.max_length: value 1\.5 is not allowed; allowed: int"),
         (["--data.on_error", "stop"], r"data\.on_error: value 'stop' is not allowed; allowed: 'raise' or 'skip'"),
         (["--data.share", "half"], r"data\.share: value 'half' is not allowed; allowed: float or null"),
+        (["--options", "null"], r"options: value None is not allowed; allowed: dict\[str, "),
         (["--shuffle", "2"], r"shuffle: value 2 is not allowed; allowed: true or false"),
         (["--lengths", "1", "x"], r"lengths: value \[1, 'x'\] is not allowed; allowed: a list of int or null"),
         (["--seed", "1", "2"], r"--seed takes one value \(int\), got \['1', '2'\]"),
