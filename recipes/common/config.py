@@ -63,16 +63,13 @@ def setting(
     above: float | None = None,
     below: float | None = None,
 ) -> Any:
-    """A field of a config dataclass: its default, help text and bounds, and whether a resumed run may change it.
+    """Returns a field of a config dataclass: default, help text, bounds, and whether a resumed run may change it.
 
     Args:
         default: Default value; left out, the key must be given. Lists and dicts are copied for each config.
         help: One line for `--help`.
         harmless: True if the results of a run do not depend on the key, so that it may change on resume.
         least, most, above, below: Bounds of a number (None where there is none); numbers are finite in any case.
-
-    Returns:
-        A `dataclasses.Field`.
 
     Example:
 
