@@ -14,7 +14,7 @@ from recipes.common.config import parse
 from recipes.common.errors import ConfigError, DataError, RecipeError, RunFolderError
 from recipes.common.run_folder import RunFolder
 
-pytestmark = pytest.mark.usefixtures("without_xla", "eagerly")
+pytestmark = pytest.mark.usefixtures("without_xla")
 
 TINY = [
     *("--tokenizer.vocabulary_size", "24"),
@@ -30,7 +30,7 @@ TINY = [
 def sums(tmp_path):
     """The folder of parallel text: sums in words and in digits."""
     generator = np.random.default_rng(0)
-    for part, count in (("train", 200), ("validation", 20), ("test", 10)):
+    for part, count in (("train", 64), ("validation", 10), ("test", 10)):
         rows = generator.integers(0, 50, (count, 2))
         lines = [f"{a} plus {b}\t{a + b}\n" for a, b in rows]
         (tmp_path / f"{part}.tsv").write_text("".join(lines), encoding="utf-8")
@@ -189,6 +189,7 @@ def test_export_is_refused_before_the_training_without_tensorflow(tmp_path, monk
         translate.main(config)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_a_loss_that_is_no_number_is_one_line(sums):
     options = ["--training.learning_rate", "1e30", "--training.warmup_steps", "1", "--export", "false"]
     with pytest.raises(
