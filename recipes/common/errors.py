@@ -54,7 +54,7 @@ def errors_of(key: str) -> Iterator[None]:
         raise
     except (OSError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
         text = " ".join(str(error).split()) or type(error).__name__
-        raise ConfigError(f"{key}: {text if len(text) <= 500 else text[:500] + '...'}") from error
+        raise ConfigError(f"{key}: {text if len(text) <= 400 else text[:400] + '...'}") from error
 
 
 def require_options(**options: int | None) -> None:
