@@ -26,7 +26,7 @@ def without_xla():
     function = tf.function
 
     def without(*arguments, **options):
-        if sys._getframe(1).f_globals["__name__"] == "zoo.generation.compile":
+        if sys._getframe(1).f_globals["__name__"] == "zoo.generation.programs":
             return Untraced(*arguments)
         return function(*arguments, **{**options, "jit_compile": None})
 
