@@ -2,12 +2,13 @@
 
 import json
 import os
+import threading
 
 import h5py
 import numpy as np
 import pytest
 
-from zoo import Seq2SeqLM, Task
+from zoo import Seq2SeqLM, Task, TextEmbedder
 from zoo.storage import replace_folder
 
 SOURCES, TARGETS = ["alpha beta", "gamma"], ["beta", "gamma iota"]
@@ -44,6 +45,39 @@ def test_round_trip(untrained, saved):
     assert {"config.json", "model.weights.h5", "tokenizer", "tokenizer/tokenizer.json"} < set(names)
     assert os.stat(saved).st_mode & 0o777 == 0o755
     assert files(saved.parent) == ["model", *(f"model/{name}" for name in names)]
+
+
+def test_saving_to_the_working_directory(untrained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes").write_text("mine")
+    for _ in range(2):
+        untrained.save_to_preset(".")
+        np.testing.assert_array_equal(scores_of("."), untrained.score(SOURCES, TARGETS))
+    names = os.listdir()
+    assert "notes" in names and len(names) == 4 and not any(name.endswith(".incomplete") for name in names)
+
+
+def test_tasks_that_are_loaded_while_others_are_saved(make_task, tmp_path):
+    tasks = [make_task(TextEmbedder, seed=seed, sequence_length=10 + seed) for seed in range(2)]
+    tables = [np.asarray(task.backbone.token_embedding.table.embeddings) for task in tasks]
+    tasks[0].save_to_preset(tmp_path / "model")
+    is_over = threading.Event()
+
+    def save() -> None:
+        while not is_over.is_set():
+            for task in tasks:
+                task.save_to_preset(tmp_path / "model")
+
+    saver = threading.Thread(target=save)
+    saver.start()
+    try:
+        for _ in range(6):
+            loaded = TextEmbedder.from_preset(tmp_path / "model")
+            table = tables[loaded.longest - 10]
+            np.testing.assert_array_equal(loaded.backbone.token_embedding.table.embeddings, table)
+    finally:
+        is_over.set()
+        saver.join()
 
 
 def test_without_weights(untrained, saved):
