@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -65,8 +66,12 @@ def _sizes_from_outside(path: Path) -> list[int]:
     """What another process finds in a file. It takes a third of a second, and dies in place of this one."""
     # -P: the modules next to the script are not to be taken for those of the same names elsewhere
     command = [sys.executable, "-P", h5_sizes.__file__, str(path)]
+    # NumPy would start threads on all processors
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     try:
-        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_MOST_SECONDS)
+        done = subprocess.run(
+            command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_MOST_SECONDS, env=environment
+        )
     except subprocess.TimeoutExpired:
         raise ValueError(f"{path} is damaged: reading it takes more than {_MOST_SECONDS} seconds.") from None
     try:

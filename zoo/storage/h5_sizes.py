@@ -6,6 +6,7 @@ The HDF5 library is written in C and trusts much of what it reads; a file that i
 not the one that loads a model. What it prints is one line of JSON: the number of entries of each array, or an error.
 """
 
+import contextlib
 import json
 import sys
 from typing import Any
@@ -14,8 +15,8 @@ import h5py
 
 MOST_DEPTH = 64
 MOST_ENTRIES = 1_000_000
-# of a process that looks at a file: the library itself, and an array of numbers at a time
-MOST_MEMORY = 4 * 2**30
+# of a process that looks at a file, beyond what it has when it begins
+MOST_MEMORY = 2 * 2**30
 _BLOCK = 2**22
 
 
@@ -108,12 +109,12 @@ def _read(item: h5py.Dataset) -> None:
 
 def main() -> None:
     """Prints what the file that is named on the command line holds."""
-    try:
+    with contextlib.suppress(ImportError, ValueError, OSError):  # Linux has both, and no lower limit may be set
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
-    except (ImportError, ValueError, OSError):  # Windows, or a lower limit is set already
-        pass
+        with open("/proc/self/statm") as file:
+            most = int(file.read().split()[0]) * resource.getpagesize() + MOST_MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
     try:
         answer = {"sizes": sizes_of(sys.argv[1], read=True)}
     except ValueError as error:
