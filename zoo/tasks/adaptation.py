@@ -110,7 +110,7 @@ class Adaptation:
         if alpha is not None and not alpha > 0:
             raise ValueError(f"alpha must be above 0, got {alpha!r}.")
         report, self.updates = add_updates(self._task, rank, alpha=alpha, targets=targets)
-        self._renew_training()
+        self._task.renew_training()
         return report
 
     def merge_lora(self) -> None:
@@ -125,7 +125,7 @@ class Adaptation:
             raise ValueError("merge_lora() needs low-rank updates: call enable_lora() first.")
         self.updates.merge()
         self.updates = None
-        self._renew_training()
+        self._task.renew_training()
 
     def quantize(self, mode: str = "int8", **kwargs: Any) -> QuantizationReport:
         """Stores weights in fewer bits, for prediction; saved models stay so.
@@ -160,19 +160,12 @@ class Adaptation:
         if not layers:
             raise ValueError(f"mode={mode!r} quantized no layer of {type(self._task).__name__}.")
         self.mode = mode
-        self._renew_training()
+        self._task.renew_training()
         return QuantizationReport(mode, layers, before, sum(_bytes(variable) for variable in self._task.weights))
 
     def _quantized_layers(self) -> tuple[str, ...]:
         layers = layers_of(self._task, QUANTIZED_LAYERS)
         return tuple(path for path, layer in layers if layer.quantization_mode is not None)
-
-    def _renew_training(self) -> None:
-        """Starts the optimizer of a compiled task anew, for the variables that train now."""
-        task = self._task
-        task.train_function = task.test_function = task.predict_function = None
-        if task.compiled:
-            task.compile_from_config(task.get_compile_config())
 
 
 def _bytes(variable: Any) -> int:

@@ -1,5 +1,6 @@
 """Low-rank updates (LoRA) of a task's backbone: added, saved, loaded, merged."""
 
+import contextlib
 import dataclasses
 import difflib
 import functools
@@ -40,7 +41,7 @@ class LoraReport:
 
 
 class LowRankUpdates:
-    """The low-rank updates of a task: saved with the weights that hold them, loaded, merged.
+    """The low-rank updates of a task: saved apart from the weights, loaded, merged.
 
     Args:
         rank, alpha, targets: What `enable_lora` was given.
@@ -59,6 +60,7 @@ class LowRankUpdates:
         self.rank, self.alpha, self.targets = rank, alpha, tuple(targets)
         self.layers, self.trainable = layers, tuple(trainable)
         self._loaded: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self._is_added = False
         for path, layer in layers.items():
             layer.load_own_variables = functools.partial(self._load_layer, path, layer)
             layer.save_own_variables = functools.partial(self._save_layer, layer)
@@ -67,13 +69,22 @@ class LowRankUpdates:
         """Returns the arguments of `enable_lora`."""
         return {"rank": self.rank, "alpha": self.alpha, "targets": list(self.targets)}
 
+    @contextlib.contextmanager
+    def added(self) -> Iterator[None]:
+        """Weights that are written inside hold the updates, added in float32, and no factors."""
+        self._is_added = True
+        try:
+            yield
+        finally:
+            self._is_added = False
+
     def save(self, store: Any) -> None:
-        """Writes the factors of the updates; saved kernels hold the updates already, unless they are quantized.
+        """Writes the factors of the updates; the kernels are written without the updates.
 
         Args:
             store: Where to, a dictionary of arrays.
         """
-        for index, layer in enumerate(self.layers.values()):
+        for index, layer in enumerate(() if self._is_added else self.layers.values()):
             store[f"lora_{index}_a"] = ops.convert_to_numpy(layer.lora_kernel_a)
             store[f"lora_{index}_b"] = ops.convert_to_numpy(layer.lora_kernel_b)
 
@@ -91,26 +102,27 @@ class LowRankUpdates:
         }
 
     def _save_layer(self, layer: Any, store: Any) -> None:
-        # Keras adds the update to integers and rounds them again: these stay as they are, the factors are saved
-        layer.lora_enabled = layer.quantization_mode is None
+        # Keras adds the update in the precision of computations, and rounds integers again
+        kernel = ops.convert_to_numpy(layer._kernel)
+        if self._is_added:
+            layer._kernel.assign(_with_update(layer))
+        layer.lora_enabled = False
         try:
             type(layer).save_own_variables(layer, store)
         finally:
             layer.lora_enabled = True
+            if self._is_added:
+                layer._kernel.assign(kernel)
 
     def _load_layer(self, path: str, layer: Any, store: Any) -> None:
-        # Keras reads a kernel that holds the update, and leaves both factors zero, which would never train
+        # Keras leaves both factors zero, which would never train
         type(layer).load_own_variables(layer, store)
         factors = self._loaded.pop(path, None)
+        first = layer.lora_kernel_a
         if factors is None:
-            first = layer.lora_kernel_a
             first.assign(keras.initializers.HeUniform()(first.shape, dtype=first.dtype))
             return
-        if layer.quantization_mode is None:
-            layer._kernel.assign(
-                ops.cast(layer._kernel, "float32") - layer.lora_alpha / layer.lora_rank * np.matmul(*factors)
-            )
-        layer.lora_kernel_a.assign(factors[0])
+        first.assign(factors[0])
         layer.lora_kernel_b.assign(factors[1])
 
     def merge(self) -> None:
@@ -119,7 +131,7 @@ class LowRankUpdates:
             if layer.quantization_mode is not None:
                 raise ValueError(f"merge_lora() needs kernels that are not quantized to {layer.quantization_mode}.")
         for layer in self.layers.values():
-            merged = ops.convert_to_numpy(layer.kernel)
+            merged = _with_update(layer)
             layer.lora_enabled = False
             layer._kernel.assign(merged)
             del layer.lora_kernel_a, layer.lora_kernel_b, layer.load_own_variables, layer.save_own_variables
@@ -171,6 +183,15 @@ def add_updates(
         sum(size_of(variable) for variable in task.weights),
     )
     return report, LowRankUpdates(rank, alpha, targets, adapted, trainable)
+
+
+def _with_update(layer: Any) -> np.ndarray:
+    """The kernel of a layer with its update, float32."""
+    kernel, first, second = (
+        np.asarray(ops.convert_to_numpy(variable), "float32")
+        for variable in (layer._kernel, layer.lora_kernel_a, layer.lora_kernel_b)
+    )
+    return kernel + layer.lora_alpha / layer.lora_rank * np.matmul(first, second)
 
 
 def layers_of(model: Any, kinds: tuple[type, ...]) -> Iterator[tuple[str, Any]]:

@@ -1,5 +1,6 @@
 """What a saved task holds: weights, tokenizer, options, and the registered name of its preprocessor's class."""
 
+import contextlib
 import os
 import uuid
 import weakref
@@ -127,8 +128,10 @@ def saved_options(task: Any) -> dict[str, Any]:
 def _save_weights(task: Any, path: Path) -> None:
     # Keras would write the optimizer's moments, too: twice the weights again
     optimizer = vars(task).pop("optimizer", None)
+    updates = task.adaptation.updates
     try:
-        task.save_weights(path)
+        with contextlib.nullcontext() if updates is None else updates.added():
+            task.save_weights(path)
     finally:
         if optimizer is not None:
             task.optimizer = optimizer

@@ -239,8 +239,11 @@ class Task(TextModel):
     def load_own_variables(self, store: Any) -> None:
         if self.adaptation.updates is not None:
             self.adaptation.updates.load(store)
-        elif self.adaptation.mode is not None and len(store.keys()):
-            raise ValueError("These weights belong to a task with low-rank updates: call enable_lora() first.")
+        elif any(str(name).startswith("lora_") for name in store.keys()):
+            raise ValueError(
+                "These weights belong to a task with low-rank updates: call enable_lora() before they are loaded, or "
+                "merge_lora() before they are saved."
+            )
 
     # Adapting.
 

@@ -71,6 +71,9 @@ class TextModel(keras.Model):
             **kwargs: Passed on to `keras.Model.compile`. Without `metrics` and `weighted_metrics` the task's own
                 `default_metrics()` are shown.
         """
+        given = {"optimizer": optimizer, "loss": loss, **kwargs}
+        # a function: Keras would track what a dictionary holds
+        self._given_to_compile = lambda: given
         if isinstance(optimizer, str) and optimizer == "auto":
             optimizer = self.default_optimizer()
         if isinstance(loss, str) and loss == "auto":
@@ -83,6 +86,23 @@ class TextModel(keras.Model):
         if "metrics" not in kwargs and "weighted_metrics" not in kwargs:
             kwargs["weighted_metrics"] = self.default_metrics() or None
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
+
+    def renew_training(self) -> None:
+        """Compiles again with what `compile` was given and a fresh optimizer, for the variables that train now."""
+        self.train_function = self.test_function = self.predict_function = None
+        if not self.compiled:
+            return
+        given = dict(self._given_to_compile())
+        optimizer = given["optimizer"]
+        if isinstance(optimizer, keras.optimizers.Optimizer):
+            config = optimizer.get_config()
+            # a schedule of one's own need not be registered
+            rate = getattr(optimizer, "_learning_rate", None)
+            if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+                config["learning_rate"] = rate
+            given["optimizer"] = type(optimizer).from_config(config)
+        self.compile(**given)
+        self.optimizer.build(self.trainable_variables)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         # Keras asks for this where compile() has defaults of its own

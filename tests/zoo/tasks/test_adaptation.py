@@ -113,6 +113,62 @@ def test_updates_of_quantized_weights_are_kept(make_task, texts, tmp_path, mode)
         model.save_to_preset(tmp_path / "preset")
 
 
+def test_updates_in_half_precision_leave_the_kernels_as_they_are(make_task, texts, tmp_path):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = make_task(TextClassifier, labels=2, head_dropout=0.0)
+        model.enable_lora(2, targets=["query"])
+        (layer,) = (layer for layer in model._flatten_layers() if getattr(layer, "lora_enabled", False))
+        layer.lora_kernel_b.assign(np.random.default_rng(0).normal(size=layer.lora_kernel_b.shape))
+        kernel, update = np.array(layer._kernel), np.matmul(layer.lora_kernel_a, layer.lora_kernel_b)
+        model.save(tmp_path / "model.keras")
+        model.save_to_preset(tmp_path / "preset")
+        np.testing.assert_array_equal(layer._kernel, kernel)
+        loaded = keras.models.load_model(tmp_path / "model.keras")
+        for ours, theirs in zip(loaded.weights, model.weights, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        merged = TextClassifier.from_preset(tmp_path / "preset")
+        (query,) = (value for path, value in values(merged).items() if path.endswith("query/kernel"))
+        # alpha is the rank
+        np.testing.assert_allclose(query, kernel + update, rtol=1e-6, atol=1e-6)
+        model.save_weights(tmp_path / "model.weights.h5")
+        with pytest.raises(ValueError, match="belong to a task with low-rank updates"):
+            merged.load_weights(tmp_path / "model.weights.h5")
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+class OwnLoss(keras.losses.Loss):
+    """A loss that is not registered."""
+
+    def call(self, y_true, y_pred):
+        return keras.ops.mean(keras.ops.square(y_pred), axis=-1)
+
+
+class OwnRate(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule that is not registered."""
+
+    def __call__(self, step):
+        return 0.1
+
+    def get_config(self):
+        return {}
+
+
+def test_what_compile_was_given_is_kept(make_task, texts):
+    model = make_task(TextClassifier, labels=2)
+    model.compile(keras.optimizers.SGD(OwnRate()), OwnLoss(), metrics=[lambda y, p: p[:, 0]], run_eagerly=True)
+    model.fit(texts[:4], [0, 1, 0, 1], verbose=0)
+    old = model.optimizer
+    model.enable_lora(2)
+    assert isinstance(model.loss, OwnLoss) and model.optimizer is not old and model.run_eagerly
+    assert len(model.optimizer._trainable_variables) == len(model.trainable_variables)
+    model.fit(texts[:4], [0, 1, 0, 1], verbose=0)
+    model.merge_lora()
+    assert np.isfinite(model.fit(texts[:4], [0, 1, 0, 1], verbose=0).history["loss"][0])
+
+
 def test_alpha_scales_the_updates(make_task, texts):
     outputs = []
     for alpha in (None, 4.0):
