@@ -86,8 +86,9 @@ class Engine:
         lengths = np.array([len(prompt) for prompt in prompts])
         width = 1 if lengths.max() == 1 else padded_length(int(lengths.max()))
         capacity = width + min(rounded.max_new_tokens, FIRST_ROOM) + options.slack
-        if self.draft is not None:
-            self._require_rewinding(capacity)
+        if options.lookahead:
+            # caches grow up to this size, and those of a window forget from then on
+            self._require_rewinding(width + rounded.max_new_tokens + options.slack)
         state, fed = self._continued(cache, options, batch, lengths, width, capacity)
         streams = range(count) if streams is None else streams
         rows = [np.pad(np.asarray(values, "int32"), (0, batch - count)) for values in (limits, streams)]

@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -147,6 +148,8 @@ class Programs:
     def __init__(self, variables: Callable[[], list], most: int = MOST_PROGRAMS):
         self._variables = variables
         self._most = most
+        # a server calls from several threads
+        self._lock = threading.Lock()
         self._kept: collections.OrderedDict[Any, tuple[Any, list]] = collections.OrderedDict()
 
     def __len__(self) -> int:
@@ -166,10 +169,12 @@ class Programs:
         key = (key, jit_compile, tuple(map(id, variables)))
         if exact_shapes:
             key += tuple((tuple(leaf.shape), str(leaf.dtype)) for leaf in keras.tree.flatten(arguments))
-        if key not in self._kept:
-            program = compiled(function, jit_compile, variables=self._variables, exact_shapes=exact_shapes)
-            self._kept[key] = program, variables
-            if len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
-        return self._kept[key][0](*arguments)
+        with self._lock:
+            if key not in self._kept:
+                program = compiled(function, jit_compile, variables=self._variables, exact_shapes=exact_shapes)
+                self._kept[key] = program, variables
+                if len(self._kept) > self._most:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(key)
+            program, _ = self._kept[key]
+        return program(*arguments)

@@ -243,7 +243,7 @@ def split_stops(stop: Any) -> tuple[list[str], list[Any]]:
 
     Raises:
         TypeError: If it is neither.
-        ValueError: If a string is empty.
+        ValueError: If a string is empty or not UTF-8.
     """
     if stop is None:
         return [], []
@@ -256,5 +256,8 @@ def split_stops(stop: Any) -> tuple[list[str], list[Any]]:
         elif not value:
             raise ValueError(f"stop[{place}] must not be empty.")
         else:
-            strings.append(as_text(value, f"stop[{place}]").decode())
+            try:
+                strings.append(as_text(value, f"stop[{place}]").decode())
+            except UnicodeDecodeError as error:
+                raise ValueError(f"stop[{place}] must be a string in UTF-8, got {value!r}.") from error
     return strings, sequences

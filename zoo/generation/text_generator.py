@@ -283,6 +283,8 @@ class TextGenerator:
         for row, ids in enumerate(() if source is None else source):
             if not 0 < len(ids) <= self.longest:
                 raise ValueError(f"source[{row}] must have from 1 to {self.longest} tokens, got {len(ids)}.")
+        _check_ids("prompts", prompts, self.backbone.config.vocabulary_size)
+        _check_ids("source", () if source is None else source, self.backbone.config.vocabulary_size)
         longest = options.get("max_length") or self.longest
         lengths = np.array([len(prompt) for prompt in prompts], "int64")
         source_lengths = None if source is None else np.array([len(row) for row in source], "int64")
@@ -345,9 +347,20 @@ class TextGenerator:
         vocabularies = [tokenizer and tokenizer.get_vocabulary() for tokenizer in tokenizers]
         if vocabularies[0] != vocabularies[1]:
             raise ValueError("draft must have the tokenizer of the model; the tokens of this one are others.")
-        if self._drafted is None or self._drafted[0] is not other.backbone:
-            self._drafted = other.backbone, Engine(self.backbone, other.backbone)
-        return self._drafted[1]
+        drafted = self._drafted
+        if drafted is None or drafted[0] is not other.backbone:
+            drafted = self._drafted = other.backbone, Engine(self.backbone, other.backbone)
+        return drafted[1]
+
+
+def _check_ids(name: str, rows: Sequence[Sequence[int]], vocabulary_size: int) -> None:
+    """Raises a ValueError that names the first id outside of the vocabulary."""
+    for row, ids in enumerate(rows):
+        for place, token_id in enumerate(ids):
+            if not 0 <= token_id < vocabulary_size:
+                raise ValueError(
+                    f"{name}[{row}][{place}] must be an id from 0 to {vocabulary_size - 1}, got {token_id}."
+                )
 
 
 def _as_rows(texts: str | Sequence[str]) -> tuple[bool, list[bytes]]:

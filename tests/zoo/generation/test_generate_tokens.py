@@ -84,5 +84,9 @@ def test_refusals(model):
         model.generate_tokens([[1]], max_new_tokens=0)
     with pytest.raises(ValueError, match=r"source must be None with a decoder, got \[\[2\]\]"):
         model.generate_tokens([[1]], source=[[2]])
+    with pytest.raises(ValueError, match=r"prompts\[1\]\[2\] must be an id from 0 to \d+, got -1"):
+        model.generate_tokens([[1], [5, 7, -1]])
+    with pytest.raises(ValueError, match=r"prompts\[0\]\[0\] must be an id from 0 to \d+, got 999"):
+        model.generate_tokens([[999]])
     with pytest.raises(ValueError, match="prompts must hold token ids for each row, got None"):
         model.generate_tokens()

@@ -268,6 +268,14 @@ def test_speculation_refuses_caches_that_forget(backbones):
         Engine(backbones["window"], backbones["rotary"]).begin([[5, 6]], options_of(lookahead=2))
 
 
+def test_speculation_refuses_caches_that_will_forget(backbones, monkeypatch):
+    """The caches of the beginning hold all of it; those that they grow to are shorter than the text."""
+    monkeypatch.setitem(KINDS, "wide", {**KINDS["rotary"], "attention": AttentionConfig(2, window=(20, 0))})
+    monkeypatch.setattr(engine_module, "FIRST_ROOM", 2)
+    with pytest.raises(ValueError, match=r"draft must be None where caches forget, .* \(50 positions\)"):
+        Engine(make_backbone("wide"), backbones["rotary"]).begin([[5, 6]], options_of(length=40, lookahead=2))
+
+
 def test_later_changes_of_weights_are_seen(engines, backbones):
     backbone = make_backbone(seed=8)
     engine, options = Engine(backbone), options_of()

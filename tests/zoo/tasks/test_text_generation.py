@@ -128,6 +128,7 @@ def test_what_generation_refuses(model, tiny_tokenizer):
         (ValueError, "cache must be what this model returned, got one of another model", {"cache": cache}),
         (TypeError, "draft must be a task that writes texts, got str", {"draft": "small"}),
         (TypeError, "stop must be a string, or a list of .*, got 5", {"stop": 5}),
+        (ValueError, r"stop\[0\] must be a string in UTF-8, got b'.xff'", {"stop": b"\xff"}),
         (ValueError, "seed must be an integer from 0 to 4294967295, got -1", {"seed": -1}),
         (ValueError, "seed must be an integer from 0 to 4294967295, got 9223372036854775807", {"seed": 2**63 - 1}),
         (ValueError, "max_new_tokens must be an integer of at least 1, got 0", {"max_new_tokens": 0}),
