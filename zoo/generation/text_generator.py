@@ -83,7 +83,8 @@ class TextGenerator:
                 `Beam`, different draws with samplers that draw. Default one that is no list, or as many as
                 `Beam(num_results=...)` says.
             return_scores: Whether to return scores too: the length-normalised log-probabilities of `Beam`, otherwise
-                log-probabilities of the generated tokens under the model.
+                log-probabilities of the generated tokens under the model. A stop string is noticed some tokens late,
+                and the score counts these; a stop of token ids is exact.
             seed: Seed of a random sampler, from 0 to 2**32 - 1; the same seed gives the same texts.
             batch_size: Texts per batch.
             draft: A smaller model with the same tokenizer that proposes tokens (speculative decoding): the same
