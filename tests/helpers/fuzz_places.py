@@ -8,7 +8,7 @@ ABSENT = object()
 # what is wrong inside a file that has no keys
 POSITION = re.compile(
     r"\[\d+\]|\b(line|column|char|byte|position|offset|row|id) \d|\d+ bytes|\bheader\b|\w_spec\.\w|pieces"
-    r"|must be an object|must be a list|no HDF5 file|: /\w|\['|\w_token=|\.(weight|bias)\b"
+    r"|must be an object|must be a list|no HDF5 file|: /\w|\['|\w_token=|\.(weight|bias)\b|\.num_\w"
 )
 
 
@@ -23,7 +23,11 @@ def place_of(text: str, seed: dict, original: bytes, folder: Path) -> str:
     changed = {str(key) for path in _differing(before, after) for key in path[-2:] if isinstance(key, str)}
     words = set(re.findall(r"[\w.<>|\[\]#▁/-]+", text))
     words |= {word.strip("./") for word in words} | {part for word in words for part in word.split(".")}
-    if words & changed or any(key[:60] in text for key in changed if len(key) > 3):
+    if (
+        words & changed
+        or any(f".{key} must be" in text for key in changed)
+        or any(key[:60] in text for key in changed if len(key) > 3)
+    ):
         return "key"
     if POSITION.search(text):
         return "place"

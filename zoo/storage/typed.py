@@ -5,6 +5,7 @@ import difflib
 import functools
 import types
 import typing
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from zoo.storage.errors import quote
@@ -18,7 +19,7 @@ def to_dataclass(cls: type[T], values: Any, name: str, others: bool = False) -> 
 
     Args:
         cls: The dataclass. Annotations may be `int`, `float`, `bool`, `str`, `None`, `Any`, `dict[str, ...]`,
-            `list[...]`, `tuple[...]`, `Literal[...]`, dataclasses, and unions of these.
+            `list[...]`, `Sequence[...]`, `tuple[...]`, `Literal[...]`, dataclasses, and unions of these.
         values: The object.
         name: File and key of the object, for errors, for example `"tokenizer.json: model"`.
         others: Whether the object may have keys that the dataclass lacks; they are left out.
@@ -85,7 +86,7 @@ def _converted(value: Any, hint: Any, name: str) -> Any:
     elif _fits_outside(value, hint):
         if origin is dict and options[1] is not Any:
             return {key: _converted(entry, options[1], _joined(name, key)) for key, entry in value.items()}
-        if origin is list and options[0] is not Any:
+        if origin in (list, Sequence) and options[0] is not Any:
             return [_converted(entry, options[0], f"{name}[{index}]") for index, entry in enumerate(value)]
         if origin is tuple:
             if options[-1] is Ellipsis:
@@ -111,7 +112,8 @@ def _fits_outside(value: Any, hint: Any) -> bool:
         return isinstance(value, dict)
     if origin in (int, float):
         return isinstance(value, int if origin is int else (int, float)) and not isinstance(value, bool)
-    return isinstance(value, (list, tuple) if origin is tuple else origin)
+    # a text is a sequence, too
+    return isinstance(value, (list, tuple) if origin in (tuple, Sequence) else origin)
 
 
 def _words(hint: Any) -> str:
@@ -124,7 +126,11 @@ def _words(hint: Any) -> str:
         return "null"
     if dataclasses.is_dataclass(hint):
         return "an object"
-    if origin in (list, tuple) and options:
+    if origin in (list, tuple, Sequence) and options:
         each = [_words(option) for option in options if option is not Ellipsis]
-        return f"a list of {each[0]}" if origin is list or options[-1] is Ellipsis else f"a list of {', '.join(each)}"
+        return (
+            f"a list of {each[0]}"
+            if origin in (list, Sequence) or options[-1] is Ellipsis
+            else f"a list of {', '.join(each)}"
+        )
     return _NAMES.get(origin, getattr(origin, "__name__", str(origin)))
