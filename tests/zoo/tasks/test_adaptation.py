@@ -169,6 +169,22 @@ def test_what_compile_was_given_is_kept(make_task, texts):
     assert np.isfinite(model.fit(texts[:4], [0, 1, 0, 1], verbose=0).history["loss"][0])
 
 
+@pytest.mark.parametrize("is_scaled", [False, True])
+def test_exclusions_from_weight_decay_are_kept(make_task, is_scaled):
+    model = make_task(TextClassifier, labels=2)
+    optimizer = keras.optimizers.SGD(0.1, weight_decay=0.5)
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    model.compile(keras.optimizers.LossScaleOptimizer(optimizer) if is_scaled else optimizer)
+    model.enable_lora(2)
+    kernel, bias = model.head.projection.kernel, model.head.projection.bias
+    bias.assign([1.0, 2.0])
+    before = np.array(kernel)
+    model.optimizer.apply([keras.ops.zeros_like(variable) for variable in model.trainable_variables])
+    # rate times decay are 0.05
+    np.testing.assert_allclose(kernel, 0.95 * before, rtol=1e-5)
+    np.testing.assert_array_equal(bias, [1.0, 2.0])
+
+
 def test_alpha_scales_the_updates(make_task, texts):
     outputs = []
     for alpha in (None, 4.0):
