@@ -127,12 +127,11 @@ class Adaptation:
         self.updates = None
         self._task.renew_training()
 
-    def quantize(self, mode: str = "int8", **kwargs: Any) -> QuantizationReport:
+    def quantize(self, mode: str = "int8") -> QuantizationReport:
         """Stores weights in fewer bits, for prediction; saved models stay so.
 
         Args:
             mode: "int8" (weights and, while it runs, activations) or "int4".
-            **kwargs: Passed on to `keras.Model.quantize`.
 
         Returns:
             What was quantized: paths, size before and after. It prints as one line.
@@ -155,7 +154,7 @@ class Adaptation:
         with warnings.catch_warnings():
             # layers without weights to quantize; what was and what was not is in the report
             warnings.filterwarnings("ignore", message=".*does not have a `quantize.*")
-            keras.Model.quantize(self._task, mode, **kwargs)
+            keras.Model.quantize(self._task, mode)
         layers = self._quantized_layers()
         if not layers:
             raise ValueError(f"mode={mode!r} quantized no layer of {type(self._task).__name__}.")

@@ -283,6 +283,11 @@ def test_int8_generation(trained, copied):
     assert np.mean([one == other for one, other in zip(generated, copied, strict=True)]) > 0.8
 
 
+def test_quantizers_that_no_file_holds(make_task):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'filters'"):
+        make_task(TextClassifier, labels=2).quantize("int8", filters="query")
+
+
 def test_wrong_mode(make_task):
     with pytest.raises(ValueError, match=r"mode must be one of \('int8', 'int4'\), got 'int7'"):
         make_task(TextClassifier, labels=2).quantize("int7")
