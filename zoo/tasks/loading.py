@@ -194,7 +194,10 @@ def _from_open_preset(
     backbone = _backbone(config, description, preset.path)
     tokenizer = None if preset.tokenizer is None else Tokenizer.from_stored(preset.tokenizer)
     weights = preset.weights if load_weights else None
-    if saved.task is task_class and given.get("labels", saved.options.get("labels")) == saved.options.get("labels"):
+    labels = given.get("labels", saved.options.get("labels"))
+    # a file holds names as a list
+    labels = list(labels) if isinstance(labels, tuple) else labels
+    if saved.task is task_class and labels == saved.options.get("labels"):
         with _naming_options(preset):
             task = saved.make(backbone, tokenizer, {**saved.options, **given})
         return _restored(task, saved.mode, weights, preset.path)

@@ -233,6 +233,7 @@ class Task(TextModel):
             self.preprocessor = type(preprocessor)(Tokenizer.load(directory), **preprocessor.options())
 
     def save_own_variables(self, store: Any) -> None:
+        super().save_own_variables(store)
         if self.adaptation.updates is not None:
             self.adaptation.updates.save(store)
 
@@ -244,6 +245,8 @@ class Task(TextModel):
                 "These weights belong to a task with low-rank updates: call enable_lora() before they are loaded, or "
                 "merge_lora() before they are saved."
             )
+        own = {name: store[name] for name in store.keys() if not str(name).startswith("lora_")}
+        super().load_own_variables(own)
 
     # Adapting.
 

@@ -1,6 +1,7 @@
 """Tasks from saved models, from named architectures and from models of other tasks."""
 
 import dataclasses
+import warnings
 
 import keras
 import numpy as np
@@ -92,6 +93,44 @@ def test_backbone_of_another_task(make_task, texts, tmp_path):
     same = TextClassifier.from_preset(tmp_path / "classifier", sequence_length=10)
     assert same.longest == 10 and same.labels.names == ["no", "yes"]
     np.testing.assert_array_equal(same.head.projection.kernel, classifier.head.projection.kernel)
+
+
+def test_labels_as_a_tuple_are_those_of_the_file(make_task, tmp_path):
+    model = make_task(TextClassifier, labels=("no", "yes"))
+    model.save_to_preset(tmp_path / "model")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = TextClassifier.from_preset(tmp_path / "model", labels=("no", "yes"))
+    np.testing.assert_array_equal(loaded.head.projection.kernel, model.head.projection.kernel)
+    with pytest.warns(UserWarning, match="starts untrained"):
+        TextClassifier.from_preset(tmp_path / "model", labels=("yes", "no"))
+
+
+@keras.saving.register_keras_serializable("tests_of_loading")
+class Tempered(TextEmbedder):
+    """An embedder with weights of its own, one of which does not train."""
+
+    def __init__(self, backbone, preprocessor=None, **options):
+        super().__init__(backbone, preprocessor, **options)
+        self.temperature = self.add_weight(name="temperature", shape=(), initializer="ones")
+        self.seen = self.add_weight(name="seen", shape=(2,), initializer="zeros", trainable=False)
+
+
+def test_weights_of_the_task_itself(make_task, tmp_path):
+    task = make_task(Tempered)
+    task.temperature.assign(3.5)
+    task.seen.assign([1.0, 2.0])
+    for name in ("plain", "adapted"):
+        task.save_to_preset(tmp_path / name)
+        task.save(tmp_path / f"{name}.keras")
+        for loaded in (Tempered.from_preset(tmp_path / name), keras.models.load_model(tmp_path / f"{name}.keras")):
+            assert float(loaded.temperature) == 3.5
+            np.testing.assert_array_equal(loaded.seen, [1.0, 2.0])
+        if name == "plain":
+            task.enable_lora(2)
+    TextEmbedder(task.backbone, task.tokenizer).save_weights(tmp_path / "without.weights.h5")
+    with pytest.raises(ValueError, match="expected 2 variables, but received 0"):
+        make_task(Tempered).load_weights(tmp_path / "without.weights.h5")
 
 
 def test_tasks_on_one_backbone_train_their_own_parts(make_task, texts):
