@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from zoo.backbones.backbone import Backbone
+from zoo.backbones.low_rank import is_factor
 from zoo.config import TransformerConfig, require_weights
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import Family, Head, get_family
@@ -242,7 +243,7 @@ def check_count(rows: list[Row], backbone: Backbone) -> None:
         ValueError: If one is.
     """
     counted = sum(int(np.prod(row.shape)) for row in rows)
-    adapted = sum(int(np.prod(weight.shape)) for weight in backbone.weights if "lora" in weight.path)
+    adapted = sum(int(np.prod(weight.shape)) for weight in backbone.weights if is_factor(weight))
     if counted != backbone.parameter_count() - adapted:
         raise ValueError(f"{counted} weights have names, the backbone has {backbone.parameter_count() - adapted}.")
 

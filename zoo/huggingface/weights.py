@@ -17,6 +17,7 @@ import keras
 import numpy as np
 
 from layers.feed_forward import FeedForward
+from zoo.backbones.low_rank import is_factor, kernel_with_update
 from zoo.backbones.transformer import Transformer
 from zoo.storage import TensorFiles
 
@@ -147,7 +148,7 @@ def table_rows(layers: Mapping[str, Any], table: Table, prefix: str = "") -> lis
                 rows.append(
                     Row(
                         f"{prefix}{pattern.replace('{}', number)}.{LEAVES[leaf]}",
-                        tuple(getattr(part, leaf) for part in parts),
+                        tuple(_variable(part, leaf) for part in parts),
                         leaf == "kernel" and not stored_inputs_first,
                     )
                 )
@@ -174,10 +175,16 @@ def _leaves(name: str, layer: Any) -> list[str]:
     if getattr(layer, "quantization_mode", None) is not None:
         raise ValueError(f"{name} is quantized ({layer.quantization_mode}): write a model before it is quantized.")
     leaves = [leaf for leaf in LEAVES if getattr(layer, leaf, None) is not None and not _is_flag(layer, leaf)]
-    own = [variable for variable in layer.weights if "lora" not in variable.path]
+    own = [variable for variable in layer.weights if not is_factor(variable)]
     if len(leaves) != len(own):
         raise ValueError(f"The weights of {name} ({type(layer).__name__}) have no counterpart: {own}.")
     return leaves
+
+
+def _variable(layer: Any, leaf: str) -> Any:
+    # Keras adds a low-rank update in the precision of computations
+    is_updated = leaf == "kernel" and getattr(layer, "lora_enabled", False)
+    return kernel_with_update(layer) if is_updated else getattr(layer, leaf)
 
 
 def _is_flag(layer: Any, leaf: str) -> bool:

@@ -9,6 +9,7 @@ from safetensors import safe_open
 
 from zoo import huggingface
 from zoo.tasks.causal_lm import CausalLM
+from zoo.tasks.loading import default_policy
 from zoo.tasks.masked_lm import MaskedLM
 from zoo.tasks.seq2seq_lm import Seq2SeqLM
 from zoo.tasks.text_classifier import TextClassifier
@@ -66,6 +67,21 @@ def test_logits_and_back(case, reference, golden, tmp_path):
     assert configs[0]["architectures"] == configs[1]["architectures"]
     assert (configs[0]["pad_token_id"] or 0) < 48  # not that of another vocabulary
     check_logits(huggingface.load_task(TASKS[case], tmp_path / "model"), inputs, expected["logits"])
+
+
+def test_low_rank_updates_are_added_in_full_precision(reference, tmp_path):
+    with default_policy("mixed_bfloat16"):
+        task = huggingface.load_task(TextClassifier, reference / "bert_classifier")
+    task.enable_lora(2, alpha=3.0, targets=["query"])
+    layer = task.backbone.encoder.blocks[0].attention.query_projection
+    layer.lora_kernel_b.assign(np.random.default_rng(0).normal(size=layer.lora_kernel_b.shape))
+    huggingface.save_task(task, tmp_path / "model", model_type="bert")
+    ours, theirs = tensors(tmp_path / "model"), tensors(reference / "bert_classifier")
+    name = "bert.encoder.layer.0.attention.self.query.weight"
+    update = 1.5 * np.matmul(layer.lora_kernel_a, layer.lora_kernel_b)
+    np.testing.assert_allclose(ours.pop(name), theirs[name] + update.T, rtol=1e-6, atol=1e-7)
+    for name, tensor in ours.items():
+        np.testing.assert_array_equal(tensor, theirs[name], err_msg=name)
 
 
 def test_without_weights(reference):
