@@ -71,11 +71,27 @@ class Adaptation:
 
     def require_trainable(self, what: str) -> None:
         """Raises a ValueError where the weights cannot train; see `TextModel.require_trainable`."""
-        if self.mode is not None and self.updates is None:
+        # a backbone may have been adapted by another of its tasks
+        modes = (layer.quantization_mode for _, layer in layers_of(self._task, QUANTIZED_LAYERS))
+        mode = next((mode for mode in modes if mode is not None), None)
+        if mode is not None and not self._updated_layers():
             raise ValueError(
-                f"{what} needs weights that can train; these are stored in {self.mode}. Train before quantize(), or "
+                f"{what} needs weights that can train; these are stored in {mode}. Train before quantize(), or "
                 "call enable_lora() behind it."
             )
+
+    def require_own(self, what: str) -> None:
+        """Raises a ValueError where weights were quantized, but not by this task: files of it would never load.
+
+        Args:
+            what: What needs that, for the error.
+        """
+        for path, layer in layers_of(self._task, QUANTIZED_LAYERS):
+            if self.mode is None and layer.quantization_mode is not None:
+                raise ValueError(
+                    f"{what} needs weights that this task has quantized; {path} was stored in "
+                    f"{layer.quantization_mode} by another task of the backbone, or without quantize() of a task."
+                )
 
     def enable_lora(
         self, rank: int, *, alpha: float | None = None, targets: Sequence[str] = ("query", "value")
@@ -96,7 +112,8 @@ class Adaptation:
             What was adapted: paths, trainable and total number of weights. It prints as one line.
 
         Raises:
-            ValueError: If a target matches no layer, a number is out of range, or updates are there already.
+            ValueError: If a target matches no layer, a number is out of range, updates are there already, or another
+                task has quantized the backbone.
 
         Example:
 
@@ -109,6 +126,7 @@ class Adaptation:
         require_count(rank, "rank")
         if alpha is not None and not alpha > 0:
             raise ValueError(f"alpha must be above 0, got {alpha!r}.")
+        self.require_own("enable_lora()")
         report, self.updates = add_updates(self._task, rank, alpha=alpha, targets=targets)
         self._task.renew_training()
         return report
@@ -145,7 +163,7 @@ class Adaptation:
         >>> print(model.quantize("int8"))
         int8 weights in 77 layers: 437,935,112 bytes became 110,713,352 (4.0 times less).
         """
-        if self.updates is not None:
+        if self._updated_layers():
             raise ValueError("quantize() needs a model without low-rank updates: call merge_lora() first.")
         require_quantization_mode(mode)
         if self._quantized_layers():
@@ -165,6 +183,9 @@ class Adaptation:
     def _quantized_layers(self) -> tuple[str, ...]:
         layers = layers_of(self._task, QUANTIZED_LAYERS)
         return tuple(path for path, layer in layers if layer.quantization_mode is not None)
+
+    def _updated_layers(self) -> tuple[str, ...]:
+        return tuple(path for path, layer in layers_of(self._task, LORA_LAYERS) if layer.lora_enabled)
 
 
 def _bytes(variable: Any) -> int:

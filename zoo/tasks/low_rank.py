@@ -12,6 +12,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from zoo.backbones.low_rank import kernel_with_update
+
 # Layers of Keras that know low-rank updates and that the blocks are made of.
 LORA_LAYERS = (keras.layers.Dense, keras.layers.EinsumDense)
 
@@ -61,9 +63,11 @@ class LowRankUpdates:
         self.layers, self.trainable = layers, tuple(trainable)
         self._loaded: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._is_added = False
+        # layers whose factors the task has just written
+        self._apart: set[str] = set()
         for path, layer in layers.items():
             layer.load_own_variables = functools.partial(self._load_layer, path, layer)
-            layer.save_own_variables = functools.partial(self._save_layer, layer)
+            layer.save_own_variables = functools.partial(self._save_layer, path, layer)
 
     def config(self) -> dict[str, Any]:
         """Returns the arguments of `enable_lora`."""
@@ -79,12 +83,15 @@ class LowRankUpdates:
             self._is_added = False
 
     def save(self, store: Any) -> None:
-        """Writes the factors of the updates; the kernels are written without the updates.
+        """Writes the factors of the updates; the kernels that follow are written without the updates.
+
+        Kernels that are written without this, with another task or the backbone alone, hold the updates.
 
         Args:
             store: Where to, a dictionary of arrays.
         """
-        for index, layer in enumerate(() if self._is_added else self.layers.values()):
+        self._apart = set() if self._is_added else set(self.layers)
+        for index, layer in enumerate(self.layers.values() if self._apart else ()):
             store[f"lora_{index}_a"] = ops.convert_to_numpy(layer.lora_kernel_a)
             store[f"lora_{index}_b"] = ops.convert_to_numpy(layer.lora_kernel_b)
 
@@ -101,18 +108,24 @@ class LowRankUpdates:
             if f"lora_{index}_a" in names
         }
 
-    def _save_layer(self, layer: Any, store: Any) -> None:
-        # Keras adds the update in the precision of computations, and rounds integers again
-        kernel = ops.convert_to_numpy(layer._kernel)
-        if self._is_added:
-            layer._kernel.assign(_with_update(layer))
-        layer.lora_enabled = False
-        try:
-            type(layer).save_own_variables(layer, store)
-        finally:
-            layer.lora_enabled = True
-            if self._is_added:
-                layer._kernel.assign(kernel)
+    def _save_layer(self, path: str, layer: Any, store: Any) -> None:
+        # whoever saves the backbone alone, or with another task, has no place for the factors
+        is_added = self._is_added or path not in self._apart
+        self._apart.discard(path)
+        mode = layer.quantization_mode
+        if is_added and mode is not None:
+            raise ValueError(
+                f"The low-rank updates of {path} belong to a task, which alone can save them: its kernel is "
+                f"stored in {mode}, and the sum would be rounded again."
+            )
+        # Keras adds the update in the precision of computations, and rounds integers again; the layer itself is left
+        # as it is, since other threads may compute with it
+        names = layer.variable_serialization_spec[mode]
+        values = {name: getattr(layer, "_kernel" if name == "kernel" else name, None) for name in names}
+        if is_added:
+            values["kernel"] = kernel_with_update(layer)
+        for index, value in enumerate(value for value in values.values() if value is not None):
+            store[str(index)] = value
 
     def _load_layer(self, path: str, layer: Any, store: Any) -> None:
         # Keras leaves both factors zero, which would never train
@@ -131,7 +144,7 @@ class LowRankUpdates:
             if layer.quantization_mode is not None:
                 raise ValueError(f"merge_lora() needs kernels that are not quantized to {layer.quantization_mode}.")
         for layer in self.layers.values():
-            merged = _with_update(layer)
+            merged = kernel_with_update(layer)
             layer.lora_enabled = False
             layer._kernel.assign(merged)
             del layer.lora_kernel_a, layer.lora_kernel_b, layer.load_own_variables, layer.save_own_variables
@@ -183,15 +196,6 @@ def add_updates(
         sum(size_of(variable) for variable in task.weights),
     )
     return report, LowRankUpdates(rank, alpha, targets, adapted, trainable)
-
-
-def _with_update(layer: Any) -> np.ndarray:
-    """The kernel of a layer with its update, float32."""
-    kernel, first, second = (
-        np.asarray(ops.convert_to_numpy(variable), "float32")
-        for variable in (layer._kernel, layer.lora_kernel_a, layer.lora_kernel_b)
-    )
-    return kernel + layer.lora_alpha / layer.lora_rank * np.matmul(first, second)
 
 
 def layers_of(model: Any, kinds: tuple[type, ...]) -> Iterator[tuple[str, Any]]:

@@ -92,8 +92,9 @@ def save_task(task: Any, directory: str | os.PathLike) -> None:
         directory: Where to; replaced if it holds a saved model, an error if it holds something else.
 
     Raises:
-        ValueError: If the task has low-rank updates of quantized weights.
+        ValueError: If the task has low-rank updates of quantized weights, or its backbone was quantized by another.
     """
+    task.adaptation.require_own("save_to_preset()")
     if task.adaptation.mode is not None and task.adaptation.updates is not None:
         raise ValueError(
             f"save_to_preset() adds low-rank updates to the weights, and those in {task.adaptation.mode} would be "

@@ -9,11 +9,13 @@ from typing import Any, ClassVar
 import keras
 
 from zoo.backbones.backbone import Backbone, require_plain_policy
+from zoo.backbones.low_rank import is_factor
 from zoo.export import Endpoint, require_format, write_saved_model
 from zoo.huggingface import save_task as save_huggingface_task
 from zoo.preprocessing import Preprocessor
 from zoo.tasks.adaptation import Adaptation, LoraReport, QuantizationReport
 from zoo.tasks.loading import default_policy, load_task
+from zoo.tasks.low_rank import size_of
 from zoo.tasks.saving import SavedPreprocessor, save_task
 from zoo.tasks.text_model import TextModel
 from zoo.tokenizers import Tokenizer
@@ -59,7 +61,7 @@ class Task(TextModel):
         self.input_names = backbone.input_names
         self.preprocessor = self._make_preprocessor(preprocessor, options).for_backbone(backbone.config)
         # of the architecture: adapted and quantized layers have other weights
-        self.backbone_parameters = backbone.parameter_count()
+        self.backbone_parameters = sum(size_of(weight) for weight in backbone.weights if not is_factor(weight))
 
     def _make_preprocessor(self, given: Any, options: dict[str, Any]) -> Preprocessor:
         if not isinstance(given, Preprocessor):
@@ -197,6 +199,7 @@ class Task(TextModel):
         return save_huggingface_task(self, directory, model_type=model_type)
 
     def get_config(self) -> dict[str, Any]:
+        self.adaptation.require_own("saving")
         serialize = keras.saving.serialize_keras_object
         return {
             "backbone": serialize(self.backbone),

@@ -1,0 +1,112 @@
+"""Tasks on one backbone: what one of them did to its weights is saved with the others, or an error says why not."""
+
+import keras
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from zoo import Backbone  # noqa: E402
+from zoo.tasks import MaskedLM, TextClassifier, TextEmbedder  # noqa: E402
+
+
+def give_updates(task, **options):
+    """Enables low-rank updates that change something; returns the adapted layer and its kernel with the update."""
+    task.enable_lora(2, targets=["query"], **options)
+    (layer,) = (layer for layer in task._flatten_layers() if getattr(layer, "lora_enabled", False))
+    layer.lora_kernel_b.assign(np.random.default_rng(0).normal(size=layer.lora_kernel_b.shape))
+    kernel, first, second = (np.array(each) for each in (layer._kernel, layer.lora_kernel_a, layer.lora_kernel_b))
+    return layer, kernel, kernel + layer.lora_alpha / 2 * first @ second
+
+
+def query_of(model):
+    (kernel,) = (np.array(weight) for weight in model.weights if weight.path.endswith("query/kernel"))
+    return kernel
+
+
+def test_updates_of_another_task_are_saved(make_task, texts, tmp_path):
+    first = make_task(TextClassifier, labels=2, head_dropout=0.0)
+    early = TextEmbedder(first.backbone, first.tokenizer)
+    layer, kernel, adapted = give_updates(first, alpha=3.0)
+    late = TextEmbedder(first.backbone, first.tokenizer)
+    late.run_eagerly = True
+    expected = late.embed(texts[:4])
+    # in turns: what one has saved says nothing about the next
+    first.save(tmp_path / "first.keras")
+    for name, task in (("early", early), ("late", late)):
+        task.save_to_preset(tmp_path / name)
+        task.save(tmp_path / f"{name}.keras")
+        for loaded in (
+            TextEmbedder.from_preset(tmp_path / name),
+            keras.models.load_model(tmp_path / f"{name}.keras"),
+        ):
+            np.testing.assert_allclose(query_of(loaded), adapted, rtol=1e-6, atol=1e-6)
+    loaded.run_eagerly = True
+    np.testing.assert_allclose(loaded.embed(texts[:4]), expected, rtol=1e-4, atol=1e-5)
+    first.backbone.save_weights(tmp_path / "backbone.weights.h5")
+    backbone = Backbone.from_config(first.backbone.config)
+    backbone.load_weights(tmp_path / "backbone.weights.h5")
+    np.testing.assert_allclose(query_of(backbone), adapted, rtol=1e-6, atol=1e-6)
+    # the task that they belong to keeps them apart
+    np.testing.assert_array_equal(query_of(keras.models.load_model(tmp_path / "first.keras")), kernel)
+    np.testing.assert_array_equal(layer._kernel, kernel)
+
+
+def test_weights_that_another_task_has_quantized(make_task, texts, tmp_path):
+    first = make_task(TextClassifier, labels=2)
+    early = MaskedLM(first.backbone, first.tokenizer)
+    first.quantize("int8")
+    late = MaskedLM(first.backbone, first.tokenizer)
+    saved = "needs weights that this task has quantized; .* was stored in int8 by another task"
+    for task in (early, late):
+        task.run_eagerly = True
+        with pytest.raises(ValueError, match="fit.. needs weights that can train; these are stored in int8"):
+            task.fit(texts[:4], verbose=0)
+        for save in (
+            lambda: task.save_to_preset(tmp_path / "preset"),  # noqa: B023
+            lambda: task.save(tmp_path / "model.keras"),  # noqa: B023
+            lambda: task.enable_lora(2),  # noqa: B023
+        ):
+            with pytest.raises(ValueError, match=saved):
+                save()
+        with pytest.raises(ValueError, match="is quantized already"):
+            task.quantize("int8")
+    first.enable_lora(2)
+    with pytest.raises(
+        ValueError, match="low-rank updates of .*query belong to a task, which alone can.* stored in int8"
+    ):
+        first.backbone.save_weights(tmp_path / "backbone.weights.h5")
+    # its own factors are apart from its kernels
+    first.save(tmp_path / "first.keras")
+
+
+def test_updates_of_another_task_are_not_quantized(make_task):
+    first = make_task(TextClassifier, labels=2)
+    second = MaskedLM(first.backbone, first.tokenizer)
+    give_updates(first)
+    with pytest.raises(ValueError, match="quantize.. needs a model without low-rank updates"):
+        second.quantize("int8")
+
+
+class Watched(dict):
+    """A store that looks at a layer, as another thread may, whenever something is written."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer, self.seen = layer, []
+
+    def __setitem__(self, name, value):
+        super().__setitem__(name, np.array(value))
+        self.seen.append((self.layer.lora_enabled, np.array(self.layer._kernel)))
+
+
+def test_saving_leaves_adapted_layers_as_they_are(make_task):
+    layer, kernel, adapted = give_updates(make_task(TextClassifier, labels=2))
+    store = Watched(layer)
+    layer.save_own_variables(store)
+    np.testing.assert_allclose(store["0"], adapted, rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(store["1"], layer.bias)
+    assert len(store.seen) == 2
+    for is_enabled, found in store.seen:
+        assert is_enabled
+        np.testing.assert_array_equal(found, kernel)
