@@ -5,6 +5,8 @@ from typing import Any
 
 from keras import ops
 
+from layers.attention.masks import larger
+
 
 @dataclasses.dataclass(frozen=True)
 class Places:
@@ -59,7 +61,8 @@ def place_in_blocks(assignments: Any) -> Places:
     num_blocks = 2 * num_experts - 1
     if isinstance(num_assignments, int):
         num_blocks = min(num_blocks, num_assignments)  # one token in a decoding step
-    blocks_per_expert = (loads + block_size - 1) // block_size
+    divisor = larger(block_size, 1)  # a batch without tokens has blocks without rows
+    blocks_per_expert = (loads + divisor - 1) // divisor
     ends = ops.cumsum(blocks_per_expert)
     slots = (ends - blocks_per_expert) * block_size + positions
     experts = ops.sum(ops.expand_dims(ops.arange(num_blocks), 1) >= ends, axis=1)

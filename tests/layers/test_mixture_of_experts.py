@@ -161,6 +161,27 @@ def test_padding_only(layer):
     np.testing.assert_array_equal(layer.losses, [0.0])
 
 
+@pytest.mark.parametrize("options", [{}, {"capacity_factor": 1.0}, {"num_experts": 1, "experts_per_token": 1}])
+def test_no_tokens(options, rng):
+    layer = built(rng, **options)
+    for shape in ((0, 3, 6), (2, 0, 6)):
+        for training in (False, True):
+            assert value(layer(np.zeros(shape, "float32"), training=training)).shape == shape
+            assert np.isfinite([value(loss) for loss in layer.losses]).all()
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="sizes that only the run knows")
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_no_tokens_in_a_graph_of_any_size(jit_compile, rng):
+    import tensorflow as tf
+
+    layer = built(rng)
+    graph = tf.function(layer, input_signature=[tf.TensorSpec((None, None, 6))], jit_compile=jit_compile)
+    for shape in ((0, 3, 6), (2, 0, 6), (2, 3, 6)):
+        inputs = rng.normal(size=shape).astype("float32")
+        np.testing.assert_allclose(value(graph(inputs)), value(layer(inputs)), atol=1e-5)
+
+
 def test_loss_is_its_factor_at_balance_and_only_in_training(rng):
     layer = built(rng, num_experts=4, experts_per_token=1, load_balance_weight=0.2, dim=4)
     layer.router.kernel.assign(np.eye(4))
@@ -205,8 +226,8 @@ def test_one_step_of_training(capacity_factor, jit_compile, batch, rng):
 
 
 def test_capacity_leaves_the_router_trainable_with_one_expert(rng):
-    assert not MixtureOfExperts(4, 8, experts_per_token=1).normalize_weights
-    assert MixtureOfExperts(4, 8, experts_per_token=2).normalize_weights
+    assert not MixtureOfExperts(4, 8, experts_per_token=1).router.normalize_weights
+    assert MixtureOfExperts(4, 8, experts_per_token=2).router.normalize_weights
 
 
 def test_experts_start_like_single_networks_and_differ():
