@@ -96,7 +96,7 @@ class PositionEncoding(PositionHooks, keras.layers.Layer):
     class Recency(PositionEncoding):
         def score_bias(self, query, query_positions, key_positions, scale):
             distance = ops.expand_dims(query_positions, -1) - ops.expand_dims(key_positions, -2)
-            return -0.1 * ops.cast(ops.reshape(distance, (-1, 1, *distance.shape[-2:])), "float32")
+            return -0.1 * ops.cast(ops.reshape(distance, (-1, 1, *ops.shape(distance)[-2:])), "float32")
 
     MultiHeadAttention(8, 64, causal=True, position=Recency())
     ```

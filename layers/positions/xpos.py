@@ -20,7 +20,8 @@ class XPos(RotaryEmbedding):
     then has the factor `zeta_i ** ((p_query - p_key) / scale_base)`, at most 1 where the key stands before the query:
     for causal attention only. Fast pairs, which say little about long distances, fall fastest.
 
-    Keys grow without bound with the position; in float32 they overflow beyond some 70 times `scale_base`.
+    Keys grow without bound with the position; in float32 they overflow beyond some 70 times `scale_base`, in
+    float16 beyond some 9 times.
 
     Args:
         head_dim: Width of a head.

@@ -1,9 +1,12 @@
 """What every position layer owes: configuration, files, compiled and dynamic shapes, gradients."""
 
+import inspect
+
 import keras
 import numpy as np
 import pytest
 
+from layers import MultiHeadAttention
 from layers import positions as position_layers
 from layers.positions import (
     ALiBi,
@@ -130,6 +133,20 @@ def test_the_hooks_of_the_base_change_nothing(numbers):
         assert changed is x
     assert encoding.score_bias(x, positions, positions, 1.0) is None
     assert not (encoding.depends_on_length or encoding.needs_weights or encoding.acts_in_attention())
+
+
+def test_the_example_of_the_base_with_any_length(numbers):
+    code = inspect.getdoc(PositionEncoding).split("```python\n")[1].split("```")[0]
+    # other tests have a class and an encoding of these names
+    code = code.replace("Recency", "RecencyOfTheExample").replace('"recency"', '"recency_of_the_example"')
+    names = {"MultiHeadAttention": MultiHeadAttention, "PositionEncoding": PositionEncoding, "ops": keras.ops}
+    exec(code, {**names, "register_position": register_position, "__name__": __name__})
+    attention = MultiHeadAttention(2, 8, causal=True, position=position_class("recency_of_the_example")())
+    entries = keras.Input((None, 8))
+    x = numbers.normal(size=(2, 5, 8)).astype("float32")
+    expected = keras.ops.convert_to_numpy(attention(x))
+    result = keras.ops.convert_to_numpy(keras.Model(entries, attention(entries))(x))
+    np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", LAYERS)
