@@ -228,8 +228,12 @@ class TransformerStack(keras.layers.Layer):
     ) -> Any:
         x = inputs
         if self.position is not None:
-            given = positions is not None
-            x = self.position.on_embeddings(x, positions if given else positions_from(cache_index, ops.shape(x)[1]))
+            places = positions_from(cache_index, ops.shape(x)[1]) if positions is None else positions
+            if caches is not None:
+                # rows that have ended are fed on while others have not, and proposals of a draft may go on behind the
+                # last position; a table has no place for them
+                places = ops.minimum(places, self.config.max_length - 1)
+            x = self.position.on_embeddings(x, places)
         # with caches, padding_mask is about slots; the norms see only the new positions, all real
         real = padding_mask if caches is None else None
         if self.embedding_norm is not None:

@@ -297,9 +297,7 @@ class Transformer(Backbone):
             }
         if "start" in constants:
             steps = ops.arange(ops.shape(token_ids)[1]) + index
-            positions = steps - ops.expand_dims(ops.cast(constants["start"], steps.dtype), 1)
-            # rows that have ended are fed on while others have not; a table of positions has no place for them
-            options["positions"] = ops.minimum(positions, self.config.max_length - 1)
+            options["positions"] = steps - ops.expand_dims(ops.cast(constants["start"], steps.dtype), 1)
         hidden, caches = self.decoder(
             self._embed(token_ids), caches=state["caches"], cache_index=index, training=False, **options
         )

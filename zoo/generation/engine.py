@@ -201,7 +201,8 @@ class Engine:
         if options.sampler.needs_hidden:
             return None, width
         fed = padded_length(int((lengths - cache.known).max()))
-        if fed >= width:
+        # caches of a window that have been written round and round are in no order
+        if fed >= width or not self.backbone.can_rewind(cache.capacity):
             return None, width
         shift = np.zeros((batch,), "int32")
         shift[: len(lengths)] = width - lengths - cache.starts
