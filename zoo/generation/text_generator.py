@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.generation.checks import require_count
+from zoo.generation.checks import is_integer, require_count
 from zoo.generation.engine import Engine
 from zoo.generation.request import (
     GenerationCache,
@@ -281,6 +281,9 @@ class TextGenerator:
             if source is None:
                 raise ValueError("prompts must hold token ids for each row, got None.")
             prompts = [[preprocessor.require_decoder_start()]] * len(source)
+        for name, given in (("source", source), ("streams", streams)):
+            if given is not None and len(given) != len(prompts):
+                raise ValueError(f"{name} must have as many rows as prompts ({len(prompts)}), got {len(given)}.")
         for row, ids in enumerate(() if source is None else source):
             if not 0 < len(ids) <= self.longest:
                 raise ValueError(f"source[{row}] must have from 1 to {self.longest} tokens, got {len(ids)}.")
@@ -338,6 +341,10 @@ class TextGenerator:
         other: TextGenerator | None = getattr(draft, "generator", None)
         if other is None:
             raise TypeError(f"draft must be a task that writes texts, got {type(draft).__name__}.")
+        if other.preprocessor.takes_beginnings != self.preprocessor.takes_beginnings:
+            raise ValueError(
+                f"draft must be a {type(self._task).__name__} as the model is, got a {type(draft).__name__}."
+            )
         sizes = [(one.backbone.config.vocabulary_size, one.longest) for one in (self, other)]
         if sizes[0][0] != sizes[1][0] or sizes[0][1] > sizes[1][1]:
             raise ValueError(
@@ -355,12 +362,12 @@ class TextGenerator:
 
 
 def _check_ids(name: str, rows: Sequence[Sequence[int]], vocabulary_size: int) -> None:
-    """Raises a ValueError that names the first id outside of the vocabulary."""
+    """Raises a ValueError that names the first entry that is no id of the vocabulary."""
     for row, ids in enumerate(rows):
         for place, token_id in enumerate(ids):
-            if not 0 <= token_id < vocabulary_size:
+            if not is_integer(token_id) or not 0 <= token_id < vocabulary_size:
                 raise ValueError(
-                    f"{name}[{row}][{place}] must be an id from 0 to {vocabulary_size - 1}, got {token_id}."
+                    f"{name}[{row}][{place}] must be an id from 0 to {vocabulary_size - 1}, got {shorten(token_id)}."
                 )
 
 

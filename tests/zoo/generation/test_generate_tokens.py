@@ -1,10 +1,20 @@
 """The same tokens on every backend, without a tokenizer: run with KERAS_BACKEND=jax too."""
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from zoo import AttentionConfig, Backbone, CausalLM, FeedForwardConfig, NormConfig, PositionConfig, TransformerConfig
+from zoo import (
+    AttentionConfig,
+    Backbone,
+    CausalLM,
+    FeedForwardConfig,
+    NormConfig,
+    PositionConfig,
+    Seq2SeqLM,
+    TransformerConfig,
+)
 from zoo.generation import Beam, Contrastive, MinimumLength, NoRepeatNGram, RepetitionPenalty, Sample
 
 PROMPTS = [[5, 6, 7], [8], [9, 2, 9, 2, 11, 3]]
@@ -77,7 +87,58 @@ def test_greedy_is_the_most_probable(model):
         assert result[row].tolist() == text[len(prompt) :]
 
 
+def make_translator(seed):
+    config = TransformerConfig(
+        "encoder_decoder",
+        vocabulary_size=19,
+        hidden_dim=8,
+        num_layers=1,
+        max_length=16,
+        attention=AttentionConfig(2),
+        feed_forward=FeedForwardConfig(8),
+        position=PositionConfig("learned"),
+        dropout=0.0,
+        initializer_range=0.7,
+    )
+    keras.utils.set_random_seed(seed)
+    return Seq2SeqLM(Backbone.from_config(config))
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return make_translator(0)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_proposals_behind_the_last_position(translator, jit_compile):
+    """A table of positions has no row for them; those before are what they are without a draft."""
+    options = {"source": [[5, 6, 7]], "max_new_tokens": 16, "end_ids": (), "jit_compile": jit_compile}
+    expected = translator.generate_tokens([[1]], **options)
+    result = translator.generate_tokens([[1]], **options, draft=make_translator(1), lookahead=4)
+    assert expected["lengths"].tolist() == [16 - 1 + translator.preprocessor.start_tokens]
+    np.testing.assert_array_equal(result["token_ids"], expected["token_ids"])
+    np.testing.assert_allclose(result["log_probabilities"], expected["log_probabilities"], atol=1e-4)
+
+
+def test_refusals_of_an_encoder_decoder(model, translator):
+    for prompts, source in (([[1], [1]], [[3, 4]]), ([[1]], [[3], [4]])):
+        message = rf"source must have as many rows as prompts \({len(prompts)}\), got {len(source)}"
+        with pytest.raises(ValueError, match=message):
+            translator.generate_tokens(prompts, source=source)
+    with pytest.raises(ValueError, match="draft must be a Seq2SeqLM as the model is, got a CausalLM"):
+        translator.generate_tokens([[1]], source=[[3, 4]], draft=model)
+    with pytest.raises(ValueError, match="draft must be a CausalLM as the model is, got a Seq2SeqLM"):
+        model.generate_tokens([[1]], draft=translator)
+
+
 def test_refusals(model):
+    for streams in ([7], [7, 8, 9]):
+        with pytest.raises(ValueError, match=rf"streams must have as many rows as prompts \(2\), got {len(streams)}"):
+            model.generate_tokens([[5], [6]], sampler="sample", streams=streams)
+    with pytest.raises(ValueError, match=r"prompts\[0\]\[1\] must be an id from 0 to 18, got 2.7"):
+        model.generate_tokens([[5, 2.7]])
+    with pytest.raises(ValueError, match=r"prompts\[0\]\[0\] must be an id from 0 to 18, got 'a'"):
+        model.generate_tokens([["a"]])
     with pytest.raises(ValueError, match=r"prompts\[1\] has 48 tokens, which leaves no room below 48"):
         model.generate_tokens([[1], [2] * 48])
     with pytest.raises(ValueError, match="max_new_tokens must be an integer of at least 1, got 0"):
