@@ -88,7 +88,8 @@ class BeamSearch(Loop):
       without an end, and compete on equal terms: same score, with |Y| = length_limit.
     * A row is done when no unfinished hypothesis can enter the kept ones any more: log-probabilities only fall, so
       log P / lp(length_limit) bounds the score of everything that can still come of a hypothesis. This is exact: the
-      results are those of a search that always goes to the limit.
+      results are those of a search that always goes to the limit, as a search with processors that are `unbounded`
+      does.
 
     Logit processors act on the log-probabilities of the next token, which are not normalised again: a search with
     forbidden tokens looks for the most probable text, under the model, that obeys.
@@ -107,6 +108,7 @@ class BeamSearch(Loop):
         sampler = settings.sampler
         self.width = sampler.num_beams
         self.num_results = sampler.num_beams if sampler.num_results is None else sampler.num_results
+        self.has_bound = not any(getattr(processor, "unbounded", False) for processor in settings.processors)
 
     def start(self, inputs: dict[str, Any]) -> dict[str, Any]:
         num_beams, num_results, settings = self.width, self.num_results, self.settings
@@ -186,9 +188,10 @@ class BeamSearch(Loop):
             state = take_rows(state, ops.reshape(ops.expand_dims(rows * num_beams, -1) + parents, (-1,)))
         history = _write(history, position - 1, tokens)
 
-        attainable = log_probabilities[:, 0] / length_normalisation(length_limit, alpha)
-        hopeless = results["scores"][:, -1] >= attainable
-        done = ops.logical_or(done, ops.logical_or(position >= length_limit, hopeless))
+        done = ops.logical_or(done, position >= length_limit)
+        if self.has_bound:
+            attainable = log_probabilities[:, 0] / length_normalisation(length_limit, alpha)
+            done = ops.logical_or(done, results["scores"][:, -1] >= attainable)
         return {
             "position": position,
             "done": done,

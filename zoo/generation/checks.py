@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -9,10 +10,19 @@ import keras
 import numpy as np
 from keras import ops
 
+# Logits of ordinary size that are multiplied by more than this may exceed the largest float32 number.
+LARGEST = 1e30
+
 
 def is_integer(value: Any) -> bool:
-    """Whether `value` is an integer, of Python or NumPy."""
-    return hasattr(value, "__index__") and not isinstance(value, bool)
+    """Whether `value` is one integer, of Python or NumPy, or a tensor that holds one."""
+    if isinstance(value, bool):
+        return False
+    try:
+        operator.index(value)
+    except (TypeError, AttributeError):  # the latter of tensors that hold no integer
+        return False
+    return True
 
 
 def require_count(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
@@ -40,7 +50,8 @@ def require_number(
     Raises:
         ValueError: If it is no number, or out of range.
     """
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    is_number = is_number and math.isfinite(value)
     if least is not None and most is not None:
         allowed = f" from {least} to {most}"
     else:
@@ -77,7 +88,7 @@ def as_ids(name: str, ids: Any) -> tuple[int, ...]:
     Raises:
         ValueError: If one is not an integer of at least 0.
     """
-    ids = (ids,) if hasattr(ids, "__index__") or not isinstance(ids, Iterable) else tuple(ids)
+    ids = (ids,) if is_integer(ids) or not isinstance(ids, Iterable) else tuple(ids)
     if any(not is_integer(i) or int(i) < 0 for i in ids):
         raise ValueError(f"{name} must be made of integers of at least 0, got {ids!r}.")
     return tuple(int(i) for i in ids)
@@ -95,6 +106,15 @@ def as_sequences(name: str, sequences: Any) -> tuple[tuple[int, ...], ...]:
     if not all(result):
         raise ValueError(f"{name} must not hold an empty sequence, got {sequences!r}.")
     return result
+
+
+def plain_fields(value: Any) -> dict[str, Any]:
+    """Returns the fields of a dataclass as a dictionary of JSON values; numbers of NumPy as those of Python."""
+
+    def plain(leaf: Any) -> Any:
+        return leaf.item() if isinstance(leaf, np.generic) else leaf
+
+    return keras.tree.map_structure(plain, dataclasses.asdict(value))
 
 
 class Register:
@@ -136,14 +156,23 @@ class Register:
         """Returns the object that a dictionary with the key "name" and arguments describes.
 
         Raises:
-            ValueError: For a name that does not exist or an argument that the object does not have.
+            ValueError: For a name that does not exist, or an argument that the object does not have or lacks.
         """
         arguments = dict(identifier)
         name = arguments.pop("name", None)
-        if name not in self._classes:
+        if not isinstance(name, str) or name not in self._classes:
             raise ValueError(f"The name of a {self._what} must be one of {self.names}, got {name!r}.")
-        fields = [field.name for field in dataclasses.fields(self._classes[name])]
-        unknown = sorted(set(arguments) - set(fields))
+        fields = dataclasses.fields(self._classes[name])
+        names = [field.name for field in fields]
+        unknown = sorted(set(arguments) - set(names), key=str)
         if unknown:
-            raise ValueError(f"The arguments of {self._what} {name!r} must be among {fields}, got {unknown} too.")
+            raise ValueError(f"The arguments of {self._what} {name!r} must be among {names}, got {unknown} too.")
+        missing = [field.name for field in fields if _is_needed(field) and field.name not in arguments]
+        if missing:
+            raise ValueError(f"The arguments of {self._what} {name!r} must have {missing}, got {list(arguments)}.")
         return self._classes[name](**arguments)
+
+
+def _is_needed(field: dataclasses.Field) -> bool:
+    """Whether an object cannot be made without a value for the field."""
+    return field.init and field.default is field.default_factory is dataclasses.MISSING

@@ -77,7 +77,8 @@ def decode(
         where the limit cut the text; `finished` `(batch,)` bool, whether there is an end; `log_probabilities`
         `(batch,)` float32, log P of the generated tokens under the model's own distribution (before processors,
         temperature and restrictions).
-        With `Beam` these are those of the best hypothesis, and `beams` holds a dict of all of them, see `BeamSearch`.
+        With `Beam` they are those of the best hypothesis, behind the processors, and `beams` holds a dict of all
+        hypotheses, see `BeamSearch`.
 
     Raises:
         ValueError: If `max_new_tokens`, `end_ids`, `pad_id` or the number of rows of a tensor is not allowed.

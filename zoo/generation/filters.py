@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from zoo.generation.checks import require_count, require_number
+from zoo.generation.checks import LARGEST, require_count, require_number
 from zoo.generation.processors import Context, LogitProcessor, forbid, register_processor
 
 # Halvings of an interval of about 15 nats: the cut is found to about 1e-7, the spacing of float32 numbers near 1.
 _HALVINGS = 27
-# Logits of ordinary size that are multiplied by more than this may exceed the largest float32 number.
-OVERFLOWING_FACTOR = 1e30
 
 
 def keep(logits: Any, kept: Any) -> Any:
@@ -47,9 +45,11 @@ class Temperature(LogitProcessor):
     def __call__(self, logits: Any, context: Context | None = None) -> Any:
         if self.temperature == 1:
             return logits
-        # one product, which all compilers round alike; the largest float32 number if 1 / temperature is above it
-        factor = min(1.0 / self.temperature, float(np.finfo("float32").max))
-        if factor > OVERFLOWING_FACTOR:
+        # one product, which all compilers round alike, with a number that float32 has: no infinity, and no 0 either,
+        # which makes nonsense of -inf
+        limits = np.finfo("float32")
+        factor = min(max(1.0 / float(self.temperature), float(limits.tiny)), float(limits.max))
+        if factor > LARGEST:
             # the best token stays at 0, all others fall to -inf
             logits = logits - ops.max(logits, axis=-1, keepdims=True)
         return logits * factor

@@ -1,14 +1,14 @@
 """Processors that make tokens less or more probable: those that the text holds already, or given ones."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from keras import ops
 
-from zoo.generation.checks import as_ids, require_number
+from zoo.generation.checks import LARGEST, as_ids, require_number
 from zoo.generation.processors import Context, LogitProcessor, members, register_processor
+from zoo.preprocessing.rows import shorten
 
 
 @register_processor("repetition_penalty")
@@ -17,11 +17,11 @@ class RepetitionPenalty(LogitProcessor):
     """Makes tokens that the text holds already less probable: positive logits are divided, negative multiplied.
 
     Args:
-        penalty: The divisor, above 0; 1 changes nothing, above 1 discourages repetition.
+        penalty: The divisor, from 1e-30 to 1e30; 1 changes nothing, above 1 discourages repetition.
         include_prompt: Whether tokens of the prompt count too.
 
     Raises:
-        ValueError: If the penalty is not a number above 0.
+        ValueError: If the penalty is not a number in this range.
 
     Reference:
         Keskar et al. 2019, "CTRL", section 4.1; negative logits are multiplied, so that they fall too.
@@ -31,7 +31,7 @@ class RepetitionPenalty(LogitProcessor):
     include_prompt: bool = True
 
     def __post_init__(self):
-        require_number("penalty", self.penalty, above=0)
+        require_number("penalty", self.penalty, 1e-30, LARGEST)
 
     def __call__(self, logits: Any, context: Context) -> Any:
         seen = context.occurrences(logits.shape[-1], self.include_prompt) > 0
@@ -47,7 +47,11 @@ class _Subtraction(LogitProcessor):
     include_prompt: bool = False
 
     def __post_init__(self):
-        require_number("penalty", self.penalty)
+        require_number("penalty", self.penalty, -LARGEST, LARGEST)
+
+    @property
+    def unbounded(self) -> bool:
+        return self.penalty < 0
 
     def __call__(self, logits: Any, context: Context) -> Any:
         return logits - self.penalty * self.times(context.occurrences(logits.shape[-1], self.include_prompt))
@@ -67,7 +71,7 @@ class PresencePenalty(_Subtraction):
         include_prompt: Whether tokens of the prompt count too.
 
     Raises:
-        ValueError: If the penalty is no number.
+        ValueError: If the penalty is not a number from -1e30 to 1e30.
     """
 
     def times(self, occurrences: Any) -> Any:
@@ -84,7 +88,7 @@ class FrequencyPenalty(_Subtraction):
         include_prompt: Whether tokens of the prompt count too.
 
     Raises:
-        ValueError: If the penalty is no number.
+        ValueError: If the penalty is not a number from -1e30 to 1e30.
     """
 
     def times(self, occurrences: Any) -> Any:
@@ -100,7 +104,7 @@ class LogitBias(LogitProcessor):
         biases: What is added to each token, in nats: `{token_id: number}`, or pairs of these.
 
     Raises:
-        ValueError: If an id is not an integer of at least 0, or a bias no number.
+        ValueError: If an id is not an integer of at least 0, or a bias not a number from -1e30 to 1e30.
 
     Example:
 
@@ -111,13 +115,22 @@ class LogitBias(LogitProcessor):
     biases: tuple
 
     def __post_init__(self):
-        pairs = self.biases.items() if isinstance(self.biases, Mapping) else self.biases
+        try:
+            pairs = [(i, bias) for i, bias in dict(self.biases).items()]
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"biases must be a dictionary of token ids and numbers, or pairs of these, got {shorten(self.biases)}."
+            ) from error
         # in JSON the keys of a mapping are strings
         pairs = [(int(i) if isinstance(i, str) and i.isdecimal() else i, bias) for i, bias in pairs]
         ids = as_ids("biases", [i for i, _ in pairs])
         for token_id, (_, bias) in zip(ids, pairs, strict=True):
-            require_number(f"biases[{token_id}]", bias)
+            require_number(f"biases[{token_id}]", bias, -LARGEST, LARGEST)
         object.__setattr__(self, "biases", tuple(sorted(dict(zip(ids, (b for _, b in pairs), strict=True)).items())))
+
+    @property
+    def unbounded(self) -> bool:
+        return any(bias > 0 for _, bias in self.biases)
 
     def __call__(self, logits: Any, context: Context) -> Any:
         ids = tuple(token_id for token_id, _ in self.biases)

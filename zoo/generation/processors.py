@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from zoo.generation.checks import Register
+from zoo.generation.checks import Register, plain_fields
 
 register_processor = Register("processor")
 
@@ -57,6 +57,10 @@ class LogitProcessor:
     A subclass is a frozen dataclass whose fields are plain values, so that it compares by value and goes through
     JSON, and defines `__call__`.
 
+    Attributes:
+        unbounded: Whether a log-probability can come out above 0. Beam search then always goes to the limit, since what
+            may still come of a text has no bound.
+
     Example:
 
     >>> @dataclasses.dataclass(frozen=True)
@@ -78,9 +82,13 @@ class LogitProcessor:
         """
         raise NotImplementedError
 
+    @property
+    def unbounded(self) -> bool:
+        return False
+
     def get_config(self) -> dict[str, Any]:
         """Returns the fields as a dictionary of JSON values."""
-        return dataclasses.asdict(self)
+        return plain_fields(self)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "LogitProcessor":
@@ -179,7 +187,7 @@ def get_processors(identifiers: Any) -> tuple:
             the key "name" and arguments, as in a YAML file. None is no processor.
 
     Raises:
-        ValueError: For a name that does not exist or an argument that the processor does not have.
+        ValueError: For a name that does not exist, or an argument that the processor does not have or lacks.
         TypeError: For any other object.
 
     Example:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from keras import ops
 
-from zoo.generation.checks import Register
+from zoo.generation.checks import Register, plain_fields
 from zoo.generation.filters import MinP, Temperature, TopK, TopP
 from zoo.generation.loop import TokenByToken
 from zoo.generation.random import draw
@@ -96,7 +96,7 @@ class Sampler:
 
     def get_config(self) -> dict[str, Any]:
         """Returns the fields as a dictionary of JSON values."""
-        return dataclasses.asdict(self)
+        return plain_fields(self)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Sampler":
@@ -186,7 +186,7 @@ def get_sampler(identifier: Any) -> Sampler:
             "contrastive" (default arguments), or a dictionary with the key "name" and arguments, as in a YAML file.
 
     Raises:
-        ValueError: For a name that does not exist or an argument that the sampler does not have.
+        ValueError: For a name that does not exist, or an argument that the sampler does not have or lacks.
         TypeError: For any other object.
 
     Example:

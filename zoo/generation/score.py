@@ -17,7 +17,7 @@ def score(logits: Any, labels: Any, mask: Any) -> dict[str, Any]:
 
     `logits[:, t]` must be the prediction for `labels[:, t]`: for a sequence of ids x fed whole, logits of the positions
     0 to n - 2 stand against labels x[1:]. With the end token among the labels, the result for a text that `decode`
-    generated equals the `log_probabilities` that `decode` returned.
+    generated equals the `log_probabilities` that `decode` returned (with `Beam`, where no processor changes them).
 
     Args:
         logits: Float tensor `(batch, length, vocabulary)`.

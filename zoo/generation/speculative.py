@@ -36,7 +36,7 @@ class SpeculativeDecoding(Loop):
 
     Reference:
         Leviathan et al. 2023, "Fast inference from Transformers via speculative decoding", algorithm 1 and
-    equation 1.
+        equation 1.
     """
 
     def __init__(self, step: Any, draft_step: Any, settings: Any):

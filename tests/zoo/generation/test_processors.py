@@ -14,6 +14,7 @@ from zoo.generation import (
     Context,
     ForcedTokens,
     FrequencyPenalty,
+    GenerationOptions,
     Greedy,
     LogitBias,
     MinimumLength,
@@ -346,7 +347,13 @@ def test_configurations():
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: RepetitionPenalty(0), "penalty must be a number above 0, got 0"),
+        (lambda: RepetitionPenalty(0), r"penalty must be a number from 1e-30 to 1e\+30, got 0"),
+        (lambda: RepetitionPenalty(1e39), r"penalty must be a number from 1e-30 to 1e\+30, got 1e\+39"),
+        (lambda: PresencePenalty(1e39), r"penalty must be a number from -1e\+30 to 1e\+30, got 1e\+39"),
+        (lambda: LogitBias({3: -1e39}), r"biases\[3\] must be a number from -1e\+30 to 1e\+30, got -1e\+39"),
+        (lambda: LogitBias(5), "biases must be a dictionary of token ids and numbers, or pairs of these, got 5"),
+        (lambda: LogitBias([1, 2]), r"biases must be a dictionary .*, or pairs of these, got \[1, 2\]"),
+        (lambda: LogitBias([(1, 2, 3)]), r"biases must be a dictionary .*, or pairs of these, got \[\(1, 2, 3\)\]"),
         (lambda: NoRepeatNGram(0), "size must be an integer of at least 1, got 0"),
         (lambda: MinimumLength(-1), "length must be an integer of at least 0, got -1"),
         (lambda: BannedTokens([[]]), "must not hold an empty sequence"),
@@ -355,6 +362,8 @@ def test_configurations():
         (lambda: ForcedTokens([]), "at least one id"),
         (lambda: ForcedTokens([1], first=1.5), "first must be an integer of at least 0, got 1.5"),
         (lambda: get_processors([{"name": "repeat"}]), "must be one of .*'repetition_penalty'.*got 'repeat'"),
+        (lambda: get_processors([{"name": ["a"]}]), r"must be one of .*'repetition_penalty'.*got \['a'\]"),
+        (lambda: get_processors([{"name": "top_k"}]), r"arguments of processor 'top_k' must have \['top_k'\]"),
         (
             lambda: get_processors([{"name": "minimum_length", "size": 3}]),
             r"must be among \['length'\], got \['size'\]",
@@ -384,3 +393,52 @@ def test_temperatures_near_zero_leave_the_best_token(temperature):
     processed = ops.convert_to_numpy(Temperature(temperature)(ops.convert_to_tensor(logits), None))
     assert not np.isnan(processed).any() and (processed < np.inf).all()
     assert (np.exp(processed - processed.max(1, keepdims=True)) == (logits == logits.max(1, keepdims=True))).all()
+
+
+@pytest.mark.parametrize("temperature", [1e38, 3e38, 1e39, 1e308])
+def test_large_temperatures_leave_forbidden_tokens_forbidden(temperature):
+    """The inverse is below what float32 holds, and -inf times 0 is no number."""
+    logits = np.array([[3.0, 5.0, -np.inf], [-2.0, -np.inf, -np.inf]], "float32")
+    processed = ops.convert_to_numpy(Temperature(temperature)(ops.convert_to_tensor(logits), None))
+    np.testing.assert_allclose(processed, np.where(np.isneginf(logits), -np.inf, 0.0), atol=1e-30)
+
+
+def test_numbers_of_numpy_and_tensors():
+    """Ids in an array are several ids, and numbers of any width are numbers."""
+    for make in (np.array, ops.convert_to_tensor):
+        assert ForcedTokens(make([3, 4])) == ForcedTokens([3, 4])
+        assert ForcedTokens(make(3)) == ForcedTokens([3])
+        assert BannedTokens([make([4, 5]), 3]) == BannedTokens([[4, 5], 3])
+        options = GenerationOptions(5, end_ids=make([2, 3]), stop_sequences=[make([5, 6]), make(7)])
+        assert (options.end_ids, options.stop_sequences) == ((2, 3), ((5, 6), (7,)))
+        for wrong in (make([2, 3]), make(2.5), make(True)):
+            with pytest.raises(ValueError, match="top_k must be an integer of at least 1, got"):
+                TopK(wrong)
+        with pytest.raises(ValueError, match="token_ids must be made of integers of at least 0, got"):
+            ForcedTokens(make([3.5, 4.0]))
+    with pytest.raises(ValueError, match="token_ids must be made of integers of at least 0, got"):
+        ForcedTokens(True)
+    processors = [Temperature(np.float32(0.5)), TopK(np.int64(3)), MinP(np.float16(0.5)), MinP(np.int32(1))]
+    processors.append(LogitBias({np.int64(3): np.float32(1.5)}))
+    assert processors == [Temperature(0.5), TopK(3), MinP(0.5), MinP(1), LogitBias({3: 1.5})]
+    for processor in processors:
+        assert type(processor)(**json.loads(json.dumps(processor.get_config()))) == processor
+    assert json.dumps(Sample(np.float32(0.5), np.int64(3)).get_config()) == json.dumps(Sample(0.5, 3).get_config())
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [LogitBias({3: 5.0}), PresencePenalty(-5.0, include_prompt=True), FrequencyPenalty(-2.5, include_prompt=True)],
+    ids=repr,
+)
+def test_beam_goes_on_where_a_hypothesis_can_gain(processor):
+    """Token 3 gains 5 nats: [2, 3, END] comes to 3.97, long after [END] is finished with -0.5."""
+    table = np.array([[-50, -0.5, -0.9328, -50], [-50, 0, -50, -50], [-50, -2.3522, -50, -0.1], [-50, 0, -50, -50]])
+
+    def step(token_ids, index, state, constants):
+        return ops.take(ops.convert_to_tensor(table, dtype="float32"), token_ids, axis=0), state
+
+    prompt = np.array([[3, 3, 0]])
+    result = decode(step, (), (), [0], 0, 4, Beam(2, 0.0, 1), END, PAD, processors=[processor], prompt=prompt)
+    assert ops.convert_to_numpy(result["token_ids"]).tolist() == [[2, 3, END, PAD]]
+    np.testing.assert_allclose(ops.convert_to_numpy(result["log_probabilities"]), [-0.9328 - 0.1 + 5], atol=1e-3)
