@@ -220,7 +220,7 @@ class CausalLMPreprocessor(Preprocessor):
         """Returns texts end to end in rows of one length, see `zoo.preprocessing.packing.packed_batches`.
 
         Args:
-            texts: List, array or tensor of strings, or a dataset of scalar strings.
+            texts: List, array or tensor of strings, or a dataset of strings, one by one or in batches.
             batch_size: Rows per batch. Default 32.
             length: Tokens per row. Default the longest that the model takes.
             sample_weight: Weight of each text, `(texts,)`; its tokens have it.
@@ -229,6 +229,9 @@ class CausalLMPreprocessor(Preprocessor):
 
         Returns:
             `tf.data.Dataset` of token-level batches.
+
+        Raises:
+            TypeError, ValueError: If an argument is out of range, or a dataset holds more than texts.
         """
         import tensorflow as tf
 
@@ -239,6 +242,13 @@ class CausalLMPreprocessor(Preprocessor):
         if is_dataset(texts):
             if sample_weight is not None:
                 raise ValueError(f"{names[1]} must be None with a dataset of packed texts.")
+            x, y, weights = keras.utils.unpack_x_y_sample_weight(texts.element_spec)
+            is_text = isinstance(x, tf.TensorSpec) and x.dtype == tf.string and x.shape.rank in (None, 0, 1)
+            if not is_text or y is not None or weights is not None:
+                raise ValueError(f"A dataset of packed texts must hold texts alone, got {shorten(texts.element_spec)}.")
+            if isinstance(texts.element_spec, tuple):
+                texts = texts.map(lambda text, *_: text)
+            texts = texts.unbatch() if x.shape.rank else texts
         else:
             tensor = string_tensor(as_texts(texts, names[0]))
             count = tensor.shape[0]

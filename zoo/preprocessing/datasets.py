@@ -9,6 +9,7 @@ import numpy as np
 from zoo.preprocessing.examples import Examples
 from zoo.preprocessing.preprocessor import Preprocessor
 from zoo.preprocessing.rows import is_dataset, require_count, shorten, take
+from zoo.preprocessing.token_rows import require_all
 
 
 def batches_of(
@@ -68,7 +69,9 @@ def in_batches(preprocessor: Preprocessor, dataset: Any, size: int, given: int |
     """
     x, *_ = keras.utils.unpack_x_y_sample_weight(dataset.element_spec)
     if all(part.shape.rank == preprocessor.row_rank for part in keras.tree.flatten(x)):
-        ragged = any(part.shape.rank for part in keras.tree.flatten(dataset.element_spec))
+        # a component may be None, which has no shape
+        parts = [part for part in keras.tree.flatten(dataset.element_spec) if hasattr(part, "shape")]
+        ragged = any(part.shape.rank for part in parts)
         return dataset.ragged_batch(size) if ragged else dataset.batch(size)
     if given is not None:
         raise ValueError(f"batch_size={given} must be None: the dataset holds batches already.")
@@ -171,27 +174,60 @@ def converted(preprocessor: Preprocessor, data: Any, seed: Any, class_weight: np
     return (convert(*keras.utils.unpack_x_y_sample_weight(batch)) for batch in data)
 
 
-def weigh_labels(x: Any, y: Any, sample_weight: Any, class_weight: np.ndarray) -> tuple[Any, Any]:
+def weigh_labels(
+    preprocessor: Preprocessor, x: Any, y: Any, sample_weight: Any, class_weight: np.ndarray
+) -> tuple[Any, Any]:
     """Returns token-level data and their weights, those of the labels included.
 
     Args:
+        preprocessor: Knows whether rows have one label, or one for each word.
         x: A dictionary of arrays, or a dataset, generator or `PyDataset` of batches, which then hold the weights.
         y: Labels, where `x` does not hold them.
         sample_weight: Weights, likewise; of rows, or of labels.
         class_weight: Weight of each label, `(labels,)`.
+
+    Raises:
+        ValueError: If labels are no numbers of labels, one per row or word.
     """
+    rank, count = 1 + preprocessor.row_rank, len(class_weight)
+    allowed = f"class_weight needs whole numbers from 0 to {count - 1} as labels"
+
+    def require_rank(labels: Any) -> None:
+        found = labels.shape
+        if len(found) != rank and not (len(found) == rank + 1 and found[-1] == 1):
+            per = "row" if rank == 1 else "word"
+            raise ValueError(f"{allowed}, one per {per}, got labels of the shape {tuple(found)}.")
 
     def weigh(inputs: Any, labels: Any, weights: Any = None) -> tuple[Any, Any, Any]:
-        labels = np.asarray(labels).astype("int64")
-        of_labels = class_weight[labels]
+        labels = np.asarray(labels)
+        require_rank(labels)
+        if labels.dtype.kind not in "biuf":
+            raise ValueError(f"{allowed}, got labels of the type {labels.dtype}.")
+        wrong = labels[(labels < 0) | (labels >= count) | (labels != np.floor(labels))]
+        if len(wrong):
+            raise ValueError(f"{allowed}, got {wrong[0]}.")
+        of_labels = class_weight[labels.astype("int64")]
         if weights is not None:
             weights = np.asarray(weights, "float32")
-            of_labels = of_labels * weights.reshape(weights.shape + (1,) * (labels.ndim - weights.ndim))
+            if weights.ndim > labels.ndim and weights.size != labels.size:
+                raise ValueError(
+                    f"sample_weight must hold one weight per row or label, got the shape {weights.shape} for labels of "
+                    f"the shape {labels.shape}."
+                )
+            shape = weights.shape + (1,) * (labels.ndim - weights.ndim)
+            of_labels = of_labels * weights.reshape(labels.shape if weights.ndim > labels.ndim else shape)
         return inputs, labels, of_labels
 
     if is_dataset(x):
 
         def weigh_in_graph(inputs: Any, labels: Any, weights: Any = None) -> tuple[Any, Any, Any]:
+            import tensorflow as tf
+
+            if labels.shape.rank is not None:
+                require_rank(labels)
+            numbers = tf.cast(labels, tf.float32)
+            is_label = (numbers >= 0) & (numbers < count) & (numbers == tf.floor(numbers))
+            labels = require_all(is_label, labels, f"{allowed}; rows and labels:")
             return inputs, labels, _weighted(labels, weights, class_weight)
 
         return x.map(weigh_in_graph), None
@@ -212,6 +248,8 @@ def _weighted(labels: Any, weights: Any, class_weight: np.ndarray | None) -> Any
     if weights is None:
         return of_labels
     weights = tf.cast(weights, tf.float32)
+    if weights.shape.rank > of_labels.shape.rank:
+        weights = tf.reshape(weights, tf.shape(of_labels))
     for _ in range(of_labels.shape.rank - weights.shape.rank):
         weights = weights[..., tf.newaxis]
     return of_labels * weights

@@ -204,15 +204,26 @@ class Labels:
         """Returns which labels each row has, zeros and ones in float32, `(batch, labels)`; a graph function.
 
         Args:
-            y: Zeros and ones `(batch, labels)`, also ragged floats; or ragged names or numbers of labels.
+            y: Zeros and ones `(batch, labels)`, also ragged floats; or names or numbers of labels `(batch, None)`,
+                ragged or as many in each row (not as many numbers as there are labels: those are zeros and ones).
 
         Raises:
+            ValueError: If names are no lists of names.
             tf.errors.InvalidArgumentError: When it runs, if a row holds something else, naming it, or if a ragged row
                 of integers can be read both ways.
         """
         import tensorflow as tf
 
         count = len(self)
+        if not isinstance(y, tf.RaggedTensor):
+            y = tf.convert_to_tensor(y)
+            is_numbers = y.dtype.is_integer and y.shape.rank == 2 and y.shape[1] not in (None, count)
+            if y.dtype == tf.string and y.shape.rank != 2:
+                raise ValueError(
+                    f"A dataset must hold lists of names, of the shape (batch, None), got {tuple(y.shape)}."
+                )
+            # rows of equal length are no ragged batch
+            y = tf.RaggedTensor.from_tensor(y) if y.dtype == tf.string or is_numbers else y
         if isinstance(y, tf.RaggedTensor) and y.dtype.is_floating:
             lengths = y.row_lengths()
             message = f"Every row of zeros and ones must have {count} numbers, one for each label; rows and lengths:"

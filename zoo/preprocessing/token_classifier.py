@@ -106,10 +106,14 @@ class TokenClassifierPreprocessor(EncoderPreprocessor):
         The place counts the tokens of the text from 0; of a word without tokens it is the largest integer.
 
         Args:
-            x: Words, ragged `(batch, None)`.
+            x: Words, `(batch, None)`.
+
+        Raises:
+            ValueError: If the shape is another.
         """
         import tensorflow as tf
 
+        x = self._lists(x, "words")
         ids, word_ids = self.require_tokenizer("Text input").tokenize_words(x)
         places = tf.ragged.range(tf.cast(ids.row_lengths(), tf.int32)).values
         words = tf.gather(x.row_starts(), ids.value_rowids()) + tf.cast(word_ids.values, tf.int64)
@@ -122,7 +126,22 @@ class TokenClassifierPreprocessor(EncoderPreprocessor):
     def targets(self, y: Any) -> Any:
         if y is None:
             raise ValueError(f"A dataset for {self.task_name} must hold (x, y), words and labels; got x alone.")
+        y = self._lists(y, "labels")
         return y.with_values(self.labels.graph_ids(y.values))
+
+    def _lists(self, rows: Any, what: str) -> Any:
+        """Rows of a dataset, which are ragged only where their lengths differ or are not known, as a ragged tensor."""
+        import tensorflow as tf
+
+        if isinstance(rows, tf.RaggedTensor):
+            return rows
+        rows = tf.convert_to_tensor(rows)
+        if rows.shape.rank != 2:
+            raise ValueError(
+                f"A dataset for {self.task_name} must hold lists of {what}, of the shape (batch, None), got "
+                f"{tuple(rows.shape)}."
+            )
+        return tf.RaggedTensor.from_tensor(rows)
 
     def inputs(self, tokens: dict[str, Any]) -> dict[str, Any]:
         """Returns token-level inputs of words, with the position of each word's first token, -1 for none."""

@@ -118,16 +118,24 @@ def require_all(allowed: Any, values: Any, message: str) -> Any:
 
 
 def checked_weights(sample_weight: Any) -> Any:
-    """Returns weights of rows in float32 that are an `InvalidArgumentError` where one is negative or not finite.
+    """Returns weights of rows, float32 `(batch,)`, an `InvalidArgumentError` where one is negative or not finite.
 
     Args:
-        sample_weight: Weight of each row, `(batch,)`, or None.
+        sample_weight: Weight of each row, `(batch,)` or `(batch, 1)`, or None.
+
+    Raises:
+        ValueError: If the shape is another.
     """
     if sample_weight is None:
         return None
     import tensorflow as tf
 
     weights = tf.cast(sample_weight, tf.float32)
+    # readers of CSV files give a column
+    if weights.shape.rank == 2 and weights.shape[1] == 1:
+        weights = weights[:, 0]
+    if weights.shape.rank not in (None, 1):
+        raise ValueError(f"A dataset must hold one weight per row, of the shape (batch,), got {tuple(weights.shape)}.")
     allowed = tf.math.is_finite(weights) & (weights >= 0)
     return require_all(allowed, weights, "Every weight must be a finite number of at least 0; rows and weights:")
 

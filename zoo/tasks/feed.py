@@ -64,7 +64,7 @@ class Feed:
             raise ValueError(f"packed={packed!r} needs texts, got {type(x).__name__} {shorten(x)}.")
         self._require_token_level_with_labels(x, y, batch)
         if weights is not None:
-            x, sample_weight = weigh_labels(x, y, sample_weight, weights)
+            x, sample_weight = weigh_labels(self._preprocessor, x, y, sample_weight, weights)
         return {
             "x": x,
             "y": y,
@@ -84,6 +84,8 @@ class Feed:
         x, batch = opened(x, "x")
         if is_raw(x if batch is None else _inputs(batch)):
             return {"x": self._batches((x, y, sample_weight), NAMES, batch_size, packed=packed, seed=EVALUATION_SEED)}
+        if packed:
+            raise ValueError(f"packed={packed!r} needs texts, got {type(x).__name__} {shorten(x)}.")
         self._require_token_level_with_labels(x, y, batch)
         return {"x": x, "y": y, "batch_size": batch_size, "sample_weight": sample_weight}
 
@@ -107,7 +109,7 @@ class Feed:
         else:
             self._require_token_level_with_labels(x, y, None)
         if weights is not None:
-            x, sample_weight = weigh_labels(x, y, sample_weight, weights)
+            x, sample_weight = weigh_labels(self._preprocessor, x, y, sample_weight, weights)
         return x, y, sample_weight
 
     def for_predict(self, x: Any) -> tuple[Any, bool]:

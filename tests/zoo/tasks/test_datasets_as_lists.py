@@ -6,7 +6,8 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from zoo.tasks import TextClassifier, TextEmbedder, TokenClassifier  # noqa: E402
+from zoo.preprocessing.token_rows import checked_weights  # noqa: E402
+from zoo.tasks import MaskedLM, TextClassifier, TextEmbedder, TokenClassifier  # noqa: E402
 
 X = ["alpha beta", "omega", "kappa iota alpha"]
 MARKS = [[0, 1, 0], [1, 0, 0], [0, 1, 1]]
@@ -132,3 +133,74 @@ def test_class_weights_by_name_on_one_batch(single):
     values = single.train_on_batch(X, y, class_weight=class_weight, return_dict=True)
     np.testing.assert_allclose(values["loss"], expected, rtol=1e-5)
     assert abs(expected - loss(single, X, y)) > 1e-4
+
+
+def test_weights_as_a_column(make_task, single):
+    weights, class_weight = np.array([0.0, 1.0, 5.0], "float32"), {"good": 3.0}
+    expected = single.fit(X, [1, 0, 1], sample_weight=weights, class_weight=class_weight, verbose=0).history["loss"]
+    data = dataset(X, [1, 0, 1], weights[:, np.newaxis])
+    np.testing.assert_allclose(
+        single.fit(data, class_weight=class_weight, verbose=0).history["loss"], expected, rtol=1e-5
+    )
+    model = compiled(make_task(MaskedLM))
+    expected = loss(model, X, sample_weight=weights)
+    assert abs(expected - loss(model, X)) > 1e-3
+    rows = tf.data.Dataset.from_tensor_slices((X, None, weights[:, np.newaxis]))
+    np.testing.assert_allclose(loss(model, rows), expected, rtol=1e-5)
+    for shape in ((3, 2), (3, 1, 1), ()):
+        with pytest.raises(ValueError, match=r"must hold one weight per row, of the shape \(batch,\), got"):
+            checked_weights(np.ones(shape))
+
+
+def test_weights_as_a_column_on_token_level(single):
+    inputs, labels, weights = single.preprocessor(X), np.array([1, 0, 1]), np.array([0.5, 1.0, 5.0])
+    options = {"class_weight": {"good": 3.0}, "verbose": 0}
+    expected = single.fit(X, labels, sample_weight=weights, **options).history["loss"]
+    column = weights[:, np.newaxis]
+    for data in (
+        (inputs, labels, column),
+        (inputs, labels[:, np.newaxis], weights),
+        (tf.data.Dataset.from_tensors((inputs, labels, column)),),
+        (tf.data.Dataset.from_tensors((inputs, labels.astype("float32"), column)),),
+    ):
+        given = dict(zip(("x", "y", "sample_weight"), data, strict=False))
+        np.testing.assert_allclose(single.fit(**given, **options).history["loss"], expected, rtol=1e-5)
+    with pytest.raises(
+        ValueError, match=r"sample_weight must hold one weight per row or label, got the shape \(3, 2\)"
+    ):
+        single.fit(inputs, labels, sample_weight=np.ones((3, 2)), **options)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]], r"one per row, got labels of the shape \(.*, 2\)"),
+        ([1, -1, 0], "class_weight needs whole numbers from 0 to 1 as labels"),
+        ([1, 2, 0], "class_weight needs whole numbers from 0 to 1 as labels"),
+        ([0.5, 1.0, 0.0], "class_weight needs whole numbers from 0 to 1 as labels"),
+    ],
+)
+def test_class_weights_need_numbers_of_labels(single, labels, message):
+    inputs, labels = single.preprocessor(X), np.array(labels)
+    with pytest.raises(ValueError, match=message):
+        single.fit(inputs, labels, class_weight={"good": 3.0}, verbose=0)
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message):
+        single.fit(tf.data.Dataset.from_tensors((inputs, labels)), class_weight={"good": 3.0}, verbose=0)
+
+
+def test_rows_of_equal_length(make_task, several):
+    model = compiled(make_task(TokenClassifier, labels=["O", "B-X"], head_dropout=0.0))
+    words, tags = [["alpha", "beta"], ["omega", "iota"], ["beta", "kappa"]], [["B-X", "O"], ["O", "O"], ["O", "B-X"]]
+    expected = loss(model, words, tags)
+    for data in (dataset(words, tags), dataset(words, [[1, 0], [0, 0], [0, 1]]).batch(2)):
+        np.testing.assert_allclose(loss(model, data), expected, rtol=1e-4)
+    np.testing.assert_allclose(model.predict(dataset(words, tags))[2], model.predict(words)[2], rtol=1e-5)
+    with pytest.raises(ValueError, match=r"must hold lists of words, of the shape \(batch, None\), got \("):
+        loss(model, dataset(X, [0, 1, 1]))
+    with pytest.raises(ValueError, match=r"must hold lists of labels, of the shape \(batch, None\), got \("):
+        loss(model, dataset(words, [0, 1, 1]))
+    expected = loss(several, X, [["good"], ["bad"], ["so"]])
+    for y in ([["good"], ["bad"], ["so"]], [[1], [0], [2]]):
+        np.testing.assert_allclose(loss(several, dataset(X, y)), expected, rtol=1e-5)
+    with pytest.raises(ValueError, match=r"lists of names, of the shape \(batch, None\), got \("):
+        loss(several, dataset(X, ["good", "bad", "so"]))

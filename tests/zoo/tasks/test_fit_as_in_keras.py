@@ -229,6 +229,20 @@ def test_packed_texts_in_validation_and_with_weights(language_model):
     np.testing.assert_allclose(loss, alone, rtol=1e-4)
 
 
+def test_packed_datasets_hold_texts_alone(language_model):
+    model = language_model
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    expected = model.evaluate(X, packed=True, verbose=0)
+    rows = tf.data.Dataset.from_tensor_slices
+    for data in (rows(X), rows((X,)), rows(X).batch(2), rows((X,)).batch(2)):
+        np.testing.assert_allclose(model.evaluate(data, packed=True, verbose=0), expected, rtol=1e-5)
+    for columns in ((X, NUMBERS), (X, NUMBERS, NUMBERS), (X, None, NUMBERS), ((X, X),)):
+        with pytest.raises(ValueError, match="A dataset of packed texts must hold texts"):
+            model.fit(rows(columns), packed=True, verbose=0)
+    with pytest.raises(ValueError, match="packed=True needs texts, got dict"):
+        model.evaluate(*model.preprocessor(X, sample_weight=[1.0, 1.0, 1.0])[:2], packed=True, verbose=0)
+
+
 @pytest.mark.parametrize(
     "kind", [TextClassifier, TokenClassifier, MaskedLM, TextEmbedder], ids=lambda kind: kind.__name__
 )
