@@ -22,11 +22,11 @@ from recipes.common.data_sets import is_name, open_part
 from recipes.common.errors import ConfigError, DataError, errors_of, shown
 from recipes.common.label_metrics import label_scores, tag_scores
 from recipes.common.labelled_text import LABELLED, columns_of, read_examples
-from recipes.common.models import TASKS, language_tokens_of, load_task
+from recipes.common.models import TASKS, language_tokens_of, load_task, make_sampler, require_texts_alone
 from recipes.common.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
 from recipes.common.plain_text import PLAIN, read_plain
 from recipes.common.tagged_words import TAGGED, read_tagged
-from recipes.common.text_metrics import scores_by_language, translation_scores
+from recipes.common.text_metrics import perplexity, scores_by_language, translation_scores
 from recipes.common.token_windows import TokenWindows
 from zoo.training import TokenNegativeLogLikelihood
 
@@ -61,6 +61,9 @@ def main(config: EvaluateConfig) -> dict[str, Any]:
     Returns:
         The scores.
     """
+    require_texts_alone(config.options, "return_scores", "return_cache", "num_results")
+    if config.options.get("sampler") is not None:
+        make_sampler(config.options["sampler"])
     task = load_task(config.model, config.task)
     for name in ("options", "language_tokens"):
         if getattr(config, name) and not isinstance(task, zoo.Seq2SeqLM):
@@ -122,7 +125,7 @@ def evaluate_language_model(config: EvaluateConfig, task: zoo.CausalLM) -> dict[
         "tokens": windows.number_of_tokens,
         "left_out": left_out,
         "nll_per_token": round(nll, 4),
-        "perplexity": round(math.exp(nll), 3),
+        "perplexity": perplexity(nll),
         "bits_per_character": round(nll / math.log(2) * windows.number_of_tokens / sum(map(len, documents)), 4),
     }
 
@@ -148,7 +151,7 @@ def evaluate_labels(config: EvaluateConfig, task: Any) -> dict[str, Any]:
     if not is_embedder and task.preprocessor.problem != "regression":
         several = task.preprocessor.problem == "multi_label"
         rows = [(example.label if several else [example.label], example.origin) for example in examples]
-        unknown = unknown_labels(task.labels.names, rows, "label")
+        unknown = unknown_labels(task.labels.strings, rows, "label")
     needed = 2 if is_embedder or task.preprocessor.pairs else 1
     found = len(texts) if isinstance(texts, tuple) else 1
     if found != needed:
@@ -161,6 +164,8 @@ def evaluate_labels(config: EvaluateConfig, task: Any) -> dict[str, Any]:
     else:
         with errors_of("data"):
             predicted = task.classify(texts)
+        if task.preprocessor.problem != "regression":
+            predicted = as_strings(predicted)
         scores = label_scores(truth, predicted, task.preprocessor.problem)
     return {"examples": len(truth), "left_out": left_out, **unknown, **scores}
 
@@ -169,11 +174,25 @@ def evaluate_tags(config: EvaluateConfig, task: zoo.TokenClassifier) -> dict[str
     """Returns the scores of a TokenClassifier."""
     columns = {"word_column": config.word_column, "tag_column": config.tag_column}
     sentences, left_out = open_rows(config, TAGGED, lambda files, bad: read_tagged(files, bad, **columns))
-    unknown = unknown_labels(task.labels.names, [(sentence.tags, sentence.origin) for sentence in sentences], "tag")
+    unknown = unknown_labels(task.labels.strings, [(sentence.tags, sentence.origin) for sentence in sentences], "tag")
     with errors_of("data"):
         predicted = task.tag([list(sentence.words) for sentence in sentences])
-    scores = tag_scores([sentence.tags for sentence in sentences], predicted)
+    scores = tag_scores([sentence.tags for sentence in sentences], as_strings(predicted))
     return {"sentences": len(sentences), "left_out": left_out, **unknown, **scores}
+
+
+def as_strings(labels: Sequence[Any]) -> list[Any]:
+    """Returns the labels of rows, which may be numbers, as files hold them.
+
+    Args:
+        labels: Of each row a label, or a list of labels.
+
+    Example:
+
+    >>> as_strings([1, [0, 1]])
+    ['1', ['0', '1']]
+    """
+    return [as_strings(label) if isinstance(label, list) else str(label) for label in labels]
 
 
 def unknown_labels(known: Sequence[str], rows: Sequence[tuple[Sequence[str], str]], what: str) -> dict[str, int]:

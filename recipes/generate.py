@@ -15,7 +15,7 @@ import numpy as np
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import BadLines, ConfigError, errors_of, shown
-from recipes.common.models import TASKS, language_tokens_of, load_task
+from recipes.common.models import TASKS, language_tokens_of, load_task, require_texts_alone
 from recipes.common.parallel_text import language_token
 from recipes.common.plain_text import read_plain
 from zoo.storage import write_text_atomically
@@ -31,7 +31,7 @@ class GenerateConfig:
     file: str | None = setting(None, "File with one text per line, after these.")
     output: str | None = setting(None, "JSON-lines file to write; null prints.")
     options: dict[str, Any] = setting(
-        {}, "Arguments of the task's method, for example {sampler: beam, max_length: 64}."
+        {}, "Arguments of the task's method, for example {sampler: beam, max_length: 64}; scores are not returned."
     )
     batch_size: int = setting(32, "Texts per batch.", least=1, most=1 << 16)
 
@@ -45,6 +45,7 @@ def main(config: GenerateConfig) -> list[dict[str, Any]]:
     Returns:
         One dictionary per text: `text` and `output`.
     """
+    require_texts_alone(config.options, "return_scores", "return_cache")
     texts = list(config.texts)
     if config.file is not None:
         texts += read_plain([config.file], BadLines("raise"), unit="line")

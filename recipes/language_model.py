@@ -25,6 +25,7 @@ from recipes.common.models import TokenizerConfig, load_or_train_tokenizer, make
 from recipes.common.packed_documents import PackedDocuments
 from recipes.common.plain_text import PLAIN, read_plain
 from recipes.common.run_folder import RunFolder
+from recipes.common.text_metrics import perplexity
 from recipes.common.token_windows import TokenWindows
 from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
 from zoo.tokenizers import Tokenizer
@@ -143,7 +144,7 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
             "parameters": task.count_params(),
             "validation_tokens": tokens,
             "validation_nll_per_token": round(nll, 4),
-            "validation_perplexity": round(math.exp(nll), 3),
+            "validation_perplexity": perplexity(nll),
             "validation_bits_per_character": round(nll / math.log(2) * tokens / characters, 4),
             "training_seconds": round(seconds, 1),
         }

@@ -11,7 +11,6 @@ interrupted run.
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -31,6 +30,7 @@ from recipes.common.encoder_recipe import (
 from recipes.common.finish import finish
 from recipes.common.plain_text import PLAIN, read_plain
 from recipes.common.run_folder import RunFolder
+from recipes.common.text_metrics import perplexity
 from recipes.common.training import prepare
 
 
@@ -102,7 +102,7 @@ def main(config: MaskedLMConfig) -> dict[str, Any]:
             "validation_texts": len(validation),
             "validation_accuracy": round(logs["token_accuracy"], 4),
             "validation_nll_per_hidden_token": round(logs["loss"], 4),
-            "validation_pseudo_perplexity": round(math.exp(logs["loss"]), 3),
+            "validation_pseudo_perplexity": perplexity(logs["loss"]),
             "training_seconds": round(seconds, 1),
         }
         gaps = [_with_gap(text, task.mask_token) for text in validation[:3]]

@@ -165,20 +165,22 @@ def _numbers(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, in
                 yield prefix + name, number
 
 
-def make_sampler(description: dict[str, Any]) -> Sampler:
+def make_sampler(description: dict[str, Any] | str) -> Sampler:
     """Returns the sampler of the key `sampler`.
 
     Args:
         description: What `get_sampler` takes.
 
     Raises:
-        ConfigError: If there is no such sampler, or one of its options is out of range.
+        ConfigError: If there is no such sampler, one of its options is out of range, or it has lists of results.
     """
     with errors_of("sampler"):
         sampler = get_sampler(description)
     beams = getattr(sampler, "num_beams", 1)
     if beams > _MOST_BEAMS:
         raise ConfigError(f"sampler: num_beams must be at most {_MOST_BEAMS}, got {beams}")
+    if sampler.num_texts is not None:
+        raise ConfigError(f"sampler: num_results must be null, one text is made of each, got {sampler.num_texts}")
     return sampler
 
 
@@ -232,12 +234,37 @@ def start_from(kind: type[AnyTask], directory: str, **task_options: Any) -> AnyT
         **task_options: Arguments of the task.
 
     Raises:
-        ConfigError: If there is no such model, or its backbone does not fit the task.
+        ConfigError: If there is no such model, its backbone does not fit the task, or its weights are quantized.
     """
     with errors_of("model.start_from"):
         task = kind.from_preset(directory, **task_options)
+    if task.adaptation.mode is not None:
+        # low-rank updates of quantized weights could train, but not be saved
+        raise ConfigError(
+            f"model.start_from must be a model whose weights can train, those of {directory} are stored in "
+            f"{task.adaptation.mode}"
+        )
     print(f"{directory}: {task.count_params():,} parameters")
     return task
+
+
+def require_texts_alone(options: dict[str, Any], *names: str) -> None:
+    """Checks that `generate` is not asked for more than its caller has a place for.
+
+    Args:
+        options: The key `options`: arguments of `generate`.
+        *names: Arguments that must not be given, or be false.
+
+    Raises:
+        ConfigError: If one is given, naming it.
+
+    Example:
+
+    >>> require_texts_alone({"max_length": 64}, "return_scores", "return_cache")
+    """
+    for name in names:
+        if options.get(name):
+            raise ConfigError(f"options must not hold {name}: only texts are used, got {shown(options[name])}")
 
 
 def language_tokens_of(task: Task) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -223,6 +224,23 @@ def rouge(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> dic
         for name in names:
             totals[name] += scores[name].fmeasure
     return {name: round(100 * total / len(hypotheses), 2) for name, total in totals.items()}
+
+
+def perplexity(loss: float) -> float:
+    """Returns the exponential of a mean negative log-likelihood, infinity where it is beyond all numbers.
+
+    Args:
+        loss: Mean over the tokens, in nats.
+
+    Example:
+
+    >>> perplexity(0.0), perplexity(1000.0)
+    (1.0, inf)
+    """
+    try:
+        return round(math.exp(loss), 3)
+    except OverflowError:
+        return math.inf
 
 
 def scores_by_language(

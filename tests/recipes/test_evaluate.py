@@ -8,6 +8,7 @@ import zoo
 from recipes import evaluate, generate
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError, DataError
+from zoo.preprocessing.labels import Labels
 
 
 def test_labels_that_the_model_cannot_give(capsys):
@@ -27,7 +28,35 @@ class Tagger(zoo.TokenClassifier):
     def __init__(self):
         pass
 
-    labels = SimpleNamespace(names=["DET", "NOUN"])
+    labels = Labels(["DET", "NOUN"])
+
+
+class TaggerWithoutNames(Tagger):
+    labels = Labels(3)
+
+    def tag(self, texts):
+        return [[0, 2], [1]]
+
+
+class Classifier(zoo.TextClassifier):
+    """Has labels without names."""
+
+    def __init__(self):
+        pass
+
+    labels = Labels(2)
+    preprocessor = SimpleNamespace(problem="single_label", pairs=False)
+
+    def classify(self, texts):
+        return [0, 1, 1, 0]
+
+
+class ClassifierOfSeveral(Classifier):
+    labels = Labels(3)
+    preprocessor = SimpleNamespace(problem="multi_label", pairs=False)
+
+    def classify(self, texts):
+        return [[0, 2], [1], [], [2]]
 
 
 class Translator(zoo.Seq2SeqLM):
@@ -45,6 +74,48 @@ def test_tags_of_another_set_stop_the_evaluation(tmp_path, monkeypatch):
     config = parse(evaluate.EvaluateConfig, ["--model", "m", "--data", str(tmp_path / "a.conll")])
     with pytest.raises(DataError, match="the model knows none of the tags"):
         evaluate.main(config)
+
+
+@pytest.mark.parametrize(
+    ("model", "labels", "expected"),
+    [
+        (Classifier, ["0", "1", "0", "0"], {"accuracy": 0.75}),
+        (ClassifierOfSeveral, ["0,2", "1", "0", "2"], {"exact_match": 0.75}),
+        (Classifier, ["0", "1", "0", "LABEL_1"], {"accuracy": 0.5, "unknown_labels": 1}),
+    ],
+)
+def test_labels_without_names(tmp_path, monkeypatch, model, labels, expected):
+    (tmp_path / "a.tsv").write_text("".join(f"text {row}\t{label}\n" for row, label in enumerate(labels)))
+    monkeypatch.setattr(evaluate, "load_task", lambda *arguments: model.__new__(model))
+    words = ["--model", "m", "--data", str(tmp_path / "a.tsv"), "--label_separator", ","]
+    scores = evaluate.main(parse(evaluate.EvaluateConfig, words if model is ClassifierOfSeveral else words[:4]))
+    assert {name: scores[name] for name in expected} == expected
+
+
+def test_tags_without_names(tmp_path, monkeypatch):
+    (tmp_path / "a.conll").write_text("one\t0\ntwo\t1\n\nthree\t1\n")
+    monkeypatch.setattr(evaluate, "load_task", lambda *arguments: TaggerWithoutNames.__new__(TaggerWithoutNames))
+    scores = evaluate.main(parse(evaluate.EvaluateConfig, ["--model", "m", "--data", str(tmp_path / "a.conll")]))
+    assert scores["accuracy"] == round(2 / 3, 4) and "unknown_tags" not in scores
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        '{"return_scores": true}',
+        '{"return_cache": true}',
+        '{"num_results": 2}',
+        '{"sampler": {"name": "beam", "num_results": 2}}',
+    ],
+)
+def test_options_that_return_more_than_a_text(options):
+    words = ["--model", "none", "--options", options]
+    message = "options must not hold (return|num)_|sampler: num_results must be null"
+    with pytest.raises(ConfigError, match=message):
+        evaluate.main(parse(evaluate.EvaluateConfig, [*words, "--data", "dates"]))
+    if "return" in options:
+        with pytest.raises(ConfigError, match=message):
+            generate.main(parse(generate.GenerateConfig, [*words, "--texts", "x"]))
 
 
 def test_a_source_without_its_language_token_is_not_translated_in_silence(tmp_path, monkeypatch):

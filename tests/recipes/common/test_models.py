@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+import zoo
 from recipes.common.errors import ConfigError
-from recipes.common.models import TokenizerConfig, load_or_train_tokenizer
+from recipes.common.models import TokenizerConfig, load_or_train_tokenizer, make_sampler, make_task, start_from
 
 TEXTS = [f"<2de> {a} plus {b}" for a in range(12) for b in range(12)]
 
@@ -63,3 +64,20 @@ def test_a_vocabulary_is_as_large_as_the_texts_allow(run, kind, capsys):
     assert size < 500
     said = f"tokenizer: the texts allow {size} tokens, vocabulary_size is 9999"
     assert said in capsys.readouterr().out
+
+
+def test_weights_that_cannot_train_are_no_start(run, tmp_path):
+    tokenizer = load_or_train_tokenizer(TokenizerConfig(kind="characters"), run, lambda: TEXTS)
+    task = make_task(zoo.CausalLM, "llama_shakespeare", tokenizer, {"num_layers": 1, "max_length": 8})
+    task.quantize("int8")
+    task.save_to_preset(tmp_path / "int8")
+    with pytest.raises(ConfigError, match=r"model.start_from must be a model whose weights can train.*stored in int8"):
+        start_from(zoo.CausalLM, str(tmp_path / "int8"))
+    with pytest.raises(ConfigError, match="model.start_from: .*(int8|quantized)"):
+        start_from(zoo.TextClassifier, str(tmp_path / "int8"), labels=2)
+
+
+def test_samplers_with_lists_of_results():
+    assert make_sampler({"name": "beam", "num_beams": 4}).num_beams == 4
+    with pytest.raises(ConfigError, match="sampler: num_results must be null, one text is made of each, got 2"):
+        make_sampler({"name": "beam", "num_beams": 4, "num_results": 2})

@@ -3,7 +3,15 @@ import math
 
 import pytest
 
-from recipes.common.text_metrics import bleu, chrf, exact_match, moses_tokens, scores_by_language, tokenised_bleu
+from recipes.common.text_metrics import (
+    bleu,
+    chrf,
+    exact_match,
+    moses_tokens,
+    perplexity,
+    scores_by_language,
+    tokenised_bleu,
+)
 
 HYPOTHESES = ["A dog runs on the green grass.", "The man's hat is big, isn't it?", "Two birds"]
 REFERENCES = ["A dog is running on the green grass.", "The man's hat is very big, isn't it?", "Two small birds fly."]
@@ -122,3 +130,10 @@ def test_scores_are_those_of_the_texts_of_a_language():
     assert (scores["<2de>"]["sentences"], scores["<2de>"]["exact_match"]) == (2, 0.5)
     assert scores["<2de>"]["sacreBLEU"]["value"] == round(bleu(outputs[:3:2], references[:3:2]).value, 2) > 50
     assert scores["<2fr>"]["exact_match"] == 0
+
+
+def test_perplexity():
+    # of 20 equally likely tokens
+    assert perplexity(-math.log(1 / 20)) == 20.0
+    assert perplexity(710.0) == perplexity(1e30) == math.inf
+    assert math.isnan(perplexity(math.nan))
