@@ -2,6 +2,7 @@
 
 import dataclasses
 import warnings
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from zoo.preprocessing.rows import require_count
 from zoo.tasks.low_rank import LORA_LAYERS, LoraReport, LowRankUpdates, add_updates, layers_of, size_of
 
 QUANTIZED_LAYERS = (*LORA_LAYERS, keras.layers.Embedding)
+# the tasks of each backbone, as long as both are used
+_TASKS_OF: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Adaptation:
     """What was done to the weights of a task after it was made: quantized, given low-rank updates.
 
     Args:
-        task: The task.
+        task: The task, with its backbone, of which other tasks may be made too.
 
     Attributes:
         mode: The mode of quantized weights, or None.
@@ -51,6 +54,7 @@ class Adaptation:
 
     def __init__(self, task: keras.Model):
         self._task = task
+        _TASKS_OF.setdefault(task.backbone, weakref.WeakSet()).add(task)
         self.mode: str | None = None
         self.updates: LowRankUpdates | None = None
 
@@ -128,7 +132,7 @@ class Adaptation:
             raise ValueError(f"alpha must be above 0, got {alpha!r}.")
         self.require_own("enable_lora()")
         report, self.updates = add_updates(self._task, rank, alpha=alpha, targets=targets)
-        self._task.renew_training()
+        self._renew_training()
         return report
 
     def merge_lora(self) -> None:
@@ -143,7 +147,7 @@ class Adaptation:
             raise ValueError("merge_lora() needs low-rank updates: call enable_lora() first.")
         self.updates.merge()
         self.updates = None
-        self._task.renew_training()
+        self._renew_training()
 
     def quantize(self, mode: str = "int8") -> QuantizationReport:
         """Stores weights in fewer bits, for prediction; saved models stay so.
@@ -177,8 +181,13 @@ class Adaptation:
         if not layers:
             raise ValueError(f"mode={mode!r} quantized no layer of {type(self._task).__name__}.")
         self.mode = mode
-        self._task.renew_training()
+        self._renew_training()
         return QuantizationReport(mode, layers, before, sum(_bytes(variable) for variable in self._task.weights))
+
+    def _renew_training(self) -> None:
+        # what other tasks have compiled, and what their optimizers hold, is of the variables of before
+        for task in list(_TASKS_OF[self._task.backbone]):
+            task.renew_training()
 
     def _quantized_layers(self) -> tuple[str, ...]:
         layers = layers_of(self._task, QUANTIZED_LAYERS)

@@ -50,7 +50,6 @@ class Task(TextModel):
         require_plain_policy(self.dtype_policy)
         # Keras wraps this method of each layer in one that returns nothing
         self.quantize = types.MethodType(Task.quantize, self)
-        self.adaptation = Adaptation(self)
         architecture = backbone.config.architecture
         if architecture not in self.architectures:
             raise ValueError(
@@ -58,6 +57,7 @@ class Task(TextModel):
                 f"{architecture!r}."
             )
         self.backbone = backbone
+        self.adaptation = Adaptation(self)
         self.input_names = backbone.input_names
         self.preprocessor = self._make_preprocessor(preprocessor, options).for_backbone(backbone.config)
         # of the architecture: adapted and quantized layers have other weights

@@ -52,6 +52,28 @@ def test_updates_of_another_task_are_saved(make_task, texts, tmp_path):
     np.testing.assert_array_equal(layer._kernel, kernel)
 
 
+def test_other_tasks_go_on_with_the_weights_of_now(make_task, texts):
+    first = make_task(TextClassifier, labels=2)
+    embedder = TextEmbedder(first.backbone, first.tokenizer)
+    trained = TextClassifier(first.backbone, first.tokenizer, labels=2)
+    trained.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+    trained.train_on_batch(texts[:4], [0, 1, 0, 1])
+    inputs = {name: np.zeros((2, 3), "int32") for name in embedder.input_names}
+    inputs |= {"token_ids": np.array([[1, 2, 3], [4, 5, 6]]), "padding_mask": np.ones((2, 3), bool)}
+    before = embedder.predict_on_batch(inputs)
+    layer, kernel, _ = give_updates(first)
+    found = embedder.predict_on_batch(inputs)
+    assert np.abs(found - before).max() > 1e-3
+    np.testing.assert_allclose(found, embedder(inputs), rtol=1e-5, atol=1e-6)
+    # what is frozen is so for the others, too
+    trained.train_on_batch(texts[:4], [0, 1, 0, 1])
+    np.testing.assert_array_equal(layer._kernel, kernel)
+    first.merge_lora()
+    trained.train_on_batch(texts[:4], [0, 1, 0, 1])
+    assert np.abs(np.array(layer._kernel) - kernel).max() > 0
+    np.testing.assert_allclose(embedder.predict_on_batch(inputs), embedder(inputs), rtol=1e-5, atol=1e-6)
+
+
 def test_weights_that_another_task_has_quantized(make_task, texts, tmp_path):
     first = make_task(TextClassifier, labels=2)
     early = MaskedLM(first.backbone, first.tokenizer)
