@@ -219,23 +219,23 @@ def test_continuing_from_a_cache(engines, kind):
 
 
 def test_a_cache_of_a_window_that_was_full_is_not_taken_for_one_in_order():
-    """96 positions in the 88 slots of the first call; the second one needs no more than 88."""
+    """192 positions in the 168 slots of the first call; the second one needs no more than 168."""
     keras.utils.set_random_seed(4)
     config = TransformerConfig(
         "decoder",
         vocabulary_size=SIZE,
         hidden_dim=16,
         num_layers=1,
-        max_length=128,
-        attention=AttentionConfig(2, window=(87, 0)),
+        max_length=256,
+        attention=AttentionConfig(2, window=(167, 0)),
         position=PositionConfig("rotary"),
         feed_forward=FeedForwardConfig(16),
         dropout=0.0,
         initializer_range=0.7,
     )
     engine = Engine(Backbone.from_config(config))
-    prompt = np.random.default_rng(0).integers(2, SIZE, 65).tolist()
-    cache = engine.begin([prompt], options_of(length=12, end_ids=())).advance().cache()
+    prompt = np.random.default_rng(0).integers(2, SIZE, 129).tolist()
+    cache = engine.begin([prompt], options_of(length=22, end_ids=())).advance().cache()
     text = [[*cache.token_ids[0], 3]]
     expected, result = (
         engine.begin(text, options_of(length=2, end_ids=()), cache=given).advance().result() for given in (None, cache)
