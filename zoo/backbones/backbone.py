@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import keras
+import numpy as np
 from keras import ops
 
 from zoo.config import RecurrentConfig, TransformerConfig, config_from_dict
@@ -245,6 +246,25 @@ def require_plain_policy(policy: keras.DTypePolicy) -> None:
             f"dtype must be a policy of floating-point numbers, such as 'mixed_bfloat16', got {policy.name!r}: make "
             f"the model first, then call quantize() with one of {QUANTIZATION_MODES}."
         )
+
+
+def require_right_padding(name: str, mask: Any) -> None:
+    """Checks that no row has a token behind padding, as far as numbers are known: a compiled program has none.
+
+    Args:
+        name: What the mask is called, for the error.
+        mask: True where a token is real, `(batch, length)`.
+
+    Raises:
+        ValueError: If one has, naming the first.
+    """
+    try:
+        real = ops.convert_to_numpy(mask).astype("bool")
+    except (NotImplementedError, TypeError):
+        return  # a traced tensor of TensorFlow or JAX
+    wrong = np.flatnonzero((real[:, 1:] & ~real[:, :-1]).any(axis=1))
+    if wrong.size:
+        raise ValueError(f"{name} must have its padding on the right, got a token behind padding in row {wrong[0]}.")
 
 
 def require_quantization_mode(mode: Any) -> None:

@@ -8,7 +8,7 @@ from keras import ops
 from layers.dropout import Dropout
 from layers.embeddings import TokenEmbedding
 from layers.recurrent import RecurrentDecoder, RecurrentEncoder, ScheduledSampling
-from zoo.backbones.backbone import Backbone
+from zoo.backbones.backbone import Backbone, require_right_padding
 from zoo.config import RecurrentConfig
 from zoo.generation.random import draw
 
@@ -33,6 +33,10 @@ class RecurrentSeq2Seq(Backbone):
     Returns:
         `{"encoder_sequence_output": (batch, encoder_length, config.memory_dim),
         "decoder_sequence_output": (batch, decoder_length, config.readout_width)}`.
+
+    Raises:
+        ValueError: If keys are missing or unknown, or, outside of compiled programs, a decoder sequence is padded on
+            the left.
 
     Example:
 
@@ -149,6 +153,7 @@ class RecurrentSeq2Seq(Backbone):
     def _check_inputs(self, inputs: dict[str, Any]) -> None:
         if set(inputs) != set(self.input_names):
             raise ValueError(f"inputs must have the keys {sorted(self.input_names)}, got {sorted(inputs)}.")
+        require_right_padding("decoder_padding_mask", inputs["decoder_padding_mask"])
 
     def _feeding(self, token_ids: Any) -> dict[str, Any]:
         """What the decoder is told about its inputs in training."""

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from layers.embeddings import SegmentEmbedding, TokenEmbedding
-from zoo.backbones.backbone import Backbone
+from zoo.backbones.backbone import Backbone, require_right_padding
 from zoo.backbones.stack import TransformerStack
 from zoo.config import TransformerConfig
 from zoo.export import Field
@@ -32,6 +32,10 @@ class Transformer(Backbone):
     Returns:
         For one stack hidden states `(batch, length, hidden_dim)`; for two `{"encoder_sequence_output":
         (batch, encoder_length, hidden_dim), "decoder_sequence_output": (batch, decoder_length, hidden_dim)}`.
+
+    Raises:
+        ValueError: If keys are missing or unknown, or, outside of compiled programs, a decoder sequence is padded on
+            the left.
 
     Example:
 
@@ -181,6 +185,8 @@ class Transformer(Backbone):
                 + f" with architecture={self.config.architecture!r} and "
                 f"embedding.num_segments={self.config.embedding.num_segments}, got {sorted(given)}."
             )
+        if "decoder_padding_mask" in given and "decoder_sequence_ids" not in given:
+            require_right_padding("decoder_padding_mask", inputs["decoder_padding_mask"])
 
     def _decoder_padding_mask(self, inputs: dict[str, Any]) -> Any:
         # causal attention over right-padded rows never reaches the padding from a real token and needs no mask;

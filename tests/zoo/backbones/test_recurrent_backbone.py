@@ -147,6 +147,9 @@ def test_sizes_of_presets():
 
 
 def test_wrong_inputs(batch):
+    mask = batch["decoder_padding_mask"]
+    with pytest.raises(ValueError, match="decoder_padding_mask must .*on the right, got a token behind .* row 1"):
+        make("bahdanau")({**batch, "decoder_padding_mask": mask[:, ::-1]})
     batch.pop("decoder_padding_mask")
     with pytest.raises(ValueError, match="inputs must have the keys .*'decoder_padding_mask'"):
         make("luong")(batch)

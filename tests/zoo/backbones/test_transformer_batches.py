@@ -32,6 +32,17 @@ def test_padded_pairs_are_each_alone():
             np.testing.assert_allclose(array(together[name])[row, :length], array(alone[name])[0], **TOLERANCE)
 
 
+def test_targets_padded_on_the_left_are_refused():
+    """The decoder has no mask: its tokens would see the padding before them."""
+    backbone, inputs = made("encoder_decoder", "relative_bias"), pair([4, 7], [6, 3])
+    inputs["decoder_padding_mask"] = inputs["decoder_padding_mask"][:, ::-1]
+    for call in (backbone, backbone.attention_weights):
+        with pytest.raises(ValueError, match="decoder_padding_mask must .*on the right, got a token behind .* row 1"):
+            call(inputs)
+    # rows of several texts say themselves which tokens belong together
+    backbone({**inputs, "encoder_sequence_ids": token_ids(2, 7), "decoder_sequence_ids": token_ids(2, 6)})
+
+
 def test_batch_norm_ignores_padding():
     # all norms see only what is real: those of the blocks, the embedding norm and the final norm, on both sides
     options = {"norm": NormConfig("batch", "pre", embedding=True), "dropout": 0.0}
