@@ -81,27 +81,33 @@ def write_saved_model(
 
 
 def _functions(name: str, endpoint: Endpoint) -> tuple[Any, Any]:
-    """The endpoint as a function, traced, and as a signature."""
+    """The endpoint as a function and as a signature. Both are traced when they are saved, not before: tracing takes
+    most of the time of an export, and TensorFlow traces again for the file whatever was traced outside of it."""
     import tensorflow as tf
 
     specs = [tf.TensorSpec(field.sizes, field.dtype, field.name) for field in endpoint.inputs]
 
     def call(*inputs: Any) -> Any:
-        return endpoint.function(*inputs)
+        outputs = endpoint.function(*inputs)
+        _require_outputs(name, endpoint, _named(endpoint, outputs))
+        return outputs
 
     # arguments by name, too
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     call.__signature__ = inspect.Signature([inspect.Parameter(field.name, kind) for field in endpoint.inputs])
     function = tf.function(call, input_signature=specs, autograph=False)
-    outputs = function.get_concrete_function().structured_outputs
-    names = [field.name for field in endpoint.outputs]
-    signature = function
-    if not isinstance(outputs, dict):
-        outputs = {names[0]: outputs}
-        signature = tf.function(lambda *inputs: {names[0]: function(*inputs)}, input_signature=specs, autograph=False)
+    signature = tf.function(lambda *inputs: _named(endpoint, function(*inputs)), input_signature=specs, autograph=False)
+    return function, signature
+
+
+def _named(endpoint: Endpoint, outputs: Any) -> dict[str, Any]:
+    return outputs if isinstance(outputs, dict) else {endpoint.outputs[0].name: outputs}
+
+
+def _require_outputs(name: str, endpoint: Endpoint, outputs: Mapping[str, Any]) -> None:
     found = {key: (output.dtype.name, output.shape) for key, output in outputs.items()}
     for field in endpoint.outputs:
         dtype, shape = found.get(field.name, (None, None))
-        if sorted(found) != sorted(names) or dtype != field.dtype or not shape.is_compatible_with(field.sizes):
+        is_complete = sorted(found) == sorted(field.name for field in endpoint.outputs)
+        if not is_complete or dtype != field.dtype or not shape.is_compatible_with(field.sizes):
             raise ValueError(f"The endpoint {name!r} must return {endpoint.outputs}, it returns {found}.")
-    return function, signature
