@@ -65,7 +65,7 @@ def test_backbones(encoder_config, tmp_path, kind):
     generator = np.random.default_rng(0)
     fields = (*backbone.input_fields(), *backbone.optional_fields())
     inputs = {field.name: tf.constant(generator.integers(0, 2, (2, 5)), field.dtype) for field in fields}
-    padding = tf.constant([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], "bool")
+    padding = tf.sequence_mask([3, 5], 5)
     inputs.update({name: padding for name in inputs if name.endswith("mask")})
     expected, loaded = backbone(inputs), tf.saved_model.load(tmp_path / "export")
     keras.tree.map_structure(
