@@ -68,7 +68,7 @@ class ClassifyConfig:
     tokenizer: EncoderTokenizerConfig = EncoderTokenizerConfig()
     model: ClassifierConfig = ClassifierConfig()
     training: EncoderTrainingConfig = EncoderTrainingConfig()
-    baseline: bool = setting(True, "Whether to train a linear model on TF-IDF beside it.", harmless=True)
+    baseline: bool = setting(True, "Whether to train a linear model on TF-IDF as a baseline.", harmless=True)
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
 
 

@@ -6,11 +6,11 @@ import sys
 from recipes.common.config import run_recipe
 
 BENCHMARKS = {
-    "generation": "tokens per second of greedy generation beside KerasHub's generate",
-    "recurrent_step": "a training step of recurrent models beside the same models made of keras.layers.GRU",
-    "training_step": "a training step of transformer_tiny beside the same model made of KerasHub's layers",
-    "tokenizers": "tokenizers beside the tokenizers library: lines that differ, and speed",
-    "layers": "growth of layers with the length, and attention beside that of Keras and KerasHub",
+    "generation": "tokens per second of greedy generation, compared with KerasHub's generate",
+    "recurrent_step": "a training step of recurrent models compared with the same models made of keras.layers.GRU",
+    "training_step": "a training step of transformer_tiny compared with the same model made of KerasHub's layers",
+    "tokenizers": "tokenizers compared with the tokenizers library: lines that differ, and speed",
+    "layers": "growth of layers with the length, and attention compared with that of Keras and KerasHub",
 }
 
 

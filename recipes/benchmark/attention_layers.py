@@ -1,4 +1,4 @@
-"""`MultiHeadAttention` beside the attention layers of Keras and KerasHub, with equal weights and equal outputs."""
+"""`MultiHeadAttention` compared with the attention layers of Keras and KerasHub: equal weights, equal outputs."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ def make_function(
         raise RecipeError(f"there is no attention layer {name!r} to compare")
     if name == "keras_nlp.layers.CachedMultiHeadAttention":
 
-        def function(x):
+        def function(x: Any) -> Any:
             # this layer takes the mask from its caller
             mask = ops.tril(ops.ones((1, length, length), "bool")) if causal else None
             return layer(x, x, attention_mask=mask)
 
     elif name not in (OURS, OURS_GROUPED):
 
-        def function(x):
+        def function(x: Any) -> Any:
             return layer(x, x, **options)
 
     generator = np.random.default_rng(0)

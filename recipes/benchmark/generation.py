@@ -1,4 +1,4 @@
-"""Tokens per second of greedy generation beside KerasHub's `generate`, for a GPT-2 of the same sizes."""
+"""Tokens per second of greedy generation, compared with KerasHub's `generate`, for a GPT-2 of the same sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers by length: table 1 of Vaswani et al. 2017 measured, and attention beside that of Keras and KerasHub.
+"""Layers by length: table 1 of Vaswani et al. 2017 measured, and attention compared with that of Keras and KerasHub.
 
 `python -m recipes.benchmark layers` writes `results.json`, `results.md` and two pictures to a folder. Times are taken
 with two threads or more as TensorFlow likes; the memory of each case is that of a process of its own.
@@ -33,7 +33,7 @@ class Config:
     attention: AttentionConfig = AttentionConfig()
     folder: str = setting("runs/benchmark/layers", "Folder for the results.")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         unknown = sorted(set(self.parts) - set(PARTS))
         if unknown:
             raise ConfigError(f"parts must be among {', '.join(map(repr, PARTS))}, got {unknown[0]!r}")

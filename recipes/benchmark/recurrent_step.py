@@ -1,4 +1,4 @@
-"""A training step of recurrent encoder-decoders beside the same models made of `keras.layers.GRU`.
+"""A training step of recurrent encoder-decoders compared with the same models made of `keras.layers.GRU`.
 
 Two models, of one layer each: a fixed context (bidirectional encoder, the decoder continues from its last states) and
 one that attends after the cell (Luong et al. 2015, inner product). Both sides have the same sizes and weights in
@@ -23,7 +23,7 @@ from zoo.training import TokenCrossEntropy
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Times a training step of recurrent models beside the same models made of keras.layers.GRU."""
+    """Times a training step of recurrent models and of the same models made of keras.layers.GRU."""
 
     batch_size: int = setting(128, "Sentence pairs of a batch.", least=1)
     length: int = setting(16, "Tokens of the source, and of the target.", least=1)

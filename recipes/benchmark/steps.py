@@ -42,7 +42,7 @@ def traced_step(
     weights = [variable.value for variable in variables]
 
     @tf.function(autograph=False)
-    def step(x):
+    def step(x: Any) -> Any:
         if not backward:
             return function(x)
         with tf.GradientTape() as tape:

@@ -49,10 +49,10 @@ def calls_per_turn(function: Callable[[], object], *, seconds: float = 0.2, most
     """Returns how many calls make a turn long enough to be timed.
 
     Args:
-        function: The function, which is called once beside the warm-up.
+        function: The function. It is called `warm_up` times, and once more to time it.
         seconds: How long a turn should take at least.
         most: Most calls.
-        warm_up: Calls before.
+        warm_up: Number of calls before the timed one.
     """
     for _ in range(warm_up):
         function()

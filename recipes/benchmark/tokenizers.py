@@ -1,4 +1,4 @@
-"""Tokenizers beside the `tokenizers` library: the same ids on every line of text, and the time they take.
+"""Tokenizers compared with the `tokenizers` library: the same ids on every line of text, and the time they take.
 
 Each kind tokenizes all lines eagerly, in `tf.data` and by a reloaded SavedModel, and the library does the same with the
 same vocabulary. (It knows SentencePiece models only as its own conversions; so those are compared with the package

@@ -1,4 +1,4 @@
-"""A training step of `transformer_tiny` beside the same model made of KerasHub's layers.
+"""A training step of `transformer_tiny` compared with the same model made of KerasHub's layers.
 
 Both have the same sizes, the same dropout (residual, embedding and, as KerasHub cannot leave it out, attention
 weights), one embedding shared three ways, the same loss and the same optimizer. Every mode (XLA or not, float32 or

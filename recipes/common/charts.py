@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-# labels that are drawn, and that are named beside the picture
+# labels that are drawn, and that are named next to the picture
 _MOST_LABELS, _MOST_NAMES = 500, 50
 
 

@@ -97,7 +97,7 @@ CONVERSATIONS: Loaders = {"date_questions": _date_questions}
 class _TokensOfMany:
     """Stands in the place of a tokenizer: collects texts first, and then knows the tokens of each."""
 
-    def __init__(self, tokenizer: Any):
+    def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self.special_tokens, self.token_to_id = tokenizer.special_tokens, tokenizer.token_to_id
         self._known: dict[str, list[int]] = {}
@@ -130,7 +130,7 @@ class ConversationRows:
         dropped: The conversations left out by `short_enough`, see `recipes.common.errors.BadLines`.
     """
 
-    def __init__(self, tokenizer: Any, chat_format: ChatFormat, max_length: int):
+    def __init__(self, tokenizer: Any, chat_format: ChatFormat, max_length: int) -> None:
         self.chat_format, self.max_length = chat_format, max_length
         self.dropped = BadLines("skip")
         self._tokens = _TokensOfMany(tokenizer)

@@ -157,7 +157,7 @@ def read_word(word: str, origin: str) -> Any:
 
 @contextlib.contextmanager
 def _errors_of(origin: str) -> Iterator[None]:
-    """Beside its own errors PyYAML lets through what dates and numbers of odd form lead to."""
+    """Turns the errors of PyYAML, and those that odd dates and numbers raise inside it, into a `ConfigError`."""
     try:
         yield
     except ConfigError:

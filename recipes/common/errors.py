@@ -172,7 +172,7 @@ class BadLines:
     'skipped 1: empty line 1 (a.txt:3)'
     """
 
-    def __init__(self, on_error: OnError):
+    def __init__(self, on_error: OnError) -> None:
         if on_error not in ("raise", "skip"):
             raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
         self.on_error = on_error

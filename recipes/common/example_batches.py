@@ -54,7 +54,7 @@ class ExampleBatches(ResumableBatches):
         number_of_buckets: int = 8,
         shuffle: bool = True,
         seed: int = 0,
-    ):
+    ) -> None:
         require_options(batch_size=batch_size, number_of_buckets=number_of_buckets, seed=seed)
         self._preprocessor, self._shuffle, self._seed = preprocessor, shuffle, seed
         with tf.device("CPU:0"):
@@ -72,7 +72,7 @@ class ExampleBatches(ResumableBatches):
         columns = tuple(tf.ensure_shape(column, [None]) for column in (starts, sizes))
         batches = tf.data.Dataset.from_tensor_slices(columns).enumerate()
 
-        def assemble(index: tf.Tensor, batch: tuple[tf.Tensor, tf.Tensor]):
+        def assemble(index: tf.Tensor, batch: tuple[tf.Tensor, tf.Tensor]) -> tuple[Any, Any, Any]:
             start, size = batch
             chosen = tf.gather(tf.ensure_shape(rows, [None]), tf.range(start, start + size))
             # a batch that is not full is filled up with a number that is no row

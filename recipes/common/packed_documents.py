@@ -55,7 +55,7 @@ class PackedDocuments(ResumableBatches):
         batch_size: int,
         batches_per_epoch: int | None = None,
         seed: int = 0,
-    ):
+    ) -> None:
         require_options(length=length, batch_size=batch_size, batches_per_epoch=batches_per_epoch, seed=seed)
         self._preprocessor, self._length, self._batch_size, self._seed = task.preprocessor, length, batch_size, seed
         self._batches_per_epoch = batches_per_epoch

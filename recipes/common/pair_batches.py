@@ -76,7 +76,7 @@ class PairBatches(ResumableBatches):
         number_of_buckets: int = 8,
         shuffle: bool = True,
         seed: int = 0,
-    ):
+    ) -> None:
         require_options(
             max_source_length=max_source_length,
             max_target_length=max_target_length,
@@ -129,7 +129,7 @@ class PairBatches(ResumableBatches):
         source, target = (tf.concat([empty, *column], axis=0) for column in columns)
         return source, target
 
-    def _tokenize(self, sources, targets) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    def _tokenize(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Token ids of both sides with the tokens around them."""
         around = (self._text_start_id, self._tokenizer.end_id)
         source, target = (add_start_end(self._tokenizer.tokenize(texts), *around) for texts in (sources, targets))
@@ -153,7 +153,7 @@ class PairBatches(ResumableBatches):
     def _without_dropped(
         self, source: tf.RaggedTensor, target: tf.RaggedTensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """The pairs of which each side has a token beside those around it and is not too long."""
+        """The pairs whose sides each hold a token besides the special tokens around it and are not too long."""
         keep = tf.fill([source.nrows()], True)
         for rows, longest in zip((source, target), self._max_lengths, strict=True):
             keep &= (rows.row_lengths() > self._added_tokens) & (rows.row_lengths() <= longest)
@@ -163,7 +163,9 @@ class PairBatches(ResumableBatches):
         rows, *batches = tf.numpy_function(self._plan, [epoch], [tf.int64] * 4, stateful=False)
         source, target = (_with_empty_row(ids) for ids in (self._source, self._target))
 
-        def assemble(start: tf.Tensor, size: tf.Tensor, length: tf.Tensor):
+        def assemble(
+            start: tf.Tensor, size: tf.Tensor, length: tf.Tensor
+        ) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]:
             batch = tf.gather(tf.ensure_shape(rows, [None]), tf.range(start, start + size))
             source_ids, source_mask = self._pad(tf.gather(source, batch), length)
             labels, target_mask = self._pad(tf.gather(target, batch), length)

@@ -46,7 +46,7 @@ class RunFolder:
     ...     run.write_text("samples/epoch_1.txt", "4 May 1999 -> 1999-05-04\\n")
     """
 
-    def __init__(self, path: str | os.PathLike, config: Any):
+    def __init__(self, path: str | os.PathLike, config: Any) -> None:
         self.path = Path(path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)

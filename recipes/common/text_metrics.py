@@ -176,7 +176,7 @@ def translation_scores(
     }
 
 
-def _sacrebleu_score(metric, name: str, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+def _sacrebleu_score(metric: Any, name: str, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     _check(hypotheses, references)
     score = metric.corpus_score(list(hypotheses), [list(references)])
     return Score(name, score.score, str(metric.get_signature()))

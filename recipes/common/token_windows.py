@@ -48,7 +48,7 @@ class TokenWindows(ResumableBatches):
         batch_size: int,
         random_windows: int | None = None,
         seed: int = 0,
-    ):
+    ) -> None:
         require_options(length=length, batch_size=batch_size, random_windows=random_windows, seed=seed)
         token_ids = np.asarray(token_ids, "int32")
         needed = length + 1 if random_windows else 2
@@ -76,7 +76,7 @@ class TokenWindows(ResumableBatches):
             return generator.integers(self._count - self._length, size=shape)
         return np.arange(np.prod(shape)).reshape(shape) * self._length
 
-    def _assemble(self, starts: tf.Tensor):
+    def _assemble(self, starts: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]:
         places = starts[:, None] + tf.range(self._length, dtype=tf.int64)
         real = places < self._count - 1
         inputs = {"token_ids": tf.gather(self._token_ids, places), "padding_mask": real}

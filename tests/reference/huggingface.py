@@ -1,6 +1,6 @@
 """Writes huggingface/<case>/: tiny models of the Transformers library with random weights, and what they compute.
 
-Each folder is one that the library saved (`config.json` and safetensors) with `golden.npz` beside: inputs and outputs.
+Each folder is one that the library saved (`config.json` and safetensors) with `golden.npz`: inputs and outputs.
 Run it where `torch` and `transformers` are installed (made with torch 2.13.0, transformers 5.23.0):
 
     python tests/reference/huggingface.py

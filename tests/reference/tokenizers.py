@@ -5,7 +5,7 @@ Run it where `transformers` and `tokenizers` are installed (made with transforme
     python tests/reference/tokenizers.py
 
 With a folder behind it, nothing is written: `AutoTokenizer` loads the tokenizers that this library wrote to folders in
-it, and gives the ids that `expected.json` beside them holds. Such folders are left by
+it, and gives the ids that `expected.json` next to them holds. Such folders are left by
 
     pytest tests/zoo/huggingface/test_tokenizers.py --basetemp FOLDER
 """

@@ -61,7 +61,7 @@ def threefry_2x32(key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, 
 def uniforms(seed: Any, streams: Any, count: Any, purpose: int = 0) -> Any:
     """Returns one uniform random number per row and step, each a function of (seed, stream, step, purpose) alone.
 
-    A row therefore draws the same numbers whatever stands beside it in the batch, however the batch is padded, on
+    A row therefore draws the same numbers whatever else is in the batch, however the batch is padded, on
     every backend, with and without XLA, and however many steps are asked for. The key of `threefry_2x32` is
     (seed, stream), its counter is (step, purpose).
 

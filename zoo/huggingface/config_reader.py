@@ -72,7 +72,7 @@ class ConfigReader:
     >>> reader.finish()
     """
 
-    def __init__(self, values: dict[str, Any], tensors: Collection[str] = (), source: str = "the weights"):
+    def __init__(self, values: dict[str, Any], tensors: Collection[str] = (), source: str = "the weights") -> None:
         self.values = values
         self.source = source
         self.tensors = frozenset(tensors)

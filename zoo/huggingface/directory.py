@@ -83,7 +83,7 @@ def load_task_parts(
         **overrides: Replaced choices of the configuration that change no weights.
 
     Returns:
-        The backbone, arguments for the constructor of the task beside backbone and tokenizer, and the weights of its
+        The backbone, arguments for the constructor of the task besides backbone and tokenizer, and the weights of its
         head, to be given to it by `assign`.
 
     Raises:

@@ -53,7 +53,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
     position, local = positions["full_attention"], positions["sliding_attention"]
     require(set(given) <= set(bases), "rope_parameters", given, f"a dictionary with the keys {sorted(bases)}")
     require(local.scaling == position.scaling, "rope_parameters", given, "with the same scaling for both kinds")
-    # beside the attention weights it is on the output of the attention, but not on that of the network
+    # it acts on the attention weights and on the output of the attention, but not on that of the network
     reader.take_only("attention_dropout", 0.0)
     reader.take_only("tie_word_embeddings", True)
     for key in (*HEAD_KEYS, "layer_norm_eps", "position_embedding_type"):  # the last two are in files and never read

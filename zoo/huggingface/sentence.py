@@ -1,4 +1,4 @@
-"""What the Sentence Transformers library stores beside a model: how hidden states become the vector of a text."""
+"""What the Sentence Transformers library stores with a model: how hidden states become the vector of a text."""
 
 import dataclasses
 import json
@@ -36,7 +36,7 @@ def read_sentence_options(directory: Path) -> dict[str, Any]:
     """Returns the arguments of a `TextEmbedder` that a directory names; none where it is no sentence model.
 
     Args:
-        directory: The directory, with `modules.json` beside the model.
+        directory: The directory, with `modules.json` next to the model.
 
     Raises:
         ValueError: If a module or a way of pooling is not supported.

@@ -188,7 +188,7 @@ def _variable(layer: Any, leaf: str) -> Any:
 
 
 def _is_flag(layer: Any, leaf: str) -> bool:
-    # LayerNorm has an option `scale` beside its weight `gamma`
+    # LayerNorm has an option `scale` in addition to its weight `gamma`
     return isinstance(getattr(layer, leaf), bool)
 
 

@@ -84,7 +84,7 @@ def test_written_as_it_was(case, tmp_path):
         else:
             assert name.startswith(("lm_head.", "final_logits_bias"))
     assert not ours
-    # only keys that the library itself writes, beside older names of the same and keys of generation
+    # only keys that the library itself writes, older names of the same, and keys of generation
     known = set(json.loads((REFERENCE / case / "config.json").read_text()))
     written = set(json.loads((tmp_path / "model" / "config.json").read_text()))
     assert written - known <= {"rope_theta", "rope_scaling"}

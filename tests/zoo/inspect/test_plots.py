@@ -26,7 +26,7 @@ def test_attention(tmp_path, heads):
     path = plot_attention(weights, TOKENS[:4], TOKENS, tmp_path / "new" / "attention.png", title="A title")
     assert path == tmp_path / "new" / "attention.png"
     image = pixels(path)
-    # 24 weights have 24 colours of the map, beside those of the text and of the colour bar
+    # 24 weights have 24 colours of the map, in addition to those of the text and of the colour bar
     assert min(image.shape[:2]) > 200 and colours(image) > 24
 
 

@@ -86,7 +86,7 @@ def test_reloads_from_its_config(kind):
     assert type(again) is kind and again.name == "mine"
 
 
-def test_in_fit_and_evaluate_beside_the_smoothed_loss():
+def test_in_fit_and_evaluate_with_the_smoothed_loss():
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((None,)), keras.layers.Embedding(6, 4), keras.layers.Dense(6)])
     model.compile(

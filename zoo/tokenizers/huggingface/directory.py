@@ -32,7 +32,7 @@ def load_huggingface(path: str | os.PathLike, **roles: str | None) -> Tokenizer:
 
     Looks for `tokenizer.json`, a SentencePiece `*.model`, `vocab.json` with `merges.txt`, and `vocab.txt`, in this
     order, and reads the special tokens and whether text is lower-cased from `tokenizer_config.json` and
-    `special_tokens_map.json` beside them.
+    `special_tokens_map.json` next to them.
 
     Args:
         path: The directory, or one `tokenizer.json`.
