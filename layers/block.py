@@ -114,7 +114,7 @@ class TransformerBlock(keras.layers.Layer):
         drop_path: float = 0.0,
         remat: bool = False,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         if placement not in PLACEMENTS:
             raise ValueError(f"placement must be one of {PLACEMENTS}, got {placement!r}.")

@@ -52,7 +52,7 @@ class TokenEmbedding(keras.layers.Layer):
         factor_bias: bool = False,
         kernel_initializer: Any = None,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         for name, value in (("vocabulary_size", vocabulary_size), ("dim", dim), ("factor_dim", factor_dim)):
             if value is not None and value < 1:
@@ -168,7 +168,7 @@ class SegmentEmbedding(keras.layers.Layer):
         Devlin et al. 2019, section 3.
     """
 
-    def __init__(self, num_segments: int, dim: int, kernel_initializer: Any = "glorot_uniform", **kwargs: Any):
+    def __init__(self, num_segments: int, dim: int, kernel_initializer: Any = "glorot_uniform", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         for name, value in (("num_segments", num_segments), ("dim", dim)):
             if value < 1:

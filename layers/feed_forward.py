@@ -63,7 +63,7 @@ class FeedForward(keras.layers.Layer):
         bias_initializer: Any = "zeros",
         output_dim: int | None = None,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         if intermediate_dim < 1:
             raise ValueError(f"intermediate_dim must be at least 1, got {intermediate_dim}.")

@@ -44,7 +44,7 @@ class ConvolutionMixer(keras.layers.Layer):
 
     def __init__(
         self, kernel_size: int, separable: bool = True, causal: bool = False, use_bias: bool = True, **kwargs: Any
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         if kernel_size < 1:
             raise ValueError(f"kernel_size must be at least 1, got {kernel_size}.")

@@ -104,7 +104,7 @@ class MixtureOfExperts(keras.layers.Layer):
         output_initializer: Any = None,
         bias_initializer: Any = "zeros",
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         for name, value in (("num_experts", num_experts), ("intermediate_dim", intermediate_dim)):
             if value < 1:

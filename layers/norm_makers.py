@@ -75,7 +75,7 @@ class NormMaker:
     'attention_norm'
     """
 
-    def __init__(self, norm: keras.layers.Layer | Callable[[], keras.layers.Layer]):
+    def __init__(self, norm: keras.layers.Layer | Callable[[], keras.layers.Layer]) -> None:
         given = norm
         if callable(norm) and not isinstance(norm, keras.layers.Layer):
             norm = norm()

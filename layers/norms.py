@@ -9,7 +9,7 @@ from keras import ops
 class _LastAxisNorm(keras.layers.Layer):
     """What the norms over the last axis have in common: an epsilon, statistics in float32, the output dtype."""
 
-    def __init__(self, epsilon: float, **kwargs: Any):
+    def __init__(self, epsilon: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if epsilon <= 0:
             raise ValueError(f"epsilon must be above 0, got {epsilon}.")
@@ -57,7 +57,7 @@ class LayerNorm(_LastAxisNorm):
         Ba et al. 2016, equations 3 and 4.
     """
 
-    def __init__(self, epsilon: float = 1e-5, center: bool = True, scale: bool = True, **kwargs: Any):
+    def __init__(self, epsilon: float = 1e-5, center: bool = True, scale: bool = True, **kwargs: Any) -> None:
         super().__init__(epsilon, **kwargs)
         self.center = center
         self.scale = scale
@@ -105,7 +105,7 @@ class RMSNorm(_LastAxisNorm):
         Zhang and Sennrich 2019, equation 4.
     """
 
-    def __init__(self, epsilon: float = 1e-6, unit_offset: bool = False, use_scale: bool = True, **kwargs: Any):
+    def __init__(self, epsilon: float = 1e-6, unit_offset: bool = False, use_scale: bool = True, **kwargs: Any) -> None:
         super().__init__(epsilon, **kwargs)
         if unit_offset and not use_scale:
             raise ValueError("unit_offset must be False with use_scale=False, got True: there is no factor.")
@@ -154,7 +154,7 @@ class ScaleNorm(_LastAxisNorm):
         Nguyen and Salazar 2019, section 2.2, equation 3.
     """
 
-    def __init__(self, epsilon: float = 1e-5, **kwargs: Any):
+    def __init__(self, epsilon: float = 1e-5, **kwargs: Any) -> None:
         super().__init__(epsilon, **kwargs)
 
     def build(self, input_shape: tuple) -> None:
@@ -190,7 +190,7 @@ class DynamicTanh(keras.layers.Layer):
         Zhu et al. 2025, section 4, equation 3.
     """
 
-    def __init__(self, alpha: float = 0.5, **kwargs: Any):
+    def __init__(self, alpha: float = 0.5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.initial_alpha = alpha
         self.supports_masking = True
@@ -249,7 +249,7 @@ class MaskedBatchNorm(_LastAxisNorm):
         Ioffe and Szegedy 2015, algorithm 1; compared with layer norm in Shen et al. 2020, section 3.
     """
 
-    def __init__(self, epsilon: float = 1e-5, momentum: float = 0.99, **kwargs: Any):
+    def __init__(self, epsilon: float = 1e-5, momentum: float = 0.99, **kwargs: Any) -> None:
         super().__init__(epsilon, **kwargs)
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must be at least 0 and below 1, got {momentum}.")

@@ -10,7 +10,7 @@ from keras import ops
 class _Unrounded(keras.layers.Layer):
     """Copies the values of variables in their own type, whatever layer the reading takes place in."""
 
-    def __init__(self, variables: list[keras.Variable]):
+    def __init__(self, variables: list[keras.Variable]) -> None:
         super().__init__(autocast=False)
         self._read = lambda: [ops.copy(variable.value) for variable in variables]
 

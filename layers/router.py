@@ -67,7 +67,7 @@ class Router(keras.layers.Layer):
         load_balance_weight: float = 0.01,
         z_loss_weight: float = 0.0,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         if num_experts < 1:
             raise ValueError(f"num_experts must be at least 1, got {num_experts}.")

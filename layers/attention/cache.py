@@ -160,7 +160,7 @@ class RollingCache(CacheLayout):
 
     slots_in_order = False
 
-    def __init__(self, window: int):
+    def __init__(self, window: int) -> None:
         if isinstance(window, bool) or not isinstance(window, int) or window < 1:
             raise ValueError(f"window must be an integer of at least 1, got {window!r}.")
         self.window = window

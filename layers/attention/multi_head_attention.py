@@ -140,7 +140,7 @@ class MultiHeadAttention(keras.layers.Layer):
         path: str = "auto",
         cache_layout: CacheLayout | None = None,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         if isinstance(use_bias, bool):

@@ -149,7 +149,7 @@ class AdditiveAttention(ScoredAttention):
         Bahdanau et al. 2015, appendix A.1.2.
     """
 
-    def __init__(self, units: int, use_bias: bool = False, **kwargs: Any):
+    def __init__(self, units: int, use_bias: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if units < 1:
             raise ValueError(f"units must be at least 1, got {units}.")
@@ -202,7 +202,7 @@ class DotAttention(ScoredAttention):
         Luong et al. 2015, equation 8, "dot"; scaled: Vaswani et al. 2017, equation 1.
     """
 
-    def __init__(self, scaled: bool = False, **kwargs: Any):
+    def __init__(self, scaled: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.scaled = scaled
 
@@ -270,7 +270,7 @@ class DistanceKernelAttention(ScoredAttention):
         Nadaraya 1964, "On Estimating Regression"; Watson 1964, "Smooth Regression Analysis".
     """
 
-    def __init__(self, bandwidth: float = 1.0, **kwargs: Any):
+    def __init__(self, bandwidth: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if bandwidth <= 0:
             raise ValueError(f"bandwidth must be above 0, got {bandwidth}.")

@@ -74,7 +74,7 @@ class FunctionWeighting(AttentionWeighting):
 
     paths = ("plain", "banded")
 
-    def __init__(self, function: Callable[[Any, Any], Any], **kwargs: Any):
+    def __init__(self, function: Callable[[Any, Any], Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if not callable(function):
             raise ValueError(

@@ -75,7 +75,7 @@ class ALiBi(PositionEncoding):
     shared_by_blocks = True
     depends_on_distance = True  # attention may evaluate one row for all queries
 
-    def __init__(self, num_heads: int, bias_max: float = 8.0, **kwargs: Any):
+    def __init__(self, num_heads: int, bias_max: float = 8.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.num_heads = check_positive_integer("num_heads", num_heads)
         self.bias_max = check_above_zero("bias_max", bias_max)

@@ -45,7 +45,7 @@ class LearnedPositionEmbedding(PositionEncoding):
 
     def __init__(
         self, max_length: int, dim: int, embeddings_initializer: Any = "uniform", offset: int = 0, **kwargs: Any
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         self.max_length = check_positive_integer("max_length", max_length)
         self.dim = check_positive_integer("dim", dim)

@@ -104,7 +104,7 @@ class RelativePositionBias(PositionEncoding):
         bidirectional: bool = True,
         embeddings_initializer: Any = "random_normal",
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         self.num_heads = check_positive_integer("num_heads", num_heads)
         self.num_buckets = check_positive_integer("num_buckets", num_buckets)

@@ -80,7 +80,7 @@ class RotaryEmbedding(PositionEncoding):
         scaling: dict | None = None,
         sequence_length: int | None = None,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         self.head_dim = check_even("head_dim", head_dim)
         self.base = check_above_zero("base", base)

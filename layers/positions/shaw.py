@@ -62,7 +62,7 @@ class ShawRelativePositions(PositionEncoding):
         value_dim: int | None = None,
         embeddings_initializer: Any = "glorot_uniform",
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         self.head_dim = check_positive_integer("head_dim", head_dim)
         self.max_distance = check_positive_integer("max_distance", max_distance)

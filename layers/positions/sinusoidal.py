@@ -53,7 +53,7 @@ class SinusoidalPositionEncoding(PositionEncoding):
 
     shared_by_blocks = True
 
-    def __init__(self, dim: int, base: float = 10000.0, layout: str = "interleaved", **kwargs: Any):
+    def __init__(self, dim: int, base: float = 10000.0, layout: str = "interleaved", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.dim = check_even("dim", dim)
         self.base = check_above_zero("base", base)

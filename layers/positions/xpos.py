@@ -40,7 +40,7 @@ class XPos(RotaryEmbedding):
         Sun et al. 2023, "A Length-Extrapolatable Transformer", section 3 and algorithm 1.
     """
 
-    def __init__(self, head_dim: int, *, scale_base: float = 512.0, gamma: float = 0.4, **kwargs: Any):
+    def __init__(self, head_dim: int, *, scale_base: float = 512.0, gamma: float = 0.4, **kwargs: Any) -> None:
         super().__init__(head_dim, **kwargs)
         self.scale_base = check_above_zero("scale_base", scale_base)
         self.gamma = check_above_zero("gamma", gamma)

@@ -99,7 +99,7 @@ class RecurrentDecoder(keras.layers.Layer):
         readout_dim: int | None = None,
         dropout: float = 0.0,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         for name, value, allowed in (("attention", attention, ATTENTIONS), ("bridge", bridge, BRIDGES)):

@@ -67,7 +67,7 @@ class RecurrentEncoder(keras.layers.Layer):
         dropout: float = 0.0,
         return_states: bool = False,
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         if num_layers < 1:
             raise ValueError(f"num_layers must be at least 1, got {num_layers}.")

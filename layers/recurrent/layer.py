@@ -58,7 +58,9 @@ class RecurrentLayer(keras.layers.Layer):
         (LSTM with forget gate).
     """
 
-    def __init__(self, units: int, cell: str = "gru", reset_after: bool = True, backwards: bool = False, **kwargs: Any):
+    def __init__(
+        self, units: int, cell: str = "gru", reset_after: bool = True, backwards: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         if units < 1:

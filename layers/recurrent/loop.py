@@ -10,7 +10,7 @@ from keras import ops
 class _Step:
     """What `keras.layers.RNN` takes for a cell: a function and the number of features of its first state."""
 
-    def __init__(self, function: Callable, state_size: int):
+    def __init__(self, function: Callable, state_size: int) -> None:
         self.call = function
         self.state_size = state_size
 
@@ -74,7 +74,7 @@ class Features:
         joined: `(batch, length, sum of the widths)`.
     """
 
-    def __init__(self, **tensors: Any):
+    def __init__(self, **tensors: Any) -> None:
         tensors = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         self._names = list(tensors)
         self._ends = []

@@ -42,7 +42,7 @@ class RecurrentReadout(keras.layers.Layer):
     (2, 16)
     """
 
-    def __init__(self, kind: str = "state", dim: int | None = None, **kwargs: Any):
+    def __init__(self, kind: str = "state", dim: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if kind not in READOUTS:
             raise ValueError(f"kind must be one of {', '.join(map(repr, READOUTS))}, got {kind!r}.")

@@ -45,7 +45,7 @@ class ScheduledSampling(keras.layers.Layer):
         Bengio et al. 2015, section 2.4.
     """
 
-    def __init__(self, schedule: str, constant: float, slope: float = 0.0, minimum: float = 0.0, **kwargs: Any):
+    def __init__(self, schedule: str, constant: float, slope: float = 0.0, minimum: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_schedule(schedule, constant, slope, minimum)
         self.schedule = schedule

@@ -46,7 +46,7 @@ class AttentionWindow(keras.layers.Layer):
         Luong et al. 2015, section 3.2, equations 9 and 10.
     """
 
-    def __init__(self, radius: int, center: str = "predicted", **kwargs: Any):
+    def __init__(self, radius: int, center: str = "predicted", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if radius < 1:
             raise ValueError(f"radius must be at least 1, got {radius}.")

@@ -38,12 +38,12 @@ class Backbone(keras.Model):
 
     config_class: ClassVar[type]
 
-    def __init_subclass__(cls, **kwargs: Any):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "config_class" in vars(cls):
             _BACKBONES[cls.config_class] = cls
 
-    def __init__(self, config: TransformerConfig | RecurrentConfig, **kwargs: Any):
+    def __init__(self, config: TransformerConfig | RecurrentConfig, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         require_plain_policy(self.dtype_policy)
         self.config = config

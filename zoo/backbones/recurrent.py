@@ -55,7 +55,7 @@ class RecurrentSeq2Seq(Backbone):
 
     config_class = RecurrentConfig
 
-    def __init__(self, config: RecurrentConfig, **kwargs: Any):
+    def __init__(self, config: RecurrentConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         options = {"dtype": self.dtype_policy}
         self.source_embedding = TokenEmbedding(

@@ -47,7 +47,7 @@ class TransformerStack(keras.layers.Layer):
 
     def __init__(
         self, config: TransformerConfig, num_layers: int, causal: bool, cross_attention: bool = False, **kwargs: Any
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         self.config = config
         self.num_layers = num_layers

@@ -54,7 +54,7 @@ class Transformer(Backbone):
 
     config_class = TransformerConfig
 
-    def __init__(self, config: TransformerConfig, **kwargs: Any):
+    def __init__(self, config: TransformerConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         embedding = config.embedding
         deviation = config.initializer_range

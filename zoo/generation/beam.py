@@ -44,7 +44,7 @@ class Beam(Sampler):
     needs_numbers: ClassVar[bool] = False
     incremental: ClassVar[bool] = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         require_count("num_beams", self.num_beams)
         require_number("length_penalty", self.length_penalty, least=0)
         if self.num_results is not None:
@@ -103,7 +103,7 @@ class BeamSearch(Loop):
         Wu et al. 2016, section 7 (scores); the exact end of the search is of our own making.
     """
 
-    def __init__(self, step: Any, settings: Any):
+    def __init__(self, step: Any, settings: Any) -> None:
         super().__init__(step, settings)
         sampler = settings.sampler
         self.width = sampler.num_beams

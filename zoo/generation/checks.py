@@ -124,7 +124,7 @@ class Register:
         what: What they are, for errors: "sampler".
     """
 
-    def __init__(self, what: str):
+    def __init__(self, what: str) -> None:
         self._what = what
         self._classes: dict[str, type] = {}
 

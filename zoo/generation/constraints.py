@@ -36,7 +36,7 @@ class NoRepeatNGram(LogitProcessor):
     size: int
     include_prompt: bool = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         require_count("size", self.size)
 
     def __call__(self, logits: Any, context: Context) -> Any:
@@ -67,7 +67,7 @@ class MinimumLength(LogitProcessor):
 
     length: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         require_count("length", self.length, 0)
 
     def __call__(self, logits: Any, context: Context) -> Any:
@@ -100,7 +100,7 @@ class BannedTokens(LogitProcessor):
     token_ids: tuple
     include_prompt: bool = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", as_sequences("token_ids", self.token_ids))
 
     def __call__(self, logits: Any, context: Context) -> Any:
@@ -133,7 +133,7 @@ class ForcedTokens(LogitProcessor):
     token_ids: tuple
     first: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", as_ids("token_ids", self.token_ids))
         if not self.token_ids:
             raise ValueError("token_ids must hold at least one id, got none.")

@@ -38,7 +38,7 @@ class Contrastive(Sampler):
     # a candidate is fed before it is known whether it is needed
     extra_positions: ClassVar[int] = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         require_count("top_k", self.top_k)
         require_number("alpha", self.alpha, least=0, most=1)
 

@@ -36,7 +36,7 @@ class Engine:
     [[9, 33, 8]]
     """
 
-    def __init__(self, backbone: Any, draft: Any = None):
+    def __init__(self, backbone: Any, draft: Any = None) -> None:
         self.backbone = backbone
         self.draft = draft
         self._programs = Programs(self._variables)

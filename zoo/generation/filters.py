@@ -39,7 +39,7 @@ class Temperature(LogitProcessor):
 
     temperature: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         require_number("temperature", self.temperature, above=0, hint=" (for the most probable token use Greedy())")
 
     def __call__(self, logits: Any, context: Context | None = None) -> Any:
@@ -72,7 +72,7 @@ class TopK(LogitProcessor):
 
     top_k: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         require_count("top_k", self.top_k)
 
     def __call__(self, logits: Any, context: Context | None = None) -> Any:
@@ -136,7 +136,7 @@ class TopP(LogitProcessor):
 
     top_p: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         require_number("top_p", self.top_p, above=0, most=1)
 
     def __call__(self, logits: Any, context: Context | None = None) -> Any:
@@ -162,7 +162,7 @@ class MinP(LogitProcessor):
 
     min_p: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         require_number("min_p", self.min_p, least=0, most=1)
 
     def __call__(self, logits: Any, context: Context | None = None) -> Any:
@@ -191,7 +191,7 @@ class TypicalP(LogitProcessor):
 
     typical_p: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         require_number("typical_p", self.typical_p, above=0, most=1)
 
     def __call__(self, logits: Any, context: Context | None = None) -> Any:

@@ -23,7 +23,7 @@ class Loop:
     # rows of the state per row of the batch
     width = 1
 
-    def __init__(self, step: Any, settings: Any):
+    def __init__(self, step: Any, settings: Any) -> None:
         self.step = step
         self.settings = settings
 

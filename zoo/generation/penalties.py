@@ -30,7 +30,7 @@ class RepetitionPenalty(LogitProcessor):
     penalty: float
     include_prompt: bool = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         require_number("penalty", self.penalty, 1e-30, LARGEST)
 
     def __call__(self, logits: Any, context: Context) -> Any:
@@ -46,7 +46,7 @@ class _Subtraction(LogitProcessor):
     penalty: float
     include_prompt: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         require_number("penalty", self.penalty, -LARGEST, LARGEST)
 
     @property
@@ -114,7 +114,7 @@ class LogitBias(LogitProcessor):
 
     biases: tuple
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         try:
             pairs = [(i, bias) for i, bias in dict(self.biases).items()]
         except (TypeError, ValueError) as error:

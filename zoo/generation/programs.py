@@ -145,7 +145,7 @@ class Programs:
         most: Number of programs that are kept.
     """
 
-    def __init__(self, variables: Callable[[], list], most: int = MOST_PROGRAMS):
+    def __init__(self, variables: Callable[[], list], most: int = MOST_PROGRAMS) -> None:
         self._variables = variables
         self._most = most
         # a server calls from several threads

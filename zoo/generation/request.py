@@ -47,7 +47,7 @@ class GenerationOptions:
     lookahead: int = 0
     jit_compile: bool = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not ops.is_tensor(self.max_new_tokens):
             require_count("max_new_tokens", self.max_new_tokens)
         normal = {

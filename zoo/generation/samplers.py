@@ -146,7 +146,7 @@ class Sample(Sampler):
     top_p: float = 1.0
     min_p: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         # they check the arguments
         self._filters()
         if self.top_k is not None:

@@ -58,7 +58,7 @@ class TextScorer:
         model: From token-level inputs to logits `(batch, length, vocabulary)`.
     """
 
-    def __init__(self, model: Any):
+    def __init__(self, model: Any) -> None:
         self._model = model
         self._programs = Programs(lambda: model.variables)
 

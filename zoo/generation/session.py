@@ -27,7 +27,7 @@ class Session:
         prompts: Sequence[Sequence[int]],
         width: int,
         capacity: int,
-    ):
+    ) -> None:
         self._engine, self._asked, self._options, self._carry = engine, asked, rounded, carry
         self._prompts, self._width, self._capacity = prompts, width, capacity
         self._lengths = np.array([len(prompt) for prompt in prompts])

@@ -39,7 +39,7 @@ class SpeculativeDecoding(Loop):
         equation 1.
     """
 
-    def __init__(self, step: Any, draft_step: Any, settings: Any):
+    def __init__(self, step: Any, draft_step: Any, settings: Any) -> None:
         super().__init__(step, settings)
         self.draft_step = draft_step
         self.lookahead = settings.lookahead

@@ -30,7 +30,7 @@ class TextGenerator:
         task: The task: its `backbone` decodes, its `preprocessor` makes prompts of texts.
     """
 
-    def __init__(self, task: Any):
+    def __init__(self, task: Any) -> None:
         self._task = task
         self.backbone = task.backbone
         self.engine = Engine(task.backbone)

@@ -26,7 +26,7 @@ class TextSession:
         stops: Stop strings.
     """
 
-    def __init__(self, session: Session, preprocessor: Any, stops: Sequence[str] = ()):
+    def __init__(self, session: Session, preprocessor: Any, stops: Sequence[str] = ()) -> None:
         self._session, self._tokenizer, self._stops = session, preprocessor.tokenizer, stops
         self._before = [prompt[preprocessor.start_tokens :] for prompt in session.prompts]
 
@@ -149,7 +149,7 @@ class PieceWriter:
     ['one', ' ', 'E.']
     """
 
-    def __init__(self, stops: Sequence[str] = ()):
+    def __init__(self, stops: Sequence[str] = ()) -> None:
         self._stops = [stop.encode() for stop in stops]
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._written = b""

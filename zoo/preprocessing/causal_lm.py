@@ -41,7 +41,7 @@ class CausalLMPreprocessor(Preprocessor):
         sequence_length: int | None = None,
         truncate: bool = False,
         add_start_token: bool | None = None,
-    ):
+    ) -> None:
         super().__init__(tokenizer, sequence_length=sequence_length, truncate=truncate)
         if add_start_token not in (None, True, False):
             raise ValueError(f"add_start_token must be True, False or None, got {add_start_token!r}.")

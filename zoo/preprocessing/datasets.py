@@ -104,7 +104,7 @@ class RawBatches(keras.utils.PyDataset):
         convert: From `(x, y, sample_weight)` to a token-level batch.
     """
 
-    def __init__(self, dataset: keras.utils.PyDataset, convert: Callable):
+    def __init__(self, dataset: keras.utils.PyDataset, convert: Callable) -> None:
         super().__init__(
             workers=dataset.workers,
             use_multiprocessing=dataset.use_multiprocessing,

@@ -27,7 +27,7 @@ class EncoderPreprocessor(Preprocessor):
         sequence_length: int | None = None,
         truncate: bool = False,
         segments: bool | None = None,
-    ):
+    ) -> None:
         super().__init__(tokenizer, sequence_length=sequence_length, truncate=truncate)
         self.segments = segments
 

@@ -66,7 +66,7 @@ class RowReader:
         preprocessor: Knows what a row is.
     """
 
-    def __init__(self, preprocessor: Any):
+    def __init__(self, preprocessor: Any) -> None:
         self._preprocessor = preprocessor
 
     def rows(self, x: Any, name: str) -> Examples:

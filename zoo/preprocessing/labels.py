@@ -26,7 +26,7 @@ class Labels:
     (1, 'bad')
     """
 
-    def __init__(self, labels: int | Sequence[str], lowest: int = 1):
+    def __init__(self, labels: int | Sequence[str], lowest: int = 1) -> None:
         self.names: list[str] | None = None
         if isinstance(labels, (list, tuple)):
             for index, name in enumerate(labels):

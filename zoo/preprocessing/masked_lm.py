@@ -43,7 +43,7 @@ class MaskedLMPreprocessor(EncoderPreprocessor):
         random_share: float = 0.1,
         whole_words: bool = False,
         **options: Any,
-    ):
+    ) -> None:
         super().__init__(tokenizer, **options)
         if tokenizer is not None and tokenizer.mask_id is None:
             raise ValueError("MaskedLM needs a tokenizer with a mask token; this one has mask_id=None.")

@@ -51,7 +51,7 @@ class Preprocessor:
     # whether there is a `packed_dataset` of texts end to end
     packs_texts = False
 
-    def __init__(self, tokenizer: Any = None, *, sequence_length: int | None = None, truncate: bool = False):
+    def __init__(self, tokenizer: Any = None, *, sequence_length: int | None = None, truncate: bool = False) -> None:
         if sequence_length is not None:
             require_count(sequence_length, "sequence_length")
         if not isinstance(truncate, bool):

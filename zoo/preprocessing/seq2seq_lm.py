@@ -39,7 +39,7 @@ class Seq2SeqLMPreprocessor(Preprocessor):
         sequence_length: int | None = None,
         truncate: bool = False,
         decoder_start_token: str | None = None,
-    ):
+    ) -> None:
         super().__init__(tokenizer, sequence_length=sequence_length, truncate=truncate)
         self.decoder_start_token = decoder_start_token
         start_id = None if tokenizer is None else tokenizer.start_id

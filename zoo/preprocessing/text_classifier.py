@@ -47,7 +47,7 @@ class TextClassifierPreprocessor(EncoderPreprocessor):
         pairs: bool = False,
         pair_separators: int = 1,
         **options: Any,
-    ):
+    ) -> None:
         super().__init__(tokenizer, **options)
         if problem not in PROBLEMS:
             raise ValueError(f"problem must be one of {PROBLEMS}, got {problem!r}.")

@@ -34,7 +34,7 @@ class TextEmbedderPreprocessor(EncoderPreprocessor):
     ['first_padding_mask', 'first_token_ids', 'second_padding_mask', 'second_token_ids']
     """
 
-    def __init__(self, tokenizer: Any = None, *, objective: str = "in_batch_negatives", **options: Any):
+    def __init__(self, tokenizer: Any = None, *, objective: str = "in_batch_negatives", **options: Any) -> None:
         super().__init__(tokenizer, **options)
         if objective not in OBJECTIVES:
             raise ValueError(f"objective must be one of {OBJECTIVES}, got {objective!r}.")

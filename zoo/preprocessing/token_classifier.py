@@ -48,7 +48,7 @@ class TokenClassifierPreprocessor(EncoderPreprocessor):
 
     def __init__(
         self, tokenizer: Any = None, *, labels: int | Sequence[str], split: str = "punctuation", **options: Any
-    ):
+    ) -> None:
         super().__init__(tokenizer, **options)
         self.labels = Labels(labels, lowest=2)
         if split not in SPLITS:

@@ -33,7 +33,7 @@ class TensorFiles:
         read: Callable[[str], np.ndarray],
         source: str,
         owner: Mapping[str, str] | None = None,
-    ):
+    ) -> None:
         self.shapes = shapes
         self.source = source
         self._owner = owner or {}

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors
@@ -87,7 +88,7 @@ def write_tensors(path: Path, tensors: Mapping[str, object], metadata: Mapping[s
     write_bytes(path, blocks())
 
 
-def dtype_name(tensor) -> str:
+def dtype_name(tensor: Any) -> str:
     """Dtype of an array, tensor or variable as Keras writes it, such as "float32"."""
     dtype = tensor.dtype
     return getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")

@@ -52,7 +52,7 @@ class Adaptation:
         updates: The low-rank updates, or None.
     """
 
-    def __init__(self, task: keras.Model):
+    def __init__(self, task: keras.Model) -> None:
         self._task = task
         _TASKS_OF.setdefault(task.backbone, weakref.WeakSet()).add(task)
         self.mode: str | None = None

@@ -24,7 +24,7 @@ class Feed:
         input_names: Names of the token-level inputs that the model needs.
     """
 
-    def __init__(self, preprocessor: Preprocessor, input_names: Sequence[str]):
+    def __init__(self, preprocessor: Preprocessor, input_names: Sequence[str]) -> None:
         self._preprocessor, self._input_names = preprocessor, tuple(input_names)
 
     def for_fit(

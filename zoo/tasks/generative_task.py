@@ -24,7 +24,7 @@ class GenerativeTask(Task):
     A subclass defines `score_endpoint`; its preprocessor makes prompts.
     """
 
-    def __init__(self, backbone: Backbone, preprocessor: Any = None, **options: Any):
+    def __init__(self, backbone: Backbone, preprocessor: Any = None, **options: Any) -> None:
         super().__init__(backbone, preprocessor, **options)
         self.generator = TextGenerator(self)
         self.scorer = TextScorer(self)

@@ -67,7 +67,7 @@ class ClassificationHead(keras.layers.Layer):
         dropout_before: float | None = None,
         kernel_initializer: Any = "glorot_uniform",
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.num_outputs = num_outputs
@@ -177,7 +177,7 @@ class MaskedLMHead(keras.layers.Layer):
         norm_epsilon: float = 1e-12,
         kernel_initializer: Any = "glorot_uniform",
         **kwargs: Any,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
         self.dim = dim
         self.supports_masking = True

@@ -58,7 +58,7 @@ class LowRankUpdates:
         targets: Sequence[str],
         layers: dict[str, Any],
         trainable: Sequence[tuple[Any, bool]],
-    ):
+    ) -> None:
         self.rank, self.alpha, self.targets = rank, alpha, tuple(targets)
         self.layers, self.trainable = layers, tuple(trainable)
         self._loaded: dict[str, tuple[np.ndarray, np.ndarray]] = {}

@@ -65,7 +65,7 @@ class MaskedLM(EncoderTask):
         head_activation: str = "gelu",
         head_bias: bool = True,
         **options: Any,
-    ):
+    ) -> None:
         super().__init__(backbone, preprocessor, **options)
         if head not in ("transform", "projection"):
             raise ValueError(f"head must be 'transform' or 'projection', got {head!r}.")

@@ -30,7 +30,7 @@ class SavedPreprocessor:
         preprocessor: The preprocessor.
     """
 
-    def __init__(self, preprocessor: Preprocessor):
+    def __init__(self, preprocessor: Preprocessor) -> None:
         self.preprocessor = preprocessor
 
     def get_config(self) -> dict[str, Any]:

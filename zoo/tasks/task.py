@@ -45,7 +45,7 @@ class Task(TextModel):
     # which backbones the task takes
     architectures: ClassVar[tuple[str, ...]] = ("encoder",)
 
-    def __init__(self, backbone: Backbone, preprocessor: Any = None, **options: Any):
+    def __init__(self, backbone: Backbone, preprocessor: Any = None, **options: Any) -> None:
         super().__init__(**{name: options.pop(name) for name in KERAS_OPTIONS if name in options})
         require_plain_policy(self.dtype_policy)
         # Keras wraps this method of each layer in one that returns nothing

@@ -68,7 +68,7 @@ class TextClassifier(EncoderTask):
         head_dropout: float = 0.1,
         head_dropout_before: float | None = None,
         **options: Any,
-    ):
+    ) -> None:
         super().__init__(backbone, preprocessor, **options)
         self.pooling = require_pooling(pooling, backbone)
         if hidden_activation == "auto":

@@ -64,7 +64,7 @@ class TextEmbedder(EncoderTask):
         pooling: str = "mean",
         normalize: bool = True,
         **options: Any,
-    ):
+    ) -> None:
         super().__init__(backbone, preprocessor, **options)
         self.pooling = require_pooling(pooling, backbone)
         self.normalize = bool(normalize)

@@ -67,7 +67,7 @@ class TokenClassifier(EncoderTask):
         inner_norm: bool = False,
         head_dropout: float = 0.1,
         **options: Any,
-    ):
+    ) -> None:
         super().__init__(backbone, preprocessor, **options)
         config = backbone.config
         self.head = ClassificationHead(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from zoo.tokenizers.special_tokens import SpecialTokenSplitter
 from zoo.tokenizers.stored import StoredTokenizer
 from zoo.tokenizers.tensors import as_ragged_ids, as_ragged_texts, as_text_tensor, import_tensorflow
 from zoo.tokenizers.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
@@ -49,22 +52,22 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
     # complete yet: a text that grows is shown up to there; a subclass whose texts only ever grow says 0
     unstable_tokens = 4
 
-    def __init__(self, vocabulary: Sequence[str], **special: Any):
+    def __init__(self, vocabulary: Sequence[str], **special: Any) -> None:
         super().__init__(vocabulary, **special)
         self._splitters: dict[tuple[str, ...], SpecialTokenSplitter] = {}
         self._constants: dict[str, Any] = {}
 
     # What a subclass defines.
 
-    def _tokenize(self, texts):
+    def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """`tf.string` tensor of shape `(batch,)` to a `tf.RaggedTensor` of int32 ids, shape `(batch, None)`."""
         raise NotImplementedError
 
-    def _tokenize_with_offsets(self, texts) -> Tokens:
+    def _tokenize_with_offsets(self, texts: tf.Tensor) -> Tokens:
         """As `_tokenize`, with positions in characters."""
         raise NotImplementedError
 
-    def _detokenize(self, ids):
+    def _detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Ragged int32 ids `(batch, None)`, none of them silent, to a `tf.string` tensor `(batch,)`."""
         raise NotImplementedError
 
@@ -83,7 +86,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
 
     # What users call.
 
-    def tokenize(self, texts: Any, special_tokens: bool | Sequence[str] = False):
+    def tokenize(self, texts: Any, special_tokens: bool | Sequence[str] = False) -> tf.RaggedTensor | tf.Tensor:
         """Splits texts into token ids. Adds no special tokens.
 
         Args:
@@ -228,7 +231,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             self._splitters[key] = SpecialTokenSplitter(ids, self._strip_left, self._strip_right)
         return self._splitters[key]
 
-    def detokenize(self, ids: Any):
+    def detokenize(self, ids: Any) -> tf.Tensor:
         """Joins token ids to texts.
 
         The first end token of a row and all that follows are dropped, as are padding and start tokens anywhere. (Where
@@ -257,7 +260,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             texts = self._detokenize(self._drop_special_tokens(ragged))
         return texts[0] if is_single else texts
 
-    def _drop_special_tokens(self, ids):
+    def _drop_special_tokens(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
         """Ragged ids without silent tokens and without what follows an end."""
         tf = import_tensorflow()
         values = ids.values
@@ -277,7 +280,9 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             keep &= seen[1:] == seen_before_row
         return tf.ragged.boolean_mask(ids.with_values(values), ids.with_values(keep))
 
-    def _join(self, ids, first_texts: Sequence[str | bytes], later_texts: Sequence[str | bytes]):
+    def _join(
+        self, ids: tf.RaggedTensor, first_texts: Sequence[str | bytes], later_texts: Sequence[str | bytes]
+    ) -> tf.Tensor:
         """Joins what each token becomes as the first token of its row and as a later one."""
         tf = import_tensorflow()
         starts = tf.boolean_mask(ids.row_starts(), ids.row_lengths() > 0)
@@ -289,7 +294,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         )
         return tf.strings.reduce_join(ids.with_values(texts), axis=-1)
 
-    def _constant(self, name: str, value: Any):
+    def _constant(self, name: str, value: Any) -> tf.Tensor:
         """A large constant, made once. (A SavedModel takes what its functions have captured.)"""
         if name not in self._constants:
             tf = import_tensorflow()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import unicodedata
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -109,7 +109,7 @@ class NormalizedCharacters(NamedTuple):
     is_alone: object
 
 
-def normalize_characters(characters, table: CharacterTable) -> NormalizedCharacters:
+def normalize_characters(characters: Any, table: CharacterTable) -> NormalizedCharacters:
     """Applies a table to ragged code points `(words, None)`."""
     tf = import_tensorflow()
     values = characters.values

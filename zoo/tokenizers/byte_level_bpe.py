@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -30,6 +30,9 @@ from zoo.tokenizers.split_patterns import WordSplitter
 from zoo.tokenizers.tensors import import_tensorflow
 from zoo.tokenizers.unicode_ranges import WHITE_SPACE
 from zoo.tokenizers.vocabulary_files import in_order_of_ids, read_merges, read_vocabulary
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 _VOCABULARY_FILE = "vocab.json"
 _MERGES_FILE = "merges.txt"
@@ -91,7 +94,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         added_tokens: Sequence[str] = (),
         strip_left: Sequence[str] = (),
         strip_right: Sequence[str] = (),
-    ):
+    ) -> None:
         super().__init__(
             in_order_of_ids(vocabulary) if isinstance(vocabulary, Mapping) else vocabulary,
             pad_token=pad_token,
@@ -214,11 +217,11 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
     def _words_need_space(self) -> bool:
         return True
 
-    def _tokenize(self, texts):
+    def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         texts, _ = self._with_prefix(texts)
         return tokenize_distinct_words(texts, self._find_words, self._encode_words, with_offsets=False).ids
 
-    def _tokenize_with_offsets(self, texts) -> Tokens:
+    def _tokenize_with_offsets(self, texts: tf.Tensor) -> Tokens:
         tf = import_tensorflow()
         texts, is_prefixed = self._with_prefix(texts)
         tokens = tokenize_distinct_words(texts, self._find_words, self._encode_words, with_offsets=True)
@@ -226,7 +229,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         shift = tf.repeat(tf.cast(is_prefixed, tf.int32), tokens.ids.row_lengths())
         return Tokens(tokens.ids, tf.maximum(tokens.starts - shift, 0), tf.maximum(tokens.ends - shift, shift))
 
-    def _with_prefix(self, texts):
+    def _with_prefix(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The texts, with a space in front where the model wants one, and whether each got it."""
         tf = import_tensorflow()
         if not self._choices["add_prefix_space"]:
@@ -234,7 +237,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         is_prefixed = (texts != "") & (tf.strings.substr(texts, 0, 1) != " ")
         return tf.where(is_prefixed, tf.strings.join([" ", texts]), texts), is_prefixed
 
-    def _encode_words(self, texts, with_offsets: bool) -> Tokens:
+    def _encode_words(self, texts: tf.Tensor, with_offsets: bool) -> Tokens:
         tf = import_tensorflow()
         words = texts
         if self._choices["normalization"]:
@@ -260,7 +263,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
             starts, ends = self._before_normalization(texts, words, ids, starts, ends)
         return Tokens(ids, *to_characters(texts, ids, starts, ends))
 
-    def _merge(self, parts):
+    def _merge(self, parts: tf.Tensor) -> tf.RaggedTensor:
         tf = import_tensorflow()
         if self._whole_words is None:
             return self._model.tokenize(parts)
@@ -272,7 +275,9 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         )
         return tf.concat([merged, ids], axis=1)
 
-    def _before_normalization(self, texts, words, ids, starts, ends):
+    def _before_normalization(
+        self, texts: tf.Tensor, words: tf.Tensor, ids: tf.RaggedTensor, starts: tf.Tensor, ends: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Positions in the bytes of the normalized words to positions in those of the texts, by whole characters."""
         tf = import_tensorflow()
         import tensorflow_text
@@ -282,7 +287,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         ragged = (ids.with_values(tf.cast(part, tf.int64)) for part in (starts, ends))
         return tuple(tf.cast(tensorflow_text.find_source_offsets(mapping, part).values, tf.int32) for part in ragged)
 
-    def _detokenize(self, ids):
+    def _detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
         tf = import_tensorflow()
         texts = tf.strings.reduce_join(
             ids.with_values(tf.gather(self._constant("bytes", self._bytes), ids.values)), axis=-1

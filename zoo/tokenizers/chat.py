@@ -46,7 +46,7 @@ class ChatFormat:
     strips: bool = False
     alternates: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.before.keys() != self.after.keys():
             raise ValueError(f"before has the roles {sorted(self.before)}, after has {sorted(self.after)}.")
         if self.default_system is not None and "system" not in self.before:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from zoo.tokenizers.tensors import import_tensorflow
 from zoo.tokenizers.unicode_ranges import code_points
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 class CodePointSet:
@@ -23,14 +26,14 @@ class CodePointSet:
     <tf.Tensor: shape=(2,), dtype=bool, numpy=array([ True, False])>
     """
 
-    def __init__(self, ranges: str):
+    def __init__(self, ranges: str) -> None:
         members = code_points(ranges)
         # one more than the largest: what all larger code points are looked up as
         self._is_member = np.zeros(max(part.stop for part in members) + 1, dtype=bool)
         for part in members:
             self._is_member[part.start : part.stop] = True
 
-    def holds(self, values):
+    def holds(self, values: tf.Tensor) -> tf.Tensor:
         """Returns, for each int32 code point, whether it is in the set."""
         tf = import_tensorflow()
         return tf.gather(tf.constant(self._is_member), tf.minimum(values, len(self._is_member) - 1))
@@ -50,17 +53,17 @@ class Tokens(NamedTuple):
     ends: Any = None
 
 
-def code_points_of(texts):
+def code_points_of(texts: tf.Tensor) -> tf.RaggedTensor:
     """`tf.string` `(batch,)` to ragged int32 code points. What is not UTF-8 is read as U+FFFD, as Python does."""
     return import_tensorflow().strings.unicode_decode(texts, "UTF-8", errors="replace")
 
 
-def previous(values, first):
+def previous(values: tf.Tensor, first: tf.Tensor | bool) -> tf.Tensor:
     """Shifts a vector by one position to the right; `first` comes in."""
     return import_tensorflow().concat([[first], values], axis=0)[:-1]
 
 
-def following(values, last):
+def following(values: tf.Tensor, last: tf.Tensor | bool) -> tf.Tensor:
     """Shifts a vector by one position to the left; `last` comes in."""
     return import_tensorflow().concat([values, [last]], axis=0)[1:]
 
@@ -68,7 +71,7 @@ def following(values, last):
 def words_at_white_space(spaces: CodePointSet) -> Callable:
     """Words are what stands between white space, which is dropped."""
 
-    def find(points, begins_row):
+    def find(points: tf.Tensor, begins_row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         is_space = spaces.holds(points)
         return ~is_space, ~is_space & (begins_row | previous(is_space, True))
 
@@ -81,7 +84,7 @@ def words_with_leading_space(spaces: CodePointSet) -> Callable:
     All known patterns of byte-level BPE split a text there, whatever stands around.
     """
 
-    def find(points, begins_row):
+    def find(points: tf.Tensor, begins_row: tf.Tensor) -> tuple[None, tf.Tensor]:
         is_space = spaces.holds(points)
         begins_word = (points == ord(" ")) & ~previous(is_space, True) & ~following(is_space, True)
         return None, begins_word | begins_row
@@ -89,7 +92,9 @@ def words_with_leading_space(spaces: CodePointSet) -> Callable:
     return find
 
 
-def tokenize_distinct_words(texts, find_words: Callable, encode_words: Callable, with_offsets: bool) -> Tokens:
+def tokenize_distinct_words(
+    texts: tf.Tensor, find_words: Callable, encode_words: Callable, with_offsets: bool
+) -> Tokens:
     """Splits texts into words, encodes each distinct word once, and puts the tokens of all words together.
 
     Args:
@@ -134,13 +139,13 @@ def tokenize_distinct_words(texts, find_words: Callable, encode_words: Callable,
     return Tokens(ids, starts, ends)
 
 
-def _rows(row_splits):
+def _rows(row_splits: tf.Tensor) -> tf.Tensor:
     """Row of each value of a ragged tensor with these row splits."""
     tf = import_tensorflow()
     return tf.repeat(tf.range(tf.size(row_splits, out_type=tf.int64) - 1), row_splits[1:] - row_splits[:-1])
 
 
-def cumulative_in_rows(values, row_splits):
+def cumulative_in_rows(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
     """Running sums of int32 values that begin anew with each row, the value itself included."""
     tf = import_tensorflow()
     total = tf.cumsum(values)

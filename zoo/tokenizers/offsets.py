@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from zoo.tokenizers.tensors import import_tensorflow
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 _ROW = 2**32  # above the length of every text
 
 
-def _byte_borders(texts):
+def _byte_borders(texts: tf.Tensor) -> tf.RaggedTensor:
     """First byte of each character and, after those, the length of the text in bytes: ragged int64."""
     tf = import_tensorflow()
     _, starts = tf.strings.unicode_decode_with_offsets(texts, "UTF-8", errors="replace")
@@ -15,7 +20,7 @@ def _byte_borders(texts):
     return tf.concat([starts, lengths[:, tf.newaxis]], axis=1)
 
 
-def to_bytes(texts, ids, starts, ends):
+def to_bytes(texts: tf.Tensor, ids: tf.RaggedTensor, starts: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Positions in characters to positions in bytes.
 
     Args:
@@ -34,7 +39,9 @@ def to_bytes(texts, ids, starts, ends):
     )
 
 
-def to_characters(texts, ids, starts, ends):
+def to_characters(
+    texts: tf.Tensor, ids: tf.RaggedTensor, starts: tf.Tensor, ends: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Positions in bytes to positions in characters; a part of a character counts as the whole.
 
     Args:

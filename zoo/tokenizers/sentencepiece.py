@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -17,6 +17,9 @@ from zoo.tokenizers.offsets import to_characters
 from zoo.tokenizers.sentencepiece_check import MOST_BYTES, parse_model
 from zoo.tokenizers.sentencepiece_training import train_sentencepiece
 from zoo.tokenizers.tensors import import_tensorflow
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 _MODEL_FILE = "sentencepiece.model"
 _SPACE = "\u2581"
@@ -39,14 +42,14 @@ class SentencePieceOperations:
         ValueError: TensorFlow can't load the model.
     """
 
-    def __init__(self, proto: bytes):
+    def __init__(self, proto: bytes) -> None:
         tf = import_tensorflow()
         from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer as operations
 
         name = f"sentencepiece_{hashlib.sha256(proto).hexdigest()}"
 
         class SentencePieceModel(tf.saved_model.experimental.TrackableResource):
-            def _create_resource(self):
+            def _create_resource(self) -> Any:
                 return operations.sentencepiece_op(model=proto, shared_name=name)
 
         with tf.init_scope():
@@ -58,7 +61,7 @@ class SentencePieceOperations:
         self._operations = operations
         self._choices = {"nbest_size": 0, "alpha": 1.0, "add_bos": False, "add_eos": False, "reverse": False}
 
-    def tokenize(self, texts):
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """`tf.string` `(batch,)` to ragged int32 ids `(batch, None)`."""
         tf = import_tensorflow()
         values, row_splits = self._operations.sentencepiece_tokenize_op(
@@ -66,7 +69,7 @@ class SentencePieceOperations:
         )
         return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
 
-    def tokenize_with_offsets(self, texts):
+    def tokenize_with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
         """As `tokenize`, with the first byte of each token and the one after its last: flat int32 vectors."""
         tf = import_tensorflow()
         values, row_splits, starts, ends = self._operations.sentencepiece_tokenize_with_offsets_op(
@@ -74,7 +77,7 @@ class SentencePieceOperations:
         )
         return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False), starts, ends
 
-    def join(self, ids):
+    def join(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Ragged int32 ids `(batch, None)` to `tf.string` `(batch,)`."""
         return self._operations.sentencepiece_detokenize_op(
             self.resource.resource_handle, ids.values, ids.row_splits, add_bos=False, add_eos=False, reverse=False
@@ -100,7 +103,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
             Mistral's, for example, has no padding token.
         unknown_token: `None` or the model's own.
         mask_token: The token that masked language models put in the place of others.
-        special_tokens: Tokens to count as special beside the model's control tokens.
+        special_tokens: Tokens to count as special in addition to the model's control tokens.
         added_tokens, strip_left, strip_right: As for `Tokenizer`; user-defined tokens of the model need not be named.
 
     Raises:
@@ -134,7 +137,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         added_tokens: Sequence[str] = (),
         strip_left: Sequence[str] = (),
         strip_right: Sequence[str] = (),
-    ):
+    ) -> None:
         if not isinstance(proto, bytes):
             raise TypeError(
                 f"proto must be the content of a model file as bytes, got {type(proto).__name__}. "
@@ -260,10 +263,10 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
     def trackables(self) -> list:
         return [self._model.resource]
 
-    def _tokenize(self, texts):
+    def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         return self._model.tokenize(texts)
 
-    def _tokenize_with_offsets(self, texts) -> Tokens:
+    def _tokenize_with_offsets(self, texts: tf.Tensor) -> Tokens:
         ids, starts, ends = self._model.tokenize_with_offsets(texts)
         return Tokens(ids, *to_characters(texts, ids, starts, ends))
 
@@ -271,7 +274,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
     def _words_need_space(self) -> bool:
         return not self._adds_space
 
-    def _detokenize(self, ids):
+    def _detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
         if not self._keeps_leading_spaces:
             return self._model.join(ids)
         # The operation drops all leading spaces; the sentencepiece package drops only the one that tokenizing added

@@ -31,7 +31,7 @@ class VocabularyTooLargeError(ValueError):
         largest: See above.
     """
 
-    def __init__(self, vocabulary_size: int, largest: int, rows: int):
+    def __init__(self, vocabulary_size: int, largest: int, rows: int) -> None:
         super().__init__(
             f"vocabulary_size={vocabulary_size} is too large for these {rows} texts: they allow at most {largest}."
         )

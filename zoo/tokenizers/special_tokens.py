@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from zoo.tokenizers.distinct import Tokens, code_points_of
 from zoo.tokenizers.tensors import import_tensorflow
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 # The white space of Unicode, as RE2 writes it.
 RE2_SPACE = r"\t-\r\x{85}\p{Z}"
@@ -28,7 +32,7 @@ class StringIndex:
 
     _BUCKETS = 2**63 - 1
 
-    def __init__(self, strings: Sequence[str], numbers: Sequence[int]):
+    def __init__(self, strings: Sequence[str], numbers: Sequence[int]) -> None:
         tf = import_tensorflow()
         with tf.init_scope(), tf.device("CPU:0"):
             hashes = tf.strings.to_hash_bucket_fast(tf.constant(list(strings)), self._BUCKETS).numpy()
@@ -39,7 +43,7 @@ class StringIndex:
             self._strings = tf.constant([strings[index] for index in order])
             self._numbers = tf.constant(np.asarray(numbers, np.int32)[order])
 
-    def __call__(self, strings):
+    def __call__(self, strings: tf.Tensor) -> tf.Tensor:
         """`tf.string` `(count,)` to int32 numbers, -1 for strings that are not known."""
         tf = import_tensorflow()
         hashes = tf.strings.to_hash_bucket_fast(strings, self._BUCKETS)
@@ -55,7 +59,7 @@ class SpecialTokenSplitter:
         strip_left, strip_right: Tokens that swallow white space before or after them.
     """
 
-    def __init__(self, ids: Mapping[str, int], strip_left: Sequence[str], strip_right: Sequence[str]):
+    def __init__(self, ids: Mapping[str, int], strip_left: Sequence[str], strip_right: Sequence[str]) -> None:
         longest_first = sorted(ids, key=len, reverse=True)
         strip_left, strip_right = set(strip_left), set(strip_right)
         space = f"[{RE2_SPACE}]*"
@@ -66,19 +70,19 @@ class SpecialTokenSplitter:
         self._strips = any(token in strip_left or token in strip_right for token in ids)
         self._index = StringIndex(longest_first, [ids[token] for token in longest_first])
 
-    def tokenize(self, texts, tokenize: Callable):
+    def tokenize(self, texts: tf.Tensor, tokenize: Callable) -> tf.RaggedTensor:
         """Tokenizes what is between the tokens by `tokenize`; returns ragged ids `(batch, None)`."""
 
-        def ordinary(rest):
+        def ordinary(rest: tf.Tensor) -> Tokens:
             return Tokens(tokenize(rest))
 
         return self._merge(texts, ordinary, with_offsets=False).ids
 
-    def tokenize_with_offsets(self, texts, tokenize: Callable) -> Tokens:
+    def tokenize_with_offsets(self, texts: tf.Tensor, tokenize: Callable) -> Tokens:
         """As `tokenize`, with positions in characters."""
         return self._merge(texts, tokenize, with_offsets=True)
 
-    def _merge(self, texts, tokenize: Callable, with_offsets: bool) -> Tokens:
+    def _merge(self, texts: tf.Tensor, tokenize: Callable, with_offsets: bool) -> Tokens:
         tf = import_tensorflow()
         import tensorflow_text
 
@@ -106,7 +110,7 @@ class SpecialTokenSplitter:
         limits = tf.where(is_special, starts + 1, tf.gather(row_splits, tf.minimum(ordinary_number + 1, last)))
         taken = tf.ragged.range(starts, limits, row_splits_dtype=tf.int64)
 
-        def gather(of_rest, of_special):
+        def gather(of_rest: tf.Tensor, of_special: tf.Tensor) -> tf.Tensor:
             return tf.gather(tf.concat([of_rest, of_special], axis=0), taken.values)
 
         ids = tf.RaggedTensor.from_row_splits(
@@ -123,7 +127,7 @@ class SpecialTokenSplitter:
             piece_begins + gather(rest.ends, tf.boolean_mask(lengths, is_special)),
         )
 
-    def _identify(self, pieces):
+    def _identify(self, pieces: tf.Tensor) -> tf.Tensor:
         tf = import_tensorflow()
         ids = self._index(pieces)
         if not self._strips:

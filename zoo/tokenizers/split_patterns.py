@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from zoo.tokenizers.special_tokens import RE2_SPACE
 from zoo.tokenizers.tensors import import_tensorflow
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 # The expressions as the models' files have them.
 PATTERNS = {
@@ -51,7 +54,7 @@ class WordSplitter:
         ValueError: A name is not known.
     """
 
-    def __init__(self, names: Sequence[str]):
+    def __init__(self, names: Sequence[str]) -> None:
         if len(names) > _MOST_STEPS:
             raise ValueError(f"split must be at most {_MOST_STEPS} patterns, got {len(names)}.")
         for name in names:
@@ -59,7 +62,7 @@ class WordSplitter:
                 raise ValueError(f"split={name!r} must be one of {sorted(PATTERNS)}.")
         self._steps = [_translate(PATTERNS[name]) for name in names]
 
-    def __call__(self, strings):
+    def __call__(self, strings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Splits valid UTF-8.
 
         Args:

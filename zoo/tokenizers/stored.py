@@ -18,7 +18,7 @@ class StoredTokenizer:
 
     kind: ClassVar[str]
 
-    def __init_subclass__(cls, kind: str | None, **kwargs):
+    def __init_subclass__(cls, kind: str | None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if kind is None:  # no tokenizer, but what others derive from
             return
@@ -99,7 +99,7 @@ class StoredTokenizer:
         files = {name: base64.b64decode(content) for name, content in config["files"].items()}
         return cls._from_files(files, {key: value for key, value in config.items() if key != "files"})
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         # The resources of TensorFlow can't be copied or pickled; a new tokenizer makes its own.
         return type(self).from_config, (self.get_config(),)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+if TYPE_CHECKING:
+    import tensorflow as tf
 
-def import_tensorflow():
+
+def import_tensorflow() -> ModuleType:
     """Returns the tensorflow module. Imported late, so that `import zoo` works on JAX without TensorFlow."""
     try:
         import tensorflow as tf
@@ -20,7 +24,7 @@ def import_tensorflow():
     return tf
 
 
-def as_text_tensor(texts: Any):
+def as_text_tensor(texts: Any) -> tf.Tensor:
     """Converts one text or a batch of texts to a `tf.string` tensor of rank 0 or 1.
 
     Args:
@@ -56,7 +60,7 @@ def _encode(text: Any, name: str) -> bytes:
         raise ValueError(f"{name} can't be encoded as UTF-8: {error}.") from error
 
 
-def as_ragged_ids(ids: Any):
+def as_ragged_ids(ids: Any) -> tuple[tf.RaggedTensor, bool]:
     """Converts one row or a batch of rows of token ids to a ragged int32 tensor.
 
     Args:
@@ -93,7 +97,7 @@ def as_ragged_ids(ids: Any):
     raise ValueError(f"ids must have rank 1 or 2, got shape {ids.shape}.")
 
 
-def _as_int32(ids: Any):
+def _as_int32(ids: Any) -> tf.Tensor:
     tf = import_tensorflow()
     if not tf.is_tensor(ids):
         ids = np.asarray(ids)
@@ -104,7 +108,7 @@ def _as_int32(ids: Any):
     return tf.cast(ids, tf.int32)
 
 
-def as_ragged_texts(words: Any):
+def as_ragged_texts(words: Any) -> tf.RaggedTensor:
     """Converts a batch of rows of words to a ragged `tf.string` tensor `(batch, None)`.
 
     Args:

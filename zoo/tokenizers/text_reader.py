@@ -14,7 +14,7 @@ class TextReader:
         failure: The error that ended the reading, or `None`.
     """
 
-    def __init__(self, texts: Iterable[str | bytes]):
+    def __init__(self, texts: Iterable[str | bytes]) -> None:
         self.texts = texts
         self.rows = 0
         self.has_text = False

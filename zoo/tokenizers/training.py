@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import ModuleType
 from typing import Any
 
 from zoo.tokenizers.split_patterns import PATTERNS
@@ -99,7 +100,7 @@ def train_byte_level_bpe(
     return sorted(model["vocab"], key=model["vocab"].get), [tuple(pair) for pair in model["merges"]]
 
 
-def _import_tokenizers():
+def _import_tokenizers() -> ModuleType:
     try:
         import tokenizers
         import tokenizers.models

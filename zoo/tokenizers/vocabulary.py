@@ -30,7 +30,7 @@ class Vocabulary:
         added_tokens: Sequence[str] = (),
         strip_left: Sequence[str] = (),
         strip_right: Sequence[str] = (),
-    ):
+    ) -> None:
         self._vocabulary = list(vocabulary)
         check_tokens(self._vocabulary, "vocabulary")
         self._ids = {token: index for index, token in enumerate(self._vocabulary)}

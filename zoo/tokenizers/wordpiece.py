@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -24,6 +24,9 @@ from zoo.tokenizers.distinct import (
 from zoo.tokenizers.tensors import import_tensorflow
 from zoo.tokenizers.unicode_ranges import WHITE_SPACE, WHITE_SPACE_AFTER_CLEANING
 from zoo.tokenizers.vocabulary_files import read_tokens
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 _VOCABULARY_FILE = "vocab.txt"
 _CONTINUATION = "##"
@@ -88,7 +91,7 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         added_tokens: Sequence[str] = (),
         strip_left: Sequence[str] = (),
         strip_right: Sequence[str] = (),
-    ):
+    ) -> None:
         super().__init__(
             vocabulary,
             pad_token=pad_token,
@@ -178,13 +181,13 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         )
         return cls(vocabulary, lowercase=lowercase, special_tokens=special_tokens, **options)
 
-    def _tokenize(self, texts):
+    def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         return tokenize_distinct_words(texts, self._find_words, self._encode_words, with_offsets=False).ids
 
-    def _tokenize_with_offsets(self, texts) -> Tokens:
+    def _tokenize_with_offsets(self, texts: tf.Tensor) -> Tokens:
         return tokenize_distinct_words(texts, self._find_words, self._encode_words, with_offsets=True)
 
-    def _encode_words(self, words, with_offsets: bool) -> Tokens:
+    def _encode_words(self, words: tf.Tensor, with_offsets: bool) -> Tokens:
         """Encodes what stands between white space; punctuation and ideographs are words of their own in it."""
         tf = import_tensorflow()
         characters = normalize_characters(code_points_of(words), self._characters)
@@ -221,7 +224,7 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
             ids, tf.gather(characters.sources, ends - token_lengths), tf.gather(characters.sources, ends - 1) + 1
         )
 
-    def _detokenize(self, ids):
+    def _detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
         return self._join(ids, *self._texts)
 
     def _config(self) -> dict[str, Any]:
@@ -237,7 +240,7 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         return cls(read_tokens(files[_VOCABULARY_FILE], _VOCABULARY_FILE), **config)
 
 
-def _make_wordpiece(vocabulary: Sequence[str], unknown_token: str):
+def _make_wordpiece(vocabulary: Sequence[str], unknown_token: str) -> Any:
     """The operation that splits words into pieces; its model is a constant, not a resource."""
     tf = import_tensorflow()
     from tensorflow_text import FastWordpieceTokenizer

@@ -1,7 +1,8 @@
 """What callbacks remember between epochs, taken out and put back for a resume."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -102,7 +103,7 @@ def set_callback_state(callback: keras.callbacks.Callback, state: dict) -> None:
         setattr(callback, attribute, value)
 
 
-def split_arrays(value, name: str, arrays: dict[str, np.ndarray]):
+def split_arrays(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     """Takes the arrays out of a state, so that the rest can be written as JSON.
 
     Args:
@@ -137,7 +138,7 @@ def split_arrays(value, name: str, arrays: dict[str, np.ndarray]):
     )
 
 
-def join_arrays(value, get_array):
+def join_arrays(value: Any, get_array: Callable[[str], np.ndarray]) -> Any:
     """Undoes `split_arrays`.
 
     Args:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -31,14 +32,14 @@ class Throughput(keras.callbacks.Callback):
     >>> model.fit(dataset, callbacks=[Throughput(), keras.callbacks.CSVLogger("metrics.csv")])
     """
 
-    def __init__(self, tokens: str = "tokens"):
+    def __init__(self, tokens: str = "tokens") -> None:
         super().__init__()
         self.tokens = tokens
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._start: tuple[float, float] | None = None
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if self.tokens not in logs:
             raise ValueError(
                 f"The model has no metric {self.tokens!r} that counts tokens: compile it with "
@@ -48,7 +49,7 @@ class Throughput(keras.callbacks.Callback):
         if self._start is None:
             self._start = self._end
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if self._start is not None:
             tokens, seconds = (end - start for start, end in zip(self._start, self._end, strict=True))
             logs["tokens_per_second"] = tokens / seconds if self._end != self._start else float("nan")
@@ -72,19 +73,19 @@ class SampleOutputs(keras.callbacks.Callback):
 
     def __init__(
         self, make_samples: Callable[[], Iterable[str]], directory: str | Path | None = None, show: bool = True
-    ):
+    ) -> None:
         super().__init__()
         self.make_samples = make_samples
         self.directory = None if directory is None else Path(directory)
         self.show = show
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._validated = False
 
-    def on_test_end(self, logs=None):
+    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
         self._validated = True
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if not self._validated:
             return
         _ = self.model  # With JAX, asking for the model brings its variables up to date.
@@ -110,19 +111,19 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
     >>> model.fit(dataset, callbacks=[StopOnNonFiniteLoss(), state])
     """
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._epoch = None
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch = epoch
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._check(logs, f"training loss in epoch {self._epoch + 1}, batch {batch + 1}")
 
-    def on_test_end(self, logs=None):
+    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
         self._check(logs, "validation loss")
 
-    def _check(self, logs: dict | None, what: str):
+    def _check(self, logs: dict[str, Any] | None, what: str) -> None:
         loss = (logs or {}).get("loss")
         if loss is not None and not np.isfinite(loss):
             step = int(ops.convert_to_numpy(self.model.optimizer.iterations))

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import keras
 from keras import ops
@@ -40,7 +41,7 @@ class CheckpointAveraging(keras.callbacks.Callback):
         Vaswani et al. 2017, section 6.1.
     """
 
-    def __init__(self, directory: str | Path, keep: int = 10, every_steps: int | None = None):
+    def __init__(self, directory: str | Path, keep: int = 10, every_steps: int | None = None) -> None:
         super().__init__()
         if keep < 1:
             raise ValueError(f"keep must be at least 1, got {keep}.")
@@ -56,21 +57,21 @@ class CheckpointAveraging(keras.callbacks.Callback):
             return []
         return sorted((path for path in self.directory.iterdir() if _FILE_NAME.fullmatch(path.name)), key=self._step_of)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         remove_incomplete(self.directory)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._previous_step = self._step()
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if self.every_steps is not None:
             step = self._step()
             if step // self.every_steps > self._previous_step // self.every_steps:
                 self._save(step)
             self._previous_step = step
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if self.every_steps is None:
             self._save(self._step())
 
@@ -81,7 +82,7 @@ class CheckpointAveraging(keras.callbacks.Callback):
     def _step_of(path: Path) -> int:
         return int(_FILE_NAME.fullmatch(path.name).group(1))
 
-    def _save(self, step: int):
+    def _save(self, step: int) -> None:
         save_weights(self.directory / f"weights-step-{step:09d}.safetensors", self.model)
         earlier = [path for path in self.paths if self._step_of(path) <= step]
         for path in self.paths:

@@ -53,7 +53,7 @@ class InBatchNegatives(keras.losses.Loss):
         reduction: str | None = "mean_with_sample_weight",
         name: str = "in_batch_negatives",
         dtype: str = "float32",
-    ):
+    ) -> None:
         if not scale > 0:
             raise ValueError(f"scale must be above 0, got {scale!r}.")
         super().__init__(name=name, reduction=reduction, dtype=dtype)
@@ -105,7 +105,7 @@ class CosineRegression(keras.losses.Loss):
         reduction: str | None = "mean_with_sample_weight",
         name: str = "cosine_regression",
         dtype: str = "float32",
-    ):
+    ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:

@@ -1,10 +1,13 @@
 """Cross-entropy over a vocabulary, written so that the vocabulary-sized tensor is touched as seldom as possible."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 from keras import ops
 
 
-def _is_concrete(tensor) -> bool:
+def _is_concrete(tensor: Any) -> bool:
     """Whether the values of a tensor can be read now (eager execution) or only exist while a graph runs."""
     if isinstance(tensor, keras.KerasTensor):
         return False
@@ -17,7 +20,7 @@ def _is_concrete(tensor) -> bool:
     return True
 
 
-def check_labels(labels, vocabulary_size: int | None) -> None:
+def check_labels(labels: Any, vocabulary_size: int | None) -> None:
     """Raises an error for a label that names no class, as far as the values can be read.
 
     Args:
@@ -37,7 +40,7 @@ def check_labels(labels, vocabulary_size: int | None) -> None:
         )
 
 
-def softmax_and_log_normalizer(logits):
+def softmax_and_log_normalizer(logits: Any) -> tuple[Any, Any]:
     """Softmax of float32 logits and the logarithm of its normalizer.
 
     The normalizer is read off the largest probability, `max(z) - log(max(softmax(z)))`: two cheap reductions instead of
@@ -60,7 +63,7 @@ def softmax_and_log_normalizer(logits):
     return probabilities, log_normalizer
 
 
-def flatten_tokens(labels, logits, dtype: str = "float32"):
+def flatten_tokens(labels: Any, logits: Any, dtype: str = "float32") -> tuple[Any, Any, Any]:
     """Logits as `(tokens, vocabulary)` in `dtype`, labels as int32 `(tokens,)`, and where the labels are valid.
 
     Invalid labels are moved into range, for gathering out of range is undefined; the caller marks their result.
@@ -93,12 +96,12 @@ def flatten_tokens(labels, logits, dtype: str = "float32"):
     return logits, labels, valid
 
 
-def logits_of_labels(logits, labels):
+def logits_of_labels(logits: Any, labels: Any) -> Any:
     """The logit of each label: `(tokens, vocabulary)` and `(tokens,)` to `(tokens,)`."""
     return ops.squeeze(ops.take_along_axis(logits, ops.expand_dims(labels, -1), axis=-1), -1)
 
 
-def smoothed_cross_entropy(labels, logits, label_smoothing: float = 0.0, dtype: str = "float32"):
+def smoothed_cross_entropy(labels: Any, logits: Any, label_smoothing: float = 0.0, dtype: str = "float32") -> Any:
     """Cross-entropy of each token, with its gradient written out.
 
     Automatic differentiation of `logsumexp` and `gather` passes over the vocabulary-sized tensor about ten times and
@@ -131,13 +134,13 @@ def smoothed_cross_entropy(labels, logits, label_smoothing: float = 0.0, dtype: 
     # The labels are closed over: they have no gradient, and the backends do not treat an integer argument of a custom
     # gradient alike.
     @ops.custom_gradient
-    def cross_entropy(logits):
+    def cross_entropy(logits: Any) -> tuple[Any, Callable[..., Any]]:
         probabilities, log_normalizer = softmax_and_log_normalizer(logits)
         losses = log_normalizer - (1.0 - label_smoothing) * logits_of_labels(logits, labels)
         if label_smoothing:
             losses = losses - label_smoothing * ops.mean(logits, axis=-1)
 
-        def gradient(*arguments, upstream=None):
+        def gradient(*arguments: Any, upstream: Any = None) -> Any:
             upstream = arguments[0] if upstream is None else upstream
             everywhere, at_labels = probabilities, logits_of_labels(probabilities, labels)
             if label_smoothing:
@@ -197,14 +200,14 @@ class TokenCrossEntropy(keras.losses.Loss):
         reduction: str | None = "mean_with_sample_weight",
         name: str = "token_cross_entropy",
         dtype: str = "float32",
-    ):
+    ) -> None:
         if not 0.0 <= label_smoothing < 1.0:
             raise ValueError(f"label_smoothing must be at least 0 and below 1, got {label_smoothing}.")
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.label_smoothing = float(label_smoothing)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Any, y_pred: Any) -> Any:
         return smoothed_cross_entropy(y_true, y_pred, self.label_smoothing, self.dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "label_smoothing": self.label_smoothing, "dtype": self.dtype}

@@ -1,5 +1,7 @@
 """Metrics of tokens: exact means over the tokens that count, whatever the lengths of the batches."""
 
+from typing import Any
+
 import keras
 from keras import ops
 from keras.src.backend import get_keras_mask  # no public name; `keras.losses.Loss` uses the same
@@ -7,7 +9,7 @@ from keras.src.backend import get_keras_mask  # no public name; `keras.losses.Lo
 from zoo.training.losses import flatten_tokens, logits_of_labels, softmax_and_log_normalizer
 
 
-def token_weights(y_true, y_pred, sample_weight=None):
+def token_weights(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
     """Weight of each token, `(batch * length,)`, in float32.
 
     Args:
@@ -35,16 +37,16 @@ class _TokenMean(keras.metrics.Metric):
     much as those of a batch padded to 20. Here every token counts the same.
     """
 
-    def __init__(self, name: str, dtype: str = "float32"):
+    def __init__(self, name: str, dtype: str = "float32") -> None:
         super().__init__(name=name, dtype=dtype)
         self.total = self.add_variable(shape=(), initializer="zeros", dtype="float32", name="total")
         self.count = self.add_variable(shape=(), initializer="zeros", dtype="float32", name="count")
 
-    def values(self, labels, logits):
+    def values(self, labels: Any, logits: Any) -> Any:
         """Values of flat tokens: labels `(tokens,)`, logits `(tokens, vocabulary)` to `(tokens,)`."""
         raise NotImplementedError
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Adds a batch.
 
         Args:
@@ -58,7 +60,7 @@ class _TokenMean(keras.metrics.Metric):
         self.total.assign_add(ops.sum(values * weights))
         self.count.assign_add(ops.sum(weights))
 
-    def result(self):
+    def result(self) -> Any:
         return ops.divide_no_nan(self.total, self.count)
 
 
@@ -80,11 +82,11 @@ class TokenNegativeLogLikelihood(_TokenMean):
     >>> model.compile("adam", TokenCrossEntropy(0.1), weighted_metrics=[TokenNegativeLogLikelihood()])
     """
 
-    def __init__(self, name: str = "negative_log_likelihood", dtype: str = "float32"):
+    def __init__(self, name: str = "negative_log_likelihood", dtype: str = "float32") -> None:
         super().__init__(name=name, dtype=dtype)
         self._direction = "down"
 
-    def values(self, labels, logits):
+    def values(self, labels: Any, logits: Any) -> Any:
         _, log_normalizer = softmax_and_log_normalizer(logits)
         return log_normalizer - logits_of_labels(logits, labels)
 
@@ -101,14 +103,14 @@ class Perplexity(TokenNegativeLogLikelihood):
     >>> model.compile("adam", TokenCrossEntropy(0.1), weighted_metrics=[Perplexity()])
     """
 
-    def __init__(self, name: str = "perplexity", dtype: str = "float32"):
+    def __init__(self, name: str = "perplexity", dtype: str = "float32") -> None:
         super().__init__(name=name, dtype=dtype)
 
-    def result(self):
+    def result(self) -> Any:
         return ops.exp(super().result())
 
 
-def _argmax(logits):
+def _argmax(logits: Any) -> Any:
     """Index of the first of the largest logits, int32.
 
     `keras.ops.argmax` on TensorFlow first rewrites negative zeros, five passes over the tensor in place of one.
@@ -132,11 +134,11 @@ class TokenAccuracy(_TokenMean):
     >>> model.compile("adam", TokenCrossEntropy(0.1), weighted_metrics=[TokenAccuracy()])
     """
 
-    def __init__(self, name: str = "token_accuracy", dtype: str = "float32"):
+    def __init__(self, name: str = "token_accuracy", dtype: str = "float32") -> None:
         super().__init__(name=name, dtype=dtype)
         self._direction = "up"
 
-    def values(self, labels, logits):
+    def values(self, labels: Any, logits: Any) -> Any:
         return ops.equal(_argmax(logits), labels)
 
 
@@ -152,13 +154,13 @@ class TokenCount(keras.metrics.Metric):
     >>> model.compile("adam", TokenCrossEntropy(), weighted_metrics=[TokenCount()])
     """
 
-    def __init__(self, name: str = "tokens", dtype: str = "float32"):
+    def __init__(self, name: str = "tokens", dtype: str = "float32") -> None:
         super().__init__(name=name, dtype=dtype)
         self.count = self.add_variable(shape=(), initializer="zeros", dtype="float32", name="count")
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         self.count.assign_add(ops.sum(token_weights(y_true, y_pred, sample_weight)))
 
-    def result(self):
+    def result(self) -> Any:
         # a result of its own: on TensorFlow that of reading the variable changes with it
         return ops.maximum(self.count, 0.0)

@@ -39,7 +39,7 @@ class ResumableBatches:
     >>> model.fit(batches.dataset, initial_epoch=3, epochs=4)
     """
 
-    def __init__(self, number_of_batches: int, batches_of_epoch: Callable[[Any], Any]):
+    def __init__(self, number_of_batches: int, batches_of_epoch: Callable[[Any], Any]) -> None:
         import tensorflow as tf
 
         self.number_of_batches = number_of_batches

@@ -8,6 +8,7 @@ schedule in `PerUpdate` then.
 """
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
@@ -29,25 +30,25 @@ def _check_steps(name: str, value: int, minimum: int = 0) -> int:
 class _WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up to `peak` in `warmup_steps` updates, then `after_warmup`."""
 
-    def __init__(self, peak: float, warmup_steps: int):
+    def __init__(self, peak: float, warmup_steps: int) -> None:
         super().__init__()
         self.peak = _check_rate("peak", peak)
         self.warmup_steps = _check_steps("warmup_steps", warmup_steps)
 
-    def after_warmup(self, t):
+    def after_warmup(self, t: Any) -> Any:
         """Learning rate of update number `t` (from 1, float32), where `t > warmup_steps`; finite before, too."""
         raise NotImplementedError
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Any:
         t = ops.cast(step, "float32") + 1.0
         warming_up = self.peak * t / max(self.warmup_steps, 1)
         return ops.where(t <= self.warmup_steps, warming_up, self.after_warmup(t))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"peak": self.peak, "warmup_steps": self.warmup_steps}
 
 
-def _cooled(peak: float, final: float, progress, shape: str):
+def _cooled(peak: float, final: float, progress: Any, shape: str) -> Any:
     """From `peak` at progress 0 to `final` at progress 1 and beyond."""
     progress = ops.clip(progress, 0.0, 1.0)
     if shape == "cosine":
@@ -79,7 +80,7 @@ class InverseSquareRoot(_WarmupSchedule):
         Vaswani et al. 2017, section 5.3, equation 3.
     """
 
-    def __init__(self, peak: float, warmup_steps: int):
+    def __init__(self, peak: float, warmup_steps: int) -> None:
         super().__init__(peak, _check_steps("warmup_steps", warmup_steps, minimum=1))
 
     @classmethod
@@ -99,7 +100,7 @@ class InverseSquareRoot(_WarmupSchedule):
         _check_steps("warmup_steps", warmup_steps, minimum=1)
         return cls(_check_rate("factor", factor) * (model_dim * warmup_steps) ** -0.5, warmup_steps)
 
-    def after_warmup(self, t):
+    def after_warmup(self, t: Any) -> Any:
         return self.peak * ops.sqrt(self.warmup_steps / t)
 
 
@@ -124,16 +125,16 @@ class WarmupLinear(_WarmupSchedule):
         Devlin et al. 2019 (BERT), appendix A.2.
     """
 
-    def __init__(self, peak: float, warmup_steps: int, total_steps: int, final: float = 0.0):
+    def __init__(self, peak: float, warmup_steps: int, total_steps: int, final: float = 0.0) -> None:
         super().__init__(peak, warmup_steps)
         self.total_steps = _check_steps("total_steps", total_steps, minimum=warmup_steps + 1)
         self.final = _check_rate("final", final, allow_zero=True)
 
-    def after_warmup(self, t):
+    def after_warmup(self, t: Any) -> Any:
         progress = (t - self.warmup_steps) / (self.total_steps - self.warmup_steps)
         return _cooled(self.peak, self.final, progress, "linear")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "total_steps": self.total_steps, "final": self.final}
 
 
@@ -168,7 +169,7 @@ class WarmupStableDecay(_WarmupSchedule):
         decay_steps: int,
         final: float = 0.0,
         decay: str = "linear",
-    ):
+    ) -> None:
         super().__init__(peak, warmup_steps)
         self.stable_steps = _check_steps("stable_steps", stable_steps)
         self.decay_steps = _check_steps("decay_steps", decay_steps, minimum=1)
@@ -177,11 +178,11 @@ class WarmupStableDecay(_WarmupSchedule):
             raise ValueError(f"decay must be 'linear', 'cosine' or 'one_minus_sqrt', got {decay!r}.")
         self.decay = decay
 
-    def after_warmup(self, t):
+    def after_warmup(self, t: Any) -> Any:
         progress = (t - self.warmup_steps - self.stable_steps) / self.decay_steps
         return _cooled(self.peak, self.final, progress, self.decay)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "stable_steps": self.stable_steps,
@@ -208,22 +209,24 @@ class PerUpdate(keras.optimizers.schedules.LearningRateSchedule):
     >>> keras.optimizers.Adam(schedule, gradient_accumulation_steps=4)
     """
 
-    def __init__(self, schedule: keras.optimizers.schedules.LearningRateSchedule, gradient_accumulation_steps: int):
+    def __init__(
+        self, schedule: keras.optimizers.schedules.LearningRateSchedule, gradient_accumulation_steps: int
+    ) -> None:
         super().__init__()
         self.schedule = schedule
         self.gradient_accumulation_steps = _check_steps(
             "gradient_accumulation_steps", gradient_accumulation_steps, minimum=1
         )
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Any:
         return self.schedule(ops.floor_divide(ops.cast(step, "int32"), self.gradient_accumulation_steps))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "schedule": keras.saving.serialize_keras_object(self.schedule),
             "gradient_accumulation_steps": self.gradient_accumulation_steps,
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> "PerUpdate":
         return cls(**{**config, "schedule": keras.saving.deserialize_keras_object(config["schedule"])})

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -91,7 +92,7 @@ class TrainingState(keras.callbacks.Callback):
         keep: int = 1,
         monitor: str | None = None,
         mode: str = "min",
-    ):
+    ) -> None:
         super().__init__()
         if save_every is not None and save_every < 1:
             raise ValueError(f"save_every must be a number of batches of at least 1, or None, got {save_every}.")
@@ -125,7 +126,7 @@ class TrainingState(keras.callbacks.Callback):
             return 0
         return sys.maxsize if self._found.values["finished"] else self._found.values["epoch"]
 
-    def set_model(self, model):
+    def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
         for callback in self.callbacks:
             # Keras introduces the model to the callbacks in their order, so all before this one know it.
@@ -135,7 +136,7 @@ class TrainingState(keras.callbacks.Callback):
                     "fit(callbacks=[*callbacks, state])."
                 )
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         model = self.model
         if not model.built:
             raise ValueError("The model must be built before `fit`, or its variables cannot be compared: call it once.")
@@ -156,7 +157,7 @@ class TrainingState(keras.callbacks.Callback):
         model.history.history = {name: list(column) for name, column in values["history"].items()}
         self._best = values["best"]
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         skip_batches = 0
         if self._entry is not None:
             (expected, skip_batches), self._entry = self._entry, None
@@ -171,10 +172,10 @@ class TrainingState(keras.callbacks.Callback):
             self._build_metrics()
             read_variables(self._found.tensors, self._metric_variables(), "metrics/")
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._first_batch = batch
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         # With `steps_per_execution` several batches end at once; the last execution of an epoch may have had fewer.
         executed = batch - self._first_batch + 1
         self._batch = min(self._batch + executed, self.data.number_of_batches)
@@ -189,10 +190,10 @@ class TrainingState(keras.callbacks.Callback):
             self._last_saved_batch = self._batch
             self._save(self._epoch, self._batch, logs)
 
-    def on_test_begin(self, logs=None):
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._go_on()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._go_on()
         if self._batch < self.data.number_of_batches:
             if not self._model.stop_training:
@@ -204,13 +205,13 @@ class TrainingState(keras.callbacks.Callback):
         self._keep_best(epoch, logs)
         self._save(epoch + 1, 0, logs, finished=bool(self._model.stop_training))
 
-    def _go_on(self):
+    def _go_on(self) -> None:
         """Lets the training go on after the epoch, unless another callback has meanwhile said that it shall stop."""
         # `_model`, because asking for `model` makes the JAX trainer write all variables back.
         if self._model.stop_training is _END_OF_EPOCH:
             self._model.stop_training = False
 
-    def _build_metrics(self):
+    def _build_metrics(self) -> None:
         """Creates the variables of the compiled metrics, which the TensorFlow trainer does only in its first step."""
         with open_tensors(self._found.tensors) as file:
             stored = sum(name.startswith("metrics/") for name in file.keys())
@@ -232,7 +233,7 @@ class TrainingState(keras.callbacks.Callback):
             "optimizer/": name_variables(self.model.optimizer.variables, "optimizer/"),
         }
 
-    def _keep_best(self, epoch: int, logs: dict):
+    def _keep_best(self, epoch: int, logs: dict[str, Any]) -> None:
         if self.monitor is None:
             return
         if self.monitor not in logs:
@@ -255,7 +256,7 @@ class TrainingState(keras.callbacks.Callback):
                 values.setdefault(name, []).append(float(value))
         return values
 
-    def _save(self, epoch: int, batch: int, logs: dict, finished: bool = False):
+    def _save(self, epoch: int, batch: int, logs: dict[str, Any], finished: bool = False) -> None:
         loss = logs.get("loss")
         if loss is not None and not np.isfinite(loss):
             raise ValueError(

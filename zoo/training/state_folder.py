@@ -50,7 +50,7 @@ class StateFolder:
     3
     """
 
-    def __init__(self, directory: str | Path, keep: int = 1):
+    def __init__(self, directory: str | Path, keep: int = 1) -> None:
         if keep < 1:
             raise ValueError(f"keep must be at least 1, got {keep}.")
         self.directory = Path(directory)

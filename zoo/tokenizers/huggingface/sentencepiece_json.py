@@ -40,7 +40,7 @@ def describe_sentencepiece(proto: bytes) -> dict[str, Any] | None:
     return None
 
 
-def _model(proto: bytes):
+def _model(proto: bytes) -> Any:
     from sentencepiece import sentencepiece_model_pb2
 
     return sentencepiece_model_pb2.ModelProto.FromString(proto)

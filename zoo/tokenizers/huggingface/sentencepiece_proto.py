@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from zoo.tokenizers.merge_ranks import merge_scores
 
@@ -11,7 +12,7 @@ SPACE = "\u2581"
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
-def _empty(unknown_id: int, unknown_token: str):
+def _empty(unknown_id: int, unknown_token: str) -> Any:
     from sentencepiece import sentencepiece_model_pb2
 
     model = sentencepiece_model_pb2.ModelProto()
