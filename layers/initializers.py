@@ -10,8 +10,8 @@ def separate(initializer: keras.initializers.Initializer, index: int) -> keras.i
     as their gradients are equal, too, they stay so.
 
     Args:
-        initializer: The initializer. With an integer seed the copy has the seed `seed + index`, without one a seed of
-            its own.
+        initializer: The initializer. With an integer seed, or a `keras.random.SeedGenerator` made from one, the copy
+            has the seed `seed + index`; without one a seed of its own.
         index: Number of the weight within the layer.
 
     Example:
@@ -19,6 +19,8 @@ def separate(initializer: keras.initializers.Initializer, index: int) -> keras.i
     >>> up, gate = (separate(keras.initializers.GlorotUniform(seed=3), index) for index in range(2))
     """
     config = initializer.get_config()
-    if isinstance(config.get("seed"), int):
-        config["seed"] += index
+    seed = config.get("seed")
+    seeded = seed["config"] if isinstance(seed, dict) else config  # a `SeedGenerator` is written as a dictionary
+    if isinstance(seeded.get("seed"), int):
+        seeded["seed"] += index
     return type(initializer).from_config(config)

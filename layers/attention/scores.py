@@ -18,6 +18,7 @@ import keras
 from keras import ops
 
 from layers.attention.kernels.plain import mean_of_values, to_float32
+from layers.attention.masks import both
 
 
 class ScoredAttention(keras.layers.Layer):
@@ -36,6 +37,8 @@ class ScoredAttention(keras.layers.Layer):
         projected_keys: What `project_keys` returned.
         factors: Not negative, multiplied into the weights after the softmax, of the shape of the weights or one that
             broadcasts to it; the products need not sum to one (Luong et al. 2015, equation 10).
+        query_mask, keys_mask, values_mask, projected_keys_mask: Keras's masks of these arguments, filled in by Keras. A
+            key is seen where all masks allow it; a query that is padding sees none.
 
     Returns:
         The context, `(batch, value_dim)` or `(batch, query_length, value_dim)`, and the weights, `(batch, key_length)`
@@ -84,6 +87,10 @@ class ScoredAttention(keras.layers.Layer):
         mask: Any = None,
         projected_keys: Any = None,
         factors: Any = None,
+        query_mask: Any = None,
+        keys_mask: Any = None,
+        values_mask: Any = None,
+        projected_keys_mask: Any = None,
     ) -> tuple[Any, Any]:
         if (keys is None) == (projected_keys is None):
             raise ValueError(
@@ -101,7 +108,12 @@ class ScoredAttention(keras.layers.Layer):
         if values is None:
             values = keys
         scores = to_float32(self.compute_scores(query, projected_keys))  # (batch, query_length, key_length)
-        weights = _masked_softmax(scores, _expand_mask(mask, one_step))
+        visible = _expand_mask(mask, one_step)  # (batch, query_length or 1, key_length)
+        for keys_of_keras in (keys_mask, values_mask, projected_keys_mask):
+            visible = both(visible, _as_axis(keys_of_keras, 1))
+        if not one_step:
+            visible = both(visible, _as_axis(query_mask, 2))
+        weights = _masked_softmax(scores, visible)
         if factors is not None:
             factors = ops.cast(factors, weights.dtype)
             weights = weights * (ops.expand_dims(factors, 1) if len(factors.shape) == 2 else factors)
@@ -111,9 +123,9 @@ class ScoredAttention(keras.layers.Layer):
             return ops.squeeze(context, 1), ops.squeeze(weights, 1)
         return context, weights
 
-    def compute_mask(self, query: Any, previous_mask: Any) -> None:
-        # Which keys are real says nothing about the contexts.
-        return None
+    def compute_mask(self, query: Any, previous_mask: Any) -> tuple[Any, None]:
+        # The contexts have the mask of the queries; `previous_mask` may be that of the keys, given as `mask`.
+        return getattr(query, "_keras_mask", None), None
 
     def compute_output_shape(
         self,
@@ -303,6 +315,11 @@ def _expand_mask(mask: Any, one_step: bool) -> Any:
             f"got shape {tuple(mask.shape)}."
         )
     return ops.expand_dims(mask, 1) if len(mask.shape) == 2 else mask
+
+
+def _as_axis(mask: Any, axis: int) -> Any:
+    """A mask `(batch, length)` of Keras with an axis of 1 for the queries (1) or the keys (2); None for None."""
+    return None if mask is None else ops.expand_dims(ops.cast(mask, "bool"), axis)
 
 
 def _masked_softmax(scores: Any, mask: Any) -> Any:

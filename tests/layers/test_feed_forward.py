@@ -156,9 +156,9 @@ def test_errors(options, message):
         FeedForward(**{"intermediate_dim": 4, **options})
 
 
-@pytest.mark.parametrize("initializer", ["glorot_uniform", keras.initializers.GlorotUniform(seed=3)])
-def test_kernels_of_one_shape_start_different(initializer):
-    layer = FeedForward(6, gated=True, kernel_initializer=initializer)
+@pytest.mark.parametrize("seed", [None, 3, keras.random.SeedGenerator(3), keras.random.SeedGenerator()])
+def test_kernels_of_one_shape_start_different(seed):
+    layer = FeedForward(6, gated=True, kernel_initializer=keras.initializers.GlorotUniform(seed=seed))
     layer.build((None, None, 6))
     kernels = [ops.convert_to_numpy(dense.kernel).ravel() for dense in (layer.gate, layer.up, layer.down)]
     assert np.abs(np.corrcoef(kernels) - np.eye(3)).max() < 0.8  # 36 random numbers each

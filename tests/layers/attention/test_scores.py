@@ -1,3 +1,5 @@
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -96,6 +98,55 @@ def test_mask_per_query_and_values_by_default(kind, inputs):
         np.testing.assert_allclose(weights[:, step], expected_weights, atol=1e-6)
         np.testing.assert_allclose(context[:, step], expected_context, atol=1e-6)
     assert context.shape == (3, 5, 6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_masks_of_keras(kind, inputs):
+    """What `Masking` says of keys and values holds, together with `mask`; queries that are padding see nothing."""
+    layer, masking = make(kind), keras.layers.Masking()
+    queries, keys, values, _ = inputs
+    mask = np.array([[1, 1, 0, 1], [1, 1, 1, 1], [1, 0, 1, 1]], "bool")
+    real_queries = np.arange(5) < np.array([[5], [3], [4]])
+    real_keys = np.array([[1, 1, 1, 0], [1, 0, 1, 1], [1, 1, 1, 1]], "bool")
+    real_values = np.array([[1, 1, 1, 1], [0, 1, 1, 1], [1, 1, 1, 1]], "bool")
+    queries, keys, values = (
+        np.where(real[..., None], x, 0).astype("float32")
+        for x, real in ((queries, real_queries), (keys, real_keys), (values, real_values))
+    )
+
+    def check(outputs, visible, rows=slice(None)):
+        for output, expected in zip(outputs, reference(layer, queries[:, rows], keys, values, visible), strict=True):
+            output = ops.convert_to_numpy(output)
+            np.testing.assert_allclose(output[real_queries[:, rows]], expected[real_queries[:, rows]], atol=1e-5)
+            assert np.all(output[~real_queries[:, rows]] == 0)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        context, weights = layer(masking(queries), masking(keys), masking(values), mask=mask)
+    check((context, weights), real_keys & real_values & mask)
+    np.testing.assert_array_equal(ops.convert_to_numpy(context._keras_mask), real_queries)
+    assert getattr(weights, "_keras_mask", None) is None
+    check(layer(masking(queries), masking(keys), values), real_keys)
+    check(layer(masking(queries), keys, masking(values)), real_values)
+    # one step at a time, the keys projected beforehand
+    projected_keys = layer.project_keys(masking(keys))
+    context, weights = layer(queries[:, 1], values=masking(values), projected_keys=projected_keys)
+    check((context[:, None], weights[:, None]), real_keys & real_values, slice(1, 2))
+
+
+def test_masks_of_keras_in_a_model():
+    """A mask of an `Embedding` in a functional model, compared with Keras's own layers."""
+    ids = np.array([[3, 5, 2, 0], [1, 4, 0, 0]], "int32")
+    inputs = keras.Input((None,), dtype="int32")
+    x = keras.layers.Embedding(6, 8, mask_zero=True)(inputs)
+    model = keras.Model(inputs, [DotAttention()(x, x), keras.layers.Attention()([x, x], return_attention_scores=True)])
+    (context, weights), (expected, expected_weights) = model(ids)
+    np.testing.assert_allclose(context, expected, atol=1e-6)
+    real = ids != 0
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(weights)[real], ops.convert_to_numpy(expected_weights)[real], atol=1e-6
+    )
+    np.testing.assert_array_equal(context._keras_mask, real)
 
 
 def test_keys_hidden_do_not_matter(inputs):
