@@ -22,6 +22,11 @@ def label_names(reader: ConfigReader) -> int | list[str]:
         ValueError: If they are not numbered from 0 on.
     """
     names = reader.take("id2label", None) or {"0": "LABEL_0", "1": "LABEL_1"}
+    if len(names) > reader.elements:
+        raise ValueError(
+            f"id2label must name fewer labels, got {len(names)} where {reader.source} holds {reader.elements:.0f} "
+            "weights."
+        )
     if not all(number.isdecimal() and len(number) < 10 for number in names):
         raise ValueError(f"id2label must number the labels from 0 on, got {quote(names)}.")
     numbers = {int(number): name for number, name in names.items()}

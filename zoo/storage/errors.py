@@ -19,16 +19,16 @@ def quote(value: Any, most: int = MOST_CHARACTERS, plain: bool = False) -> str:
     Example:
 
     >>> quote("x" * 300_000, most=4)
-    "'xxx... (300002 characters)"
+    "'xxx... (300000 characters)"
     """
     if not plain and isinstance(value, (list, tuple, dict, set, frozenset)) and len(value) > most:
         return f"a {type(value).__name__} of {len(value)} entries"
-    if not plain and isinstance(value, (str, bytes)) and len(value) > 4 * most:
+    if not plain and isinstance(value, (str, bytes)):
         text, length = repr(value[: 2 * most]), len(value)
     else:
         text = value if plain else _representation(value)
         length = len(text)
-    return text if length <= most else f"{text[:most]}... ({length} characters)"
+    return text if len(text) <= most else f"{text[:most]}... ({length} characters)"
 
 
 def _representation(value: Any) -> str:

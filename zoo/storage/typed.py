@@ -85,9 +85,16 @@ def _converted(value: Any, hint: Any, name: str) -> Any:
         return to_dataclass(hint, value, name)
     elif _fits_outside(value, hint):
         if origin is dict and options[1] is not Any:
-            return {key: _converted(entry, options[1], _joined(name, key)) for key, entry in value.items()}
+            # most entries of large files are plain and right: their names are not made
+            return {
+                key: entry if type(entry) is options[1] else _converted(entry, options[1], _joined(name, key))
+                for key, entry in value.items()
+            }
         if origin in (list, Sequence) and options[0] is not Any:
-            return [_converted(entry, options[0], f"{name}[{index}]") for index, entry in enumerate(value)]
+            return [
+                entry if type(entry) is options[0] else _converted(entry, options[0], f"{name}[{index}]")
+                for index, entry in enumerate(value)
+            ]
         if origin is tuple:
             if options[-1] is Ellipsis:
                 options = options[:1] * len(value)

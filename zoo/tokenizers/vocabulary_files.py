@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 
 from zoo.storage import parse_json, quote, require_type
+from zoo.tokenizers.sentencepiece_check import check_tokens
 
 
 def in_order_of_ids(ids: Mapping[str, int], name: str = "vocabulary") -> list[str]:
@@ -16,9 +17,10 @@ def in_order_of_ids(ids: Mapping[str, int], name: str = "vocabulary") -> list[st
         name: What they are called in errors.
 
     Raises:
-        ValueError: The ids are not 0, 1, 2, ...
+        ValueError: The ids are not 0, 1, 2, ..., or a token is empty, has a NUL, or is too long.
     """
     tokens = sorted(ids, key=ids.get)
+    check_tokens(tokens, name)
     for index, token in enumerate(tokens):
         if ids[token] != index:
             raise ValueError(f"{name}[{quote(token)}] must be {index}, as ids are 0, 1, 2, ..., got {ids[token]}.")

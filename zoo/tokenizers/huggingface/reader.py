@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from zoo.storage import quote, require_type, to_dataclass
+from zoo.tokenizers.sentencepiece_check import check_tokens
 from zoo.tokenizers.vocabulary import MOST_FOUND
 
 ANY = object()
@@ -77,8 +78,9 @@ def read_content(content: Any, name: str) -> TokenizerJson:
         raise ValueError(f"{name}: added_tokens must be at most {MOST_FOUND}, got {len(added)}.")
     parsed = to_dataclass(TokenizerJson, content, name, others=True)
     seen: set[str] = set()
+    check_tokens([entry.content for entry in parsed.added_tokens], f"{name}: added_tokens")
     for index, entry in enumerate(parsed.added_tokens):
-        if entry.id < 0 or not entry.content or entry.content in seen:
+        if entry.id < 0 or entry.content in seen:
             raise ValueError(
                 f"{name}: added_tokens[{index}] must have an id of at least 0 and a text of its own, got "
                 f"{entry.id} and {quote(entry.content)}."

@@ -11,6 +11,7 @@ from zoo.tokenizers.huggingface.sentencepiece_json import OUTER_SPACES, SEVERAL_
 from zoo.tokenizers.huggingface.sentencepiece_proto import SPACE, unigram_proto
 from zoo.tokenizers.huggingface.special import added_tokens, settle_roles
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
+from zoo.tokenizers.sentencepiece_check import check_tokens
 
 
 def _charsmap(part: dict[str, Any]) -> bytes:
@@ -42,6 +43,7 @@ def from_unigram(content: TokenizerJson, roles: dict[str, str]) -> SentencePiece
             f"tokenizer.json: model.unk_id must be below {len(model['vocab'])}, the number of tokens, "
             f"got {model['unk_id']}."
         )
+    check_tokens([token for token, _ in model["vocab"]], "tokenizer.json: model.vocab")
     charsmap, removes_spaces, adds_space = b"", False, False
     for part in parts(content.normalizer, "normalizers"):
         if part["type"] == "Precompiled":
