@@ -7,6 +7,8 @@ from typing import Any
 
 import keras
 
+from layers.errors import describe
+
 
 @functools.cache
 def _arguments(call: Callable) -> tuple[frozenset[str], bool]:
@@ -58,6 +60,7 @@ def arguments_for(layer: keras.layers.Layer, role: str, **arguments: Any) -> dic
     refused = sorted(name for name in given if not takes(layer, name))
     if refused:
         raise ValueError(
-            f"{', '.join(refused)} must be None with {role}={layer!r}: its call has no argument of that name."
+            f"{', '.join(refused)} must be None with {role}={layer!r}: its call has no argument of that name, got "
+            f"{', '.join(describe(given[name]) for name in refused)}."
         )
     return given

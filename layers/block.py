@@ -9,6 +9,7 @@ from keras import ops
 from layers.abilities import arguments_for, mask_argument, takes
 from layers.attention.masks import both
 from layers.dropout import Dropout
+from layers.errors import describe
 from layers.norm_makers import NormMaker
 from layers.norms import LayerNorm
 from layers.parts import serialized_part
@@ -120,12 +121,19 @@ class TransformerBlock(keras.layers.Layer):
             raise ValueError(f"placement must be one of {PLACEMENTS}, got {placement!r}.")
         if residual_scale != 1.0 and placement != "post":
             raise ValueError(
-                f"residual_scale={residual_scale!r} (DeepNorm) is defined for placement='post', got {placement!r}."
+                f"residual_scale must be 1.0 with placement={placement!r}, got {residual_scale!r}: DeepNorm is defined "
+                "for placement='post'."
             )
         if not attention_norm and placement != "pre":
-            raise ValueError(f"attention_norm=False is defined for placement='pre', got {placement!r}.")
+            raise ValueError(
+                f"attention_norm must be True with placement={placement!r}, got False: only placement='pre' can do "
+                "without it."
+            )
         if not shared_norm and placement != "parallel":
-            raise ValueError(f"shared_norm=False is defined for placement='parallel', got {placement!r}.")
+            raise ValueError(
+                f"shared_norm must be True with placement={placement!r}, got False: only placement='parallel' has "
+                "sublayers that can share a norm."
+            )
         if not residual_scale > 0:
             raise ValueError(f"residual_scale must be above 0, got {residual_scale!r}.")
         for name, rate in (("dropout", dropout), ("drop_path", drop_path)):
@@ -211,8 +219,9 @@ class TransformerBlock(keras.layers.Layer):
         has_memory = memory is not None or projected_memory is not None
         if has_memory != (self.cross_attention is not None):
             raise ValueError(
-                "memory or projected_memory must be given exactly when the block has a cross_attention: "
-                f"cross_attention={self.cross_attention!r}, memory given: {has_memory}."
+                "memory or projected_memory must be given exactly when the block has a cross_attention, got "
+                f"memory={describe(memory)} and projected_memory={describe(projected_memory)} with "
+                f"cross_attention={self.cross_attention!r}."
             )
         inputs_mask = mask if inputs_mask is None else inputs_mask
         if cache is None:
@@ -243,7 +252,8 @@ class TransformerBlock(keras.layers.Layer):
             if query_positions is not None and takes(self.cross_attention, "positions"):
                 to_memory["positions"] = query_positions
         elif to_memory:
-            raise ValueError(f"{', '.join(sorted(to_memory))} must be None without cross_attention.")
+            found = ", ".join(describe(to_memory[name]) for name in sorted(to_memory))
+            raise ValueError(f"{', '.join(sorted(to_memory))} must be None without cross_attention, got {found}.")
 
         def run(x: Any, memory: Any = None) -> tuple[Any, Any, dict[str, Any]]:
             return self._run(x, memory, real, to_attention, to_memory, training)

@@ -240,7 +240,9 @@ def _per_row(index: Any) -> bool:
 def _check_room(slots: Any, new: Any, index: Any) -> None:
     first = index if isinstance(index, int) else 0
     if slots is not None and new is not None and first + new > slots:
-        raise ValueError(f"{new} new entries from index {first} on do not fit a cache with a capacity of {slots}.")
+        raise ValueError(
+            f"cache_index must leave room for {new} new entries in a cache with a capacity of {slots}, got {first}."
+        )
 
 
 def _write_slots(cache: dict[str, Any], key: Any, value: Any, first: Any) -> dict[str, Any]:

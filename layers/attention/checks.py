@@ -10,6 +10,7 @@ from layers.attention.cache import CacheLayout
 from layers.attention.kernels.banded import band
 from layers.attention.kernels.dispatch import PATHS
 from layers.attention.masks import AttentionMask, both
+from layers.errors import describe
 from layers.positions.base import PositionEncoding
 
 PROJECTIONS = ("query", "key", "value", "output")
@@ -49,7 +50,8 @@ def check_configuration(layer: Any) -> None:
         _check_norm(name, getattr(layer, name))
     if layer.weighting is not None and (layer.has_sinks or layer.logit_soft_cap is not None):
         raise ValueError(
-            f"sinks and logit_soft_cap must be left out with weighting={layer.weighting!r}: they belong to the softmax."
+            f"sinks and logit_soft_cap must be left out with weighting={layer.weighting!r}, as they belong to the "
+            f"softmax, got sinks={layer.has_sinks} and logit_soft_cap={layer.logit_soft_cap!r}."
         )
     if not isinstance(layer.cache_layout, CacheLayout):
         raise ValueError(f"cache_layout must be a CacheLayout or None, got {layer.cache_layout!r}.")
@@ -117,40 +119,52 @@ def check_call(layer: Any, inputs: Any, **arguments: Any) -> None:
     if len(inputs.shape) != 3:
         raise ValueError(f"inputs must have shape (batch, length, width), got {tuple(inputs.shape)}.")
     if {"memory", "projected_memory"} <= given:
-        raise ValueError("memory and projected_memory exclude each other.")
+        raise ValueError(f"memory must be None with projected_memory, got {describe(arguments['memory'])}.")
     is_cross = bool({"memory", "projected_memory"} & given)
     if is_cross and "cache" in given:
         raise ValueError(
-            "cache belongs to self-attention and excludes memory and projected_memory. For cross-attention, compute "
-            "projected_memory once with project_memory()."
+            f"cache must be None with memory or projected_memory, got {describe(arguments['cache'])}. For "
+            "cross-attention, compute projected_memory once with project_memory()."
         )
     if ("memory_segment_ids" in given) != (is_cross and "segment_ids" in given):
         raise ValueError(
             "memory_segment_ids must be given exactly when segment_ids are given together with memory or "
-            "projected_memory: a query sees the memory of its own segment."
+            "projected_memory (a query sees the memory of its own segment), got "
+            f"memory_segment_ids={describe(arguments['memory_segment_ids'])} and "
+            f"segment_ids={describe(arguments['segment_ids'])}."
         )
     if ("cache" in given) != ("cache_index" in given):
-        raise ValueError("cache and cache_index come together.")
+        raise ValueError(
+            f"cache and cache_index must be given together, got cache={describe(arguments['cache'])} and "
+            f"cache_index={describe(arguments['cache_index'])}."
+        )
     for name in sorted({"cache", "segment_ids"} & given):
         if layer.position is not None and layer.position.depends_on_length and "sequence_length" not in given:
             raise ValueError(
                 f"sequence_length must be given with {name} and position={layer.position!r}, which depends on the "
-                "length of each whole text. Or make the position for one sequence_length."
+                "length of each whole text, got None. Or make the position for one sequence_length."
             )
     if "cache" not in given:
         return
     if "segment_ids" in given:
-        raise ValueError("segment_ids exclude a cache: the segments of its entries are not kept.")
+        raise ValueError(
+            "segment_ids must be None with a cache, which does not keep the segments of its entries, got "
+            f"{describe(arguments['segment_ids'])}."
+        )
     if not layer.causal:
-        raise ValueError("cache needs causal=True: a query that sees later positions cannot be computed before them.")
+        raise ValueError(
+            "causal must be True with a cache, got False: a query that sees later positions cannot be computed before "
+            "them."
+        )
     if "padding_mask" in given and not layer.cache_layout.slots_in_order:
         raise ValueError(
-            f"padding_mask has no meaning with {type(layer.cache_layout).__name__}, whose slots change owner: give "
-            "padding positions below zero."
+            f"padding_mask must be None with {type(layer.cache_layout).__name__}, whose slots are used again, got "
+            f"{describe(arguments['padding_mask'])}. Give padding positions below zero."
         )
     if "inputs_mask" in given and not {"positions", "padding_mask"} & given:
         raise ValueError(
-            "inputs must have no Keras mask with a cache, which does not keep it: give padding positions below zero."
+            "inputs must have no Keras mask with a cache, which does not keep it, got one of "
+            f"{describe(arguments['inputs_mask'])}. Give padding positions below zero."
         )
 
 

@@ -54,7 +54,10 @@ def dynamic_ntk(base: float, rotary_dim: int, scaling: dict, sequence_length: An
     if sequence_length is None:
         return frequencies, 1.0
     if rotary_dim == 2:
-        raise ValueError("dynamic_ntk scaling needs rotary_dim above 2: a single pair has no slowest frequency.")
+        raise ValueError(
+            "rotary_dim must be above 2 with scaling of kind 'dynamic_ntk', got 2: a single pair has no slowest "
+            "frequency."
+        )
     trained = scaling[_LENGTH]
     numpy_or_ops, sequence_length, frequencies = _matching(sequence_length, frequencies)
     stretch = scaling["factor"] * numpy_or_ops.maximum(sequence_length, trained) / trained - (scaling["factor"] - 1)
@@ -182,13 +185,13 @@ def check_rotary_scaling(scaling: dict, rotary_dim: int) -> dict:
     kind = scaling["kind"]
     required, optional = _KEYS[kind]
     for key in sorted(required - scaling.keys()):
-        raise ValueError(f"scaling of kind {kind!r} misses the key {key!r}; it needs {sorted(required)}.")
+        raise ValueError(f"scaling of kind {kind!r} must have the key {key!r}, got {sorted(scaling)}.")
     for key in sorted(scaling.keys() - required - optional - {"kind"}):
-        raise ValueError(
-            f"scaling of kind {kind!r} has an unknown key {key!r}; it takes {sorted(required | optional)}."
-        )
+        raise ValueError(f"scaling of kind {kind!r} must have no keys but {sorted(required | optional)}, got {key!r}.")
     if kind == "longrope" and not {"factor", "attention_factor"} & scaling.keys():
-        raise ValueError("scaling of kind 'longrope' needs the key 'factor' or the key 'attention_factor'.")
+        raise ValueError(
+            f"scaling of kind 'longrope' must have the key 'factor' or 'attention_factor', got {sorted(scaling)}."
+        )
     for key, value in scaling.items():
         if key != "kind":
             _check_value(kind, key, value, rotary_dim)

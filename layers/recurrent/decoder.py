@@ -106,11 +106,14 @@ class RecurrentDecoder(keras.layers.Layer):
             if value not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}.")
         if input_feeding and attention != "current_state":
-            raise ValueError(f"input_feeding must be False with attention={attention!r}: 'current_state' has it.")
+            raise ValueError(
+                f"input_feeding must be False with attention={attention!r}, got True: it needs 'current_state'."
+            )
         if context_input and attention != "none":
-            raise ValueError(f"context_input must be False with attention={attention!r}: 'none' has it.")
+            raise ValueError(f"context_input must be False with attention={attention!r}, got True: it needs 'none'.")
         if bridge == "context" and not context_input:
-            raise ValueError("bridge must be another than 'context' with context_input=False: there is no context.")
+            allowed = ", ".join(repr(name) for name in BRIDGES if name != "context")
+            raise ValueError(f"bridge must be one of {allowed} with context_input=False, got 'context'.")
         if window is not None and attention == "none":
             raise ValueError(f"window must be None with attention='none', got {window}.")
         self.options = {

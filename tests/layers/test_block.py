@@ -429,13 +429,13 @@ def test_xla(with_xla):
     ("options", "message"),
     [
         ({"placement": "middle"}, "placement must be one of .*'parallel'.* got 'middle'"),
-        ({"placement": "pre", "residual_scale": 2.0}, "residual_scale=2.0 .*placement='post', got 'pre'"),
-        ({"attention_norm": False}, "attention_norm=False is defined for placement='pre', got 'post'"),
+        ({"placement": "pre", "residual_scale": 2.0}, "residual_scale must be 1.0 with placement='pre', got 2.0"),
+        ({"attention_norm": False}, "attention_norm must be True with placement='post', got False"),
         ({"residual_scale": 0.0}, "residual_scale must be above 0, got 0.0"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
         ({"norm": "median"}, "norm must be a norm layer or a callable that makes one, got 'median'"),
         ({"drop_path": 1.0}, "drop_path must be at least 0 and below 1, got 1.0"),
-        ({"shared_norm": False}, "shared_norm=False is defined for placement='parallel', got 'post'"),
+        ({"shared_norm": False}, "shared_norm must be True with placement='post', got False"),
     ],
 )
 def test_wrong_arguments(options, message):

@@ -11,6 +11,7 @@ from layers.attention.kernels.blocked import blocked_attention
 from layers.attention.kernels.fused import fused_attention
 from layers.attention.kernels.plain import BATCH_IF_UNKNOWN, is_staircase, plain_attention
 from layers.attention.masks import AttentionMask
+from layers.errors import describe
 
 PATHS = ("plain", "blocked", "banded", "fused")
 
@@ -129,7 +130,10 @@ def choose_path(
     """
     _check_shapes(query, key, value)
     if weighting is not None and (soft_cap is not None or sinks is not None):
-        raise ValueError("soft_cap and sinks must be None with weighting: they belong to the softmax.")
+        raise ValueError(
+            "soft_cap and sinks must be None with weighting, as they belong to the softmax, got "
+            f"soft_cap={soft_cap!r} and sinks={describe(sinks)}."
+        )
     asked = {
         "bias": bias,
         "soft_cap": soft_cap,

@@ -125,7 +125,7 @@ def test_rolling_of_short_texts():
     assert layout.make(1, 40, num_heads=1, head_dim=2, value_head_dim=2, dtype="float32")["key"].shape[2] == 6
     # fewer slots than the window: what is overwritten would be missed
     cache = layout.write(empty(layout=layout), *entries(0, 4), 0)
-    with pytest.raises(ValueError, match="1 new entries from index 4 on do not fit a cache with a capacity of 4"):
+    with pytest.raises(ValueError, match="room for 1 new entries in a cache with a capacity of 4, got 4"):
         layout.write(cache, *entries(4, 1), 4)
 
 

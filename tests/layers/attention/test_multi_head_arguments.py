@@ -108,8 +108,11 @@ def integers(*shape):
             {"memory": normal(2, 5, 12), "segment_ids": integers(2, 5)},
             "memory_segment_ids must be given exactly when segment",
         ),
-        ({"memory": normal(2, 5, 12), "projected_memory": {}}, "memory and projected_memory exclude each other"),
-        ({"cache_index": 0}, "cache and cache_index come together"),
+        (
+            {"memory": normal(2, 5, 12), "projected_memory": {}},
+            r"memory must be None with projected_memory, got shape \(2, 5, 12\)",
+        ),
+        ({"cache_index": 0}, "cache and cache_index must be given together, got cache=None and cache_index=0"),
         ({"memory_segment_ids": integers(2, 5)}, "memory_segment_ids must be given exactly when segment_ids"),
         ({"mask": np.ones((2, 4), "bool")}, r"The Keras mask must have shape \(2, 5\), got \(2, 4\)"),
     ],
@@ -122,10 +125,10 @@ def test_wrong_call_arguments(options, message):
 @pytest.mark.parametrize(
     ("options", "call_options", "message"),
     [
-        ({}, {"segment_ids": integers(2, 5)}, "segment_ids exclude a cache"),
-        ({"causal": False}, {}, "cache needs causal=True"),
+        ({}, {"segment_ids": integers(2, 5)}, r"segment_ids must be None with a cache, .* got shape \(2, 5\)"),
+        ({"causal": False}, {}, "causal must be True with a cache, got False"),
         ({}, {"padding_mask": np.ones((2, 5), "bool")}, r"padding_mask must have shape \(2, 8\), got \(2, 5\)"),
-        ({}, {"cache_index": 4}, "5 new entries from index 4 on do not fit a cache with a capacity of 8"),
+        ({}, {"cache_index": 4}, "room for 5 new entries in a cache with a capacity of 8, got 4"),
         ({"window": (7, 0)}, {"padding_mask": np.ones((2, 8), "bool")}, "padding_mask .* RollingCache"),
         ({}, {"mask": np.ones((2, 5), "bool")}, "inputs must have no Keras mask with a cache"),
         ({}, {"cache_index": np.zeros(3, "int32")}, r"cache_index must have shape \(\) or \(2,\), got \(3,\)"),

@@ -131,12 +131,12 @@ LLAMA3 = {"kind": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_fa
     [
         ("linear", "must be a dict whose 'kind'"),
         ({"factor": 2.0}, "must be a dict whose 'kind'"),
-        ({"kind": "linear"}, "misses the key 'factor'"),
-        ({"kind": "linear", "factor": None}, "misses the key 'factor'"),
+        ({"kind": "linear"}, r"must have the key 'factor', got \['kind'\]"),
+        ({"kind": "linear", "factor": None}, "must have the key 'factor'"),
         ({"kind": "linear", "factor": 0.5}, "'factor' must be a number of at least 1, got 0.5"),
-        ({"kind": "linear", "factor": 2.0, "beta_fast": 32}, "unknown key 'beta_fast'"),
-        ({"kind": "dynamic_ntk", "factor": 2.0}, "misses the key 'original_max_position_embeddings'"),
-        ({**YARN, "short_mscale": 1.0}, "unknown key 'short_mscale'"),
+        ({"kind": "linear", "factor": 2.0, "beta_fast": 32}, "no keys but .*, got 'beta_fast'"),
+        ({"kind": "dynamic_ntk", "factor": 2.0}, "must have the key 'original_max_position_embeddings'"),
+        ({**YARN, "short_mscale": 1.0}, "no keys but .*, got 'short_mscale'"),
         ({**YARN, "beta_fast": 1, "beta_slow": 2}, "'beta_fast' .* must not be below 'beta_slow' .*got 1 and 2"),
         ({**YARN, "truncate": 1}, "'truncate' must be true or false, got 1"),
         ({**YARN, "attention_factor": -1.0}, "'attention_factor' must be a number above zero, got -1.0"),
@@ -145,7 +145,7 @@ LLAMA3 = {"kind": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_fa
         ({**LLAMA3, "high_freq_factor": 1.0}, "'high_freq_factor' must be above 'low_freq_factor'"),
         ({**LONGROPE, "short_factor": [1.0, 2.0]}, r"'short_factor' must be a list of rotary_dim / 2 = 4 numbers"),
         ({**LONGROPE, "long_factor": [1.0, 0.0, 1.0, 1.0]}, "'long_factor' must be a list"),
-        ({**LONGROPE, "factor": None}, "needs the key 'factor' or the key 'attention_factor'"),
+        ({**LONGROPE, "factor": None}, "must have the key 'factor' or 'attention_factor', got"),
         ({"kind": "proportional", "proportion": 2}, "'proportion' must be a number above 0 and up to 1, got 2"),
     ],
 )
@@ -156,5 +156,5 @@ def test_wrong_scalings_name_the_key(scaling, message):
 
 def test_dynamic_scaling_needs_more_than_one_pair():
     layer = RotaryEmbedding(2, scaling=DYNAMIC)
-    with pytest.raises(ValueError, match="rotary_dim above 2"):
+    with pytest.raises(ValueError, match="rotary_dim must be above 2"):
         layer(np.zeros((1, 3, 1, 2), "float32"), np.arange(3))

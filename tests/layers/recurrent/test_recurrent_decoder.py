@@ -195,7 +195,7 @@ def test_configuration_survives(rng):
         ({"bridge": "none"}, "bridge must be one of .* got 'none'"),
         ({"input_feeding": True}, "input_feeding must be False with attention='none'"),
         ({"context_input": True, **LUONG}, "context_input must be False with attention='current_state'"),
-        ({"bridge": "context"}, "bridge must be another than 'context' with context_input=False"),
+        ({"bridge": "context"}, "bridge must be one of .* with context_input=False, got 'context'"),
         ({"window": 2}, "window must be None with attention='none', got 2"),
         ({"window": 0, **LUONG}, "radius must be at least 1, got 0"),
         (

@@ -33,11 +33,11 @@ def change_tensors(folder, change):
         ("bert_base", {"num_attention_heads": 5}, "num_heads must be a divisor of hidden_dim=16"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx must be one of"),
         ("llama", {"rope_parameters": {"rope_type": "spiral"}}, "rope_type must be one of .*'yarn'.* got 'spiral'"),
-        ("llama", {"rope_parameters": {"rope_type": "linear"}}, "'linear' misses the key 'factor'"),
+        ("llama", {"rope_parameters": {"rope_type": "linear"}}, "'linear' must have the key 'factor'"),
         (
             "llama",
             {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "phase": 1}},
-            "'linear' has an unknown key 'phase'",
+            "'linear' must have no keys but .*, got 'phase'",
         ),
         ("llama", {"rope_parameters": {"rope_type": "default", "factor": 2.0}}, "'default' have no .'factor'."),
         ("qwen2", {"layer_types": ["chunked", "chunked"]}, "layer_types must be 'full_attention' or"),
