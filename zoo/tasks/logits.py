@@ -1,6 +1,7 @@
 """Losses and metrics of Keras for models that return logits, where Keras by itself expects probabilities."""
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -15,6 +16,7 @@ _LOSSES = (
     keras.losses.SparseCategoricalCrossentropy,
 )
 _METRICS = (
+    keras.metrics.BinaryAccuracy,
     keras.metrics.BinaryCrossentropy,
     keras.metrics.CategoricalCrossentropy,
     keras.metrics.SparseCategoricalCrossentropy,
@@ -25,41 +27,48 @@ def _snake(kind: type) -> str:
     return "".join("_" + letter.lower() if letter.isupper() else letter for letter in kind.__name__)[1:]
 
 
-def _by_name(kinds: tuple[type, ...]) -> dict[str, type]:
-    names = {kind.__name__: kind for kind in kinds} | {_snake(kind): kind for kind in kinds}
-    return names | {"bce": kinds[0], "BCE": kinds[0]}
+def _by_identifier(kinds: tuple[type, ...], module: Any) -> dict[Any, type]:
+    """The classes by all that Keras takes for them: themselves, their names, and the functions of these names."""
+    known: dict[Any, type] = {}
+    for kind in kinds:
+        known |= dict.fromkeys((kind, kind.__name__, _snake(kind), getattr(module, _snake(kind))), kind)
+    bce = module.BinaryCrossentropy
+    return known | {"bce": bce, "BCE": bce}
 
 
-_LOSS_NAMES, _METRIC_NAMES = _by_name(_LOSSES), _by_name(_METRICS)
-# metrics that look for the best of many thresholds of probabilities
-_AT_THRESHOLDS = (
+_LOSS_KINDS = _by_identifier(_LOSSES, keras.losses)
+_METRIC_KINDS = _by_identifier(_METRICS, keras.metrics)
+# these have no option for logits
+_OF_PROBABILITIES = (
+    keras.losses.Dice,
+    keras.losses.KLDivergence,
+    keras.losses.Poisson,
+    keras.losses.Tversky,
+    keras.metrics.KLDivergence,
+    keras.metrics.Poisson,
+    # the best of many thresholds from 0 to 1
     keras.metrics.PrecisionAtRecall,
     keras.metrics.RecallAtPrecision,
     keras.metrics.SensitivityAtSpecificity,
     keras.metrics.SpecificityAtSensitivity,
 )
-# functions of Keras, which take probabilities unless they are told otherwise
-_METRIC_FUNCTIONS = {
-    getattr(keras.metrics, name): name
-    for name in (
-        "binary_accuracy",
-        "binary_crossentropy",
-        "categorical_crossentropy",
-        "sparse_categorical_crossentropy",
-    )
-}
-_FUNCTIONS = {getattr(keras.losses, _snake(kind)): kind for kind in _LOSSES}
+_FUNCTIONS_OF_PROBABILITIES = (
+    keras.losses.dice,
+    keras.losses.kl_divergence,
+    keras.losses.poisson,
+    keras.losses.tversky,
+)
 
 
 def loss_of_logits(loss: Any) -> Any:
     """Returns a loss that takes the logits of a model.
 
     Args:
-        loss: What `compile` was given. A cross-entropy by its name or as a function of Keras becomes one of logits, the
-            mean over what has a weight; all else stays. Lists and dictionaries of losses are gone through.
+        loss: What `compile` was given. A cross-entropy by its name, as a class or as a function of Keras becomes one of
+            logits, the mean over what has a weight; all else stays. Lists and dictionaries of losses are gone through.
 
     Raises:
-        ValueError: If it is an object that expects probabilities.
+        ValueError: If it expects probabilities, or is a "crossentropy", of which there are several.
 
     Example:
 
@@ -68,72 +77,74 @@ def loss_of_logits(loss: Any) -> Any:
     """
     if isinstance(loss, (list, tuple)):
         return [loss_of_logits(one) for one in loss]
-    if isinstance(loss, Mapping):
-        if "class_name" not in loss:
-            return {name: loss_of_logits(one) for name, one in loss.items()}
-        loss = keras.losses.get(dict(loss))
-    if isinstance(loss, str) or callable(loss):
-        kind = _LOSS_NAMES.get(loss) if isinstance(loss, str) else _FUNCTIONS.get(loss)
-        if kind is not None:
-            return kind(from_logits=True, reduction="mean_with_sample_weight")
-    _refuse_probabilities(loss, "loss")
-    return loss
+    if isinstance(loss, Mapping) and "class_name" not in loss:
+        return {name: loss_of_logits(one) for name, one in loss.items()}
+    if isinstance(loss, str) and loss.lower() in ("crossentropy", "ce"):
+        raise ValueError(
+            "loss must be a cross-entropy by its full name, such as 'sparse_categorical_crossentropy', or 'auto', got "
+            f"{loss!r}."
+        )
+    kind = _kind_of(loss, _LOSS_KINDS)
+    if kind is not None:
+        return kind(from_logits=True, reduction="mean_with_sample_weight")
+    return _refuse_probabilities(loss, keras.losses.get, "loss")
 
 
 def metrics_of_logits(metrics: Any, is_binary: bool, name: str) -> Any:
     """Returns metrics that take the logits of a model.
 
     Args:
-        metrics: What `compile` was given: None, or a list of names, functions and objects, also nested, or a dictionary
-            of these. Cross-entropies and the binary accuracy by name or as functions become metrics of logits; all
-            else stays.
+        metrics: What `compile` was given: None, or a list of names, classes, functions and objects, also nested, or a
+            dictionary of these. Cross-entropies and the binary accuracy by name, as classes or as functions become
+            metrics of logits; all else stays.
         is_binary: Whether each logit is a decision of its own, so that "accuracy" is the binary one.
         name: Name of the argument.
 
     Raises:
-        ValueError: If one is an object that expects probabilities.
+        ValueError: If one expects probabilities.
     """
     if isinstance(metrics, (list, tuple)):
         return [metrics_of_logits(metric, is_binary, f"{name}[{index}]") for index, metric in enumerate(metrics)]
-    if isinstance(metrics, Mapping):
+    if isinstance(metrics, Mapping) and "class_name" not in metrics:
         return {key: metrics_of_logits(metric, is_binary, f"{name}[{key!r}]") for key, metric in metrics.items()}
     return metrics if metrics is None else _metric(metrics, is_binary, name)
 
 
 def _metric(metric: Any, is_binary: bool, name: str) -> Any:
-    if not isinstance(metric, (str, keras.metrics.Metric)) and callable(metric):
-        metric = _METRIC_FUNCTIONS.get(metric, metric)
-    if isinstance(metric, str):
-        if metric in _METRIC_NAMES:
-            return _METRIC_NAMES[metric](from_logits=True, name=metric)
-        if metric in ("binary_accuracy", "BinaryAccuracy") or (is_binary and metric in ("accuracy", "acc")):
-            return keras.metrics.BinaryAccuracy(threshold=0.0, name=metric)
-        if metric.lower() in ("auc", "precision", "recall"):
-            kind = {"auc": "AUC(from_logits=True)"}.get(metric.lower(), f"{metric.title()}(thresholds=0.0)")
-            raise ValueError(
-                f"{name} must be a metric of logits, which the model returns: keras.metrics.{kind}, got {metric!r}."
-            )
-    _refuse_probabilities(metric, name)
-    return metric
+    # Keras chooses the accuracy by the shapes, whatever the case
+    is_accuracy = isinstance(metric, str) and metric.lower() in ("accuracy", "acc")
+    if is_accuracy and not is_binary:
+        return metric
+    kind = keras.metrics.BinaryAccuracy if is_accuracy else _kind_of(metric, _METRIC_KINDS)
+    if kind is None:
+        return _refuse_probabilities(metric, keras.metrics.get, name)
+    option: dict[str, Any] = {"threshold": 0.0} if kind is keras.metrics.BinaryAccuracy else {"from_logits": True}
+    return kind(**option, name=metric if isinstance(metric, str) else _snake(kind))
 
 
-def _refuse_probabilities(value: Any, name: str) -> None:
+def _kind_of(value: Any, kinds: Mapping[Any, type]) -> type | None:
+    """The class that a name, a class or a function stands for; None for all else."""
+    return kinds.get(value) if isinstance(value, (str, type)) or inspect.isfunction(value) else None
+
+
+def _refuse_probabilities(given: Any, made_of: Callable, name: str) -> Any:
+    """Returns what was given, a class as the object that Keras makes of it, unless it expects probabilities."""
+    value = made_of(dict(given) if isinstance(given, Mapping) else given)
     kind = type(value).__name__
+    got = f"got {shorten(given)}"
     if getattr(value, "from_logits", getattr(value, "_from_logits", True)) is False:
         raise ValueError(
-            f"{name} must take logits, which the model returns: {kind}(from_logits=True), got {shorten(value)} with "
-            "from_logits=False."
+            f"{name} must take logits, which the model returns: {kind}(from_logits=True), {got} with from_logits=False."
         )
     # thresholds that Keras takes where none is given are those of probabilities
-    for argument, given in (("threshold", "threshold"), ("thresholds", "init_thresholds")):
-        if hasattr(value, given) and getattr(value, "top_k", None) is None:
-            threshold = getattr(value, given)
-            if threshold == 0.5 or (threshold is None and given == "init_thresholds"):
+    for argument, attribute in (("threshold", "threshold"), ("thresholds", "init_thresholds")):
+        if hasattr(value, attribute) and getattr(value, "top_k", None) is None:
+            threshold = getattr(value, attribute)
+            if threshold == 0.5 or (threshold is None and attribute == "init_thresholds"):
                 raise ValueError(
-                    f"{name} must look at logits, which the model returns: {kind}({argument}=0.0), got "
-                    f"{shorten(value)} with the threshold 0.5 of probabilities."
+                    f"{name} must look at logits, which the model returns: {kind}({argument}=0.0), {got} with the "
+                    "threshold 0.5 of probabilities."
                 )
-    if isinstance(value, _AT_THRESHOLDS):
-        raise ValueError(
-            f"{name} must be a metric of logits, which the model returns; {kind} looks for a threshold from 0 to 1."
-        )
+    if isinstance(value, _OF_PROBABILITIES) or any(value is function for function in _FUNCTIONS_OF_PROBABILITIES):
+        raise ValueError(f"{name} must take logits, which the model returns; {got}, which is one of probabilities.")
+    return given if isinstance(given, str) else value

@@ -67,7 +67,8 @@ class TextModel(keras.Model):
 
         Args:
             optimizer: Default `default_optimizer()`.
-            loss: Default `default_loss()`. A cross-entropy by name is that of logits, which the model returns.
+            loss: Default `default_loss()`. A cross-entropy by name or as a class is that of logits, which
+                the model returns.
             **kwargs: Passed on to `keras.Model.compile`. Without `metrics` and `weighted_metrics` the task's own
                 `default_metrics()` are shown.
         """

@@ -33,10 +33,17 @@ def cross_entropies(model):
 
 @pytest.mark.parametrize(
     "loss",
-    ["sparse_categorical_crossentropy", "SparseCategoricalCrossentropy", keras.losses.sparse_categorical_crossentropy],
+    [
+        "sparse_categorical_crossentropy",
+        "SparseCategoricalCrossentropy",
+        keras.losses.sparse_categorical_crossentropy,
+        keras.losses.SparseCategoricalCrossentropy,
+    ],
 )
 def test_losses_by_name_are_of_the_probabilities(classifier, loss):
-    classifier.compile("sgd", loss, metrics=["sparse_categorical_crossentropy", "accuracy"], run_eagerly=True)
+    by_name = "sparse_categorical_crossentropy"
+    metric = keras.metrics.SparseCategoricalCrossentropy if isinstance(loss, type) else by_name
+    classifier.compile("sgd", loss, metrics=[metric, "accuracy"], run_eagerly=True)
     expected = cross_entropies(classifier).mean()
     values = classifier.evaluate(X, Y, return_dict=True, verbose=0)
     np.testing.assert_allclose(values["loss"], expected, rtol=1e-5)
@@ -55,13 +62,14 @@ def test_losses_and_metrics_in_lists(classifier, wrap):
 def test_losses_of_several_labels_by_name(make_task):
     model = make_task(TextClassifier, labels=3, problem="multi_label", head_dropout=0.0)
     y = np.array([[0, 1, 0], [1, 1, 0], [0, 0, 0]])
-    model.compile("sgd", "binary_crossentropy", metrics=["binary_accuracy", "accuracy"], run_eagerly=True)
+    metrics = ["Accuracy", "BinaryAccuracy", "accuracy", keras.metrics.BinaryAccuracy]
+    model.compile("sgd", "binary_crossentropy", metrics=metrics, run_eagerly=True)
     probabilities = np.asarray(model.predict(X), "float64")
     expected = -np.mean(np.where(y, np.log(probabilities), np.log1p(-probabilities)))
     for given in (y, y.tolist(), [[1], [0, 1], []]):
         values = model.evaluate(X, given, return_dict=True, verbose=0)
         np.testing.assert_allclose(values["loss"], expected, rtol=1e-5)
-        for name in ("binary_accuracy", "accuracy"):
+        for name in ("Accuracy", "BinaryAccuracy", "accuracy", "binary_accuracy"):
             np.testing.assert_allclose(values[name], np.mean((probabilities > 0.5) == y))
 
 
@@ -81,7 +89,17 @@ def test_nested_lists_of_zeros_and_ones_are_no_label_numbers(make_task):
     ("options", "message"),
     [
         ({"loss": keras.losses.SparseCategoricalCrossentropy()}, r"loss must take logits, .*\(from_logits=True\)"),
-        ({"metrics": ["auc"]}, r"metrics\[0\] must be a metric of logits, .*AUC\(from_logits=True\), got 'auc'"),
+        ({"loss": "CE"}, "loss must be a cross-entropy by its full name, .* or 'auto', got 'CE'"),
+        ({"loss": ["crossentropy"]}, "loss must be a cross-entropy by its full name"),
+        ({"loss": keras.losses.KLDivergence}, "loss must take logits, .* got .*, which is one of probabilities"),
+        ({"loss": "kl_divergence"}, "loss must take logits"),
+        ({"metrics": ["auc"]}, r"metrics\[0\] must take logits, .*AUC\(from_logits=True\), got 'auc'"),
+        ({"metrics": [keras.metrics.AUC]}, r"metrics\[0\] must take logits, .*AUC\(from_logits=True\)"),
+        ({"metrics": [keras.metrics.Precision]}, r"metrics\[0\] must look at logits, .*Precision\(thresholds=0.0\)"),
+        ({"metrics": ["FalseNegatives"]}, r"metrics\[0\] must look at logits, .*\(thresholds=0.0\), got 'FalseN"),
+        ({"metrics": ["BinaryIoU"]}, r"metrics\[0\] must look at logits, .*BinaryIoU\(threshold=0.0\)"),
+        ({"metrics": ["kl_divergence"]}, r"metrics\[0\] must take logits"),
+        ({"metrics": [{"class_name": "Recall", "config": {}}]}, r"metrics\[0\] must look at logits"),
         (
             {"loss": {"class_name": "SparseCategoricalCrossentropy", "config": {}}},
             r"loss must take logits, .*\(from_logits=True\), got .* with from_logits=False",
@@ -91,7 +109,7 @@ def test_nested_lists_of_zeros_and_ones_are_no_label_numbers(make_task):
             r"metrics\[0\]\[0\] must look at logits, .*Precision\(thresholds=0.0\), got .* the threshold 0.5",
         ),
         ({"metrics": {"output": keras.metrics.BinaryAccuracy()}}, r"metrics\['output'\] must look at logits"),
-        ({"metrics": [keras.metrics.RecallAtPrecision(0.5)]}, "RecallAtPrecision looks for a threshold from 0 to 1"),
+        ({"metrics": [keras.metrics.RecallAtPrecision(0.5)]}, "got .*RecallAtPrecision.*, which is one of probabilities"),
         (
             {"weighted_metrics": ["accuracy", keras.metrics.SparseCategoricalCrossentropy()]},
             r"weighted_metrics\[1\] must take logits",
