@@ -156,7 +156,7 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
         export = {"sampler": "greedy", "max_new_tokens": config.new_tokens}
 
         def trial(served: Any) -> Iterable[tuple[str, str, str]]:
-            texts = [talk.messages[-2]["content"] for talk in test[:3]]
+            texts = texts_to_continue(task, test)
             return zip(texts, decoded(served.serve(texts)), task.generate(texts, **export), strict=True)
 
         return finish(run, "finetune", task, results, started, export=export if config.export else None, trial=trial)
@@ -200,6 +200,13 @@ def replies(task: zoo.CausalLM, config: FinetuneConfig, conversations: list[Conv
         texts = task.tokenizer.detokenize(outputs["token_ids"]).numpy()
         results += [text.decode("utf-8", "replace").strip() for text in texts]
     return results
+
+
+def texts_to_continue(task: zoo.CausalLM, conversations: list[Conversation]) -> list[str]:
+    """Returns the first messages that were replied to and have a token; not all models go on from nothing."""
+    texts = [talk.messages[-2]["content"] for talk in conversations]
+    counts = task.tokenizer.tokenize(texts).row_lengths().numpy()
+    return [text for text, count in zip(texts, counts, strict=True) if count][:3]
 
 
 if __name__ == "__main__":

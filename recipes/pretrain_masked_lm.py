@@ -105,7 +105,7 @@ def main(config: MaskedLMConfig) -> dict[str, Any]:
             "validation_pseudo_perplexity": perplexity(logs["loss"]),
             "training_seconds": round(seconds, 1),
         }
-        gaps = [_with_gap(text, task.mask_token) for text in validation[:3]]
+        gaps = [with_gap(task, text) for text in validation[:3]]
 
         def trial(served: Any) -> Iterable[tuple[str, np.ndarray, np.ndarray]]:
             outputs = served.serve(gaps)["probabilities"]
@@ -132,9 +132,22 @@ def cut_texts(documents: Iterable[str], words_per_text: int) -> list[str]:
     return texts
 
 
-def _with_gap(text: str, mask: str) -> str:
+def with_gap(task: zoo.MaskedLM, text: str) -> str:
+    """Returns a text with a mask in place of a word, the one in the middle or an earlier one that the model sees.
+
+    Args:
+        task: The task, which may cut the text.
+        text: The text.
+    """
+
+    def is_seen(words: list[str]) -> bool:
+        return int(task.preprocessor.lengths([" ".join(words)])[0]) <= task.preprocessor.sequence_length
+
     words = text.split()
-    words[len(words) // 2] = mask
+    place = len(words) // 2
+    while place and not is_seen([*words[:place], task.mask_token]):
+        place //= 2
+    words[place] = task.mask_token
     return " ".join(words)
 
 

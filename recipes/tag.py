@@ -10,6 +10,7 @@ The same command resumes an interrupted run.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -96,13 +97,24 @@ def main(config: TagConfig) -> dict[str, Any]:
             **tag_scores(truth, predicted),
             "training_seconds": round(seconds, 1),
         }
+        export = {} if config.export else None
+        trial = functools.partial(try_export, task, words[:3])
+        return finish(run, "tag", task, results, started, export=export, trial=trial)
 
-        def trial(served: Any) -> Iterable[tuple[str, list[str], list[str]]]:
-            texts = [" ".join(sentence) for sentence in words[:3]]
-            tags = [[tag.decode() for tag in row if tag] for row in served.serve(texts)["tags"].numpy()]
-            return zip(texts, tags, task.tag(words[:3]), strict=True)
 
-        return finish(run, "tag", task, results, started, export={} if config.export else None, trial=trial)
+def try_export(
+    task: zoo.TokenClassifier, sentences: Sequence[Sequence[str]], served: Any
+) -> Iterable[tuple[str, list[str], list[str]]]:
+    """Returns sentences as texts, the tags that a SavedModel gives their words, and those that the task gives.
+
+    Args:
+        task: The task.
+        sentences: Words of each sentence. As texts they may have more: both split "'s" into two.
+        served: The loaded SavedModel.
+    """
+    texts = [" ".join(sentence) for sentence in sentences]
+    tags = [[tag.decode() for tag in row if tag] for row in served.serve(texts)["tags"].numpy()]
+    return zip(texts, tags, task.tag(texts), strict=True)
 
 
 def _columns(sentences: Sequence[TaggedWords]) -> tuple[list[list[str]], list[list[str]]]:

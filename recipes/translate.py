@@ -278,7 +278,8 @@ def draw_seq2seq(run: RunFolder, model: zoo.Seq2SeqLM, source: str) -> None:
         plot_position_encoding(np.asarray(encoding, "float32"), run.plots / "positions.png")
     tokenizer = model.tokenizer
     output = model.generate(source, jit_compile=False, truncate=True)
-    inputs, labels, _ = model.preprocessor.training_batch([source], [output])
+    # a text may have more tokens than the model wrote it with
+    inputs, labels, _ = model.preprocessor.replace(truncate=True).training_batch([source], [output])
     attention = model.backbone.attention_weights(inputs)
     cross_attention = attention.get("cross")
     if not cross_attention:

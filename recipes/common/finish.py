@@ -1,4 +1,4 @@
-"""How recipes end: the saved model, its export, which is tried, results and model card."""
+"""How recipes end: the export, which is tried, results and model card."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def finish(
     export: dict[str, Any] | None,
     trial: Callable[[Any], Iterable[tuple[Any, Any, Any]]],
 ) -> dict[str, Any]:
-    """Saves the model, exports it and tries the export, and writes results and model card.
+    """Exports the model, tries the export, and writes results and model card.
 
     Args:
         run: The run folder.
@@ -44,7 +44,6 @@ def finish(
     Raises:
         RuntimeError: If the export gives other outputs than the task.
     """
-    task.save_to_preset(run.path / "model")
     if export is not None:
         import tensorflow as tf
 

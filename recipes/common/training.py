@@ -15,6 +15,7 @@ from recipes.common.models import check_architecture
 from recipes.common.run_folder import RunFolder
 from zoo.inspect import plot_curves
 from zoo.storage import average_weights, load_weights
+from zoo.tasks import Task
 from zoo.training import (
     CheckpointAveraging,
     InverseSquareRoot,
@@ -170,7 +171,7 @@ def make_optimizer(config: TrainingConfig, batches: int, model: keras.Model) -> 
 
 
 def train(
-    model: keras.Model,
+    model: Task,
     run: RunFolder,
     config: TrainingConfig,
     batches: Any,
@@ -182,10 +183,10 @@ def train(
     samples: Callable[[], Iterable[str]] | None = None,
     throughput: bool = True,
 ) -> float:
-    """Trains the model, or goes on where an interrupted run was, and leaves the weights that the config asks for.
+    """Trains a task, or goes on where an interrupted run was, and saves it with the weights that the config asks for.
 
     Args:
-        model: The compiled model.
+        model: The compiled task.
         run: The run folder.
         config: The configuration.
         batches: Training data, see `zoo.training.ResumableData`.
@@ -229,6 +230,12 @@ def train(
     except FloatingPointError as error:
         raise RecipeError(f"training.learning_rate {config.learning_rate:g}? {error}") from error
     seconds = time.monotonic() - started
+    if config.weights == "best":
+        load_weights(state.best_weights_path, model)
+    else:
+        average_weights(averaging.paths, model)
+    # before anything else can fail
+    model.save_to_preset(run.path / "model")
     epochs = range(1, len(history.history["loss"]) + 1)
     plot_curves(
         {label: (epochs, history.history[key]) for label, key in curves.items()},
@@ -237,8 +244,4 @@ def train(
         y_label="loss",
         title="Training",
     )
-    if config.weights == "best":
-        load_weights(state.best_weights_path, model)
-    else:
-        average_weights(averaging.paths, model)
     return seconds
