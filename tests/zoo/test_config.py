@@ -103,10 +103,10 @@ def test_configs_do_not_change():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"hiden_dim": 8}, "Unknown configuration key 'hiden_dim'. Did you mean 'hidden_dim'?.*vocabulary_size"),
+        ({"hiden_dim": 8}, "must be known ones, got 'hiden_dim'. Did you mean 'hidden_dim'?.*vocabulary_size"),
         (
             {"attention": {"heads": 3, "num_head": 8}},
-            "Unknown configuration key 'attention.heads'.*Known: .*num_key_value_heads",
+            "must be known ones, got 'attention.heads'.*Known: .*num_key_value_heads",
         ),
         ({"attention": {"num_head": 8}}, "'attention.num_head'. Did you mean 'attention.num_heads'?"),
         ({"kind": "recurrent"}, "kind must be 'transformer', got 'recurrent'"),
@@ -121,7 +121,7 @@ def test_wrong_dictionaries(values, message):
 
 
 def test_missing_keys():
-    with pytest.raises(ValueError, match="The configuration lacks architecture, vocabulary_size"):
+    with pytest.raises(ValueError, match="The configuration must have architecture, vocabulary_size, got only"):
         TransformerConfig.from_dict({})
 
 

@@ -12,7 +12,7 @@ def test_round_trip():
     assert RecurrentConfig.from_json(config.to_json()) == config
     assert config.to_dict()["kind"] == "recurrent"
     assert config_from_dict(config.to_dict()) == config
-    with pytest.raises(ValueError, match="Unknown configuration key 'hiden_dim'. Did you mean 'hidden_dim'"):
+    with pytest.raises(ValueError, match="must be known ones, got 'hiden_dim'. Did you mean 'hidden_dim'"):
         RecurrentConfig.from_dict({"vocabulary_size": 10, "hiden_dim": 3})
 
 

@@ -267,7 +267,7 @@ class Transformer(Backbone):
             Devlin et al. 2019, "BERT", section 3, and its published code.
         """
         if self.pooler is None:
-            raise ValueError("pool() needs a configuration with pooler=True, got pooler=False.")
+            raise ValueError("pooler of the configuration must be True for pool(), got False.")
         return self.pooler(hidden[:, 0])
 
     def start_decoding(self, inputs: dict[str, Any], capacity: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -100,7 +100,8 @@ def configuration_from_dict(cls: type, values: dict[str, Any], path: str) -> Any
             near = difflib.get_close_matches(key[:100], fields, n=1)
             hint = f" Did you mean {path + near[0]!r}?" if near else ""
             raise ValueError(
-                f"Unknown configuration key {path + key[:100]!r}.{hint} Known: {', '.join(sorted(fields))}."
+                f"The keys of a configuration must be known ones, got {path + key[:100]!r}.{hint} "
+                f"Known: {', '.join(sorted(fields))}."
             )
         hint = hints[key]
         if dataclasses.is_dataclass(hint):
@@ -117,7 +118,10 @@ def configuration_from_dict(cls: type, values: dict[str, Any], path: str) -> Any
         and field.default_factory is dataclasses.MISSING
     ]
     if missing:
-        raise ValueError(f"The configuration lacks {', '.join(path + name for name in missing)}.")
+        raise ValueError(
+            f"The configuration must have {', '.join(path + name for name in missing)}, got only "
+            f"{', '.join(path + name for name in arguments) or 'an empty one'}."
+        )
     return cls(**arguments)
 
 

@@ -173,7 +173,7 @@ class Engine:
         if not (self.backbone.can_rewind(capacity) and self.draft.can_rewind(capacity)):
             raise ValueError(
                 "draft must be None where caches forget, since proposals are taken back: recurrent states, and caches "
-                f"of attention windows shorter than the text ({capacity} positions)."
+                f"of attention windows shorter than the text ({capacity} positions), got {type(self.draft).__name__}."
             )
 
     def _encoder_inputs(self, source: Sequence[Sequence[int]], batch: int, pad_id: int) -> dict[str, Any]:

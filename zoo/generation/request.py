@@ -254,7 +254,7 @@ def split_stops(stop: Any) -> tuple[list[str], list[Any]]:
         if not isinstance(value, (str, bytes)):
             sequences.append(value)
         elif not value:
-            raise ValueError(f"stop[{place}] must not be empty.")
+            raise ValueError(f"stop[{place}] must not be empty, got {value!r}.")
         else:
             try:
                 strings.append(as_text(value, f"stop[{place}]").decode())

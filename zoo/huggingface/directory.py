@@ -177,7 +177,7 @@ def _check_labels(options: dict[str, Any], head: Head, tensors: TensorFiles, wid
     shape = tensors.shapes.get(f"{head.table.get('projection')}.weight")
     if shape is not None and "labels" in options and shape[0] != count:
         name = f"{head.table['projection']}.weight in {tensors.file_of(head.table['projection'] + '.weight')}"
-        raise ValueError(f"id2label must name the {shape[0]} outputs of {name}, it names {count}.")
+        raise ValueError(f"id2label must name the {shape[0]} outputs of {name}, got {count}.")
     if count * width > elements:
         raise ValueError(
             f"id2label must name fewer labels, got {count} where {tensors.source} holds {elements:.0f} weights."
@@ -267,7 +267,9 @@ def _other_tensors(family: Family, tensors: TensorFiles, rows: list[Row]) -> set
                 )
         elif name in family.zeros:
             if np.any(tensors.get(name)):
-                raise ValueError(f"{name} in {tensors.file_of(name)} must be zero: the model has no place for it.")
+                raise ValueError(
+                    f"{name} in {tensors.file_of(name)} must be zero, got others: the model has no place for it."
+                )
         elif not family.is_ignored(name) and not name.startswith(of_heads):
             continue
         others.add(name)

@@ -80,7 +80,7 @@ def rotary_position(parameters: dict[str, Any], head_dim: int, max_length: int) 
     if kind == "default":
         parameters.pop(LENGTH, None)  # of a scaling that is switched off
         if parameters:
-            raise ValueError(f"Rotary positions of the type 'default' have no {sorted(parameters)}.")
+            raise ValueError(f"rope parameters of the type 'default' must be none, got {sorted(parameters)}.")
     else:
         scaling = {"kind": KINDS[kind], **parameters}
         original = scaling.get(LENGTH, max_length)

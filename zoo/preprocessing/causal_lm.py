@@ -136,7 +136,7 @@ class CausalLMPreprocessor(Preprocessor):
                 raise ValueError(f"texts[{row}] has no token, and the tokenizer no start token to go on from.")
             if length >= longest:
                 raise ValueError(
-                    f"texts[{row}] has {length} tokens, but max_length={longest} must leave room for one more: "
+                    f"texts[{row}] must leave room for one more token below max_length={longest}, got {length}: "
                     f"{shorten(texts[row].numpy().decode('utf-8', 'replace'))}. Shorten it, or pass truncate=True "
                     "to keep its end."
                 )
@@ -241,7 +241,9 @@ class CausalLMPreprocessor(Preprocessor):
         options: dict[str, Any] = {}
         if is_dataset(texts):
             if sample_weight is not None:
-                raise ValueError(f"{names[1]} must be None with a dataset of packed texts.")
+                raise ValueError(
+                    f"{names[1]} must be None with a dataset of packed texts, got {shorten(sample_weight)}."
+                )
             x, y, weights = keras.utils.unpack_x_y_sample_weight(texts.element_spec)
             is_text = isinstance(x, tf.TensorSpec) and x.dtype == tf.string and x.shape.rank in (None, 0, 1)
             if not is_text or y is not None or weights is not None:

@@ -74,7 +74,7 @@ def in_batches(preprocessor: Preprocessor, dataset: Any, size: int, given: int |
         ragged = any(part.shape.rank for part in parts)
         return dataset.ragged_batch(size) if ragged else dataset.batch(size)
     if given is not None:
-        raise ValueError(f"batch_size={given} must be None: the dataset holds batches already.")
+        raise ValueError(f"batch_size must be None with a dataset that holds batches already, got {given}.")
     return dataset
 
 

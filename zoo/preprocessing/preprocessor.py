@@ -140,7 +140,10 @@ class Preprocessor:
             y: As `check_targets` returns them, or as a dataset holds them.
         """
         if y is not None:
-            raise ValueError(f"A dataset for {self.task_name} must not hold targets: it learns from the texts alone.")
+            raise ValueError(
+                f"A dataset for {self.task_name} must hold texts alone, from which it learns, got targets too: "
+                f"{shorten(y)}."
+            )
         return None
 
     def inputs(self, tokens: Any) -> dict[str, Any]:
@@ -169,7 +172,10 @@ class Preprocessor:
         Args:
             weights: By the label's name or number.
         """
-        raise ValueError("class_weight must be None: it needs a task that gives each text or word one of its labels.")
+        raise ValueError(
+            "class_weight must be None for a task that does not give each text or word one of its labels, got "
+            f"{shorten(weights)}."
+        )
 
     # What tasks and users call.
 

@@ -130,7 +130,7 @@ def require_same_length(count: int, other: int, name: str, other_name: str, one:
         per: What a row of the first is.
     """
     if count != other:
-        raise ValueError(f"{other_name} must hold one {one} per {per}: {count} in {name}, {other} in {other_name}.")
+        raise ValueError(f"{other_name} must hold one {one} per {per}, got {other} for {count} in {name}.")
 
 
 def require_count(value: Any, name: str, lowest: int = 1, highest: int | None = None) -> int:

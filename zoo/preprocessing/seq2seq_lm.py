@@ -154,7 +154,7 @@ class Seq2SeqLMPreprocessor(Preprocessor):
 
         count = row_count(x)
         if y is None:
-            raise ValueError(f"{name} must hold one target text per source text: {count} in {x_name}, none in {name}.")
+            raise ValueError(f"{name} must hold one target text per source text, got None for {count} in {x_name}.")
         texts = as_texts(y, name)
         require_same_length(count, len(texts), x_name, name, "target text", "source text")
         targets = string_tensor(texts)

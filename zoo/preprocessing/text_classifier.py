@@ -68,14 +68,17 @@ class TextClassifierPreprocessor(EncoderPreprocessor):
         if self.pairs:
             return check_groups(x, name)
         if isinstance(x, tuple) and x and not isinstance(x[0], (str, bytes)):
-            raise TypeError(f"{name} must be a list of texts; pairs of texts need a classifier with pairs=True.")
+            raise TypeError(
+                f"{name} must be a list of texts, got a tuple of {len(x)}; pairs of texts need a classifier with "
+                "pairs=True."
+            )
         return super().check_rows(x, name)
 
     def check_targets(self, y: Any, x: Any, name: str, x_name: str) -> Any:
         """Returns label ids `(rows,)`, zeros and ones or values `(rows, labels)`; arguments as in the base."""
         count = row_count(x)
         if y is None:
-            raise ValueError(f"{name} must hold one label per row of {x_name}: {count} in {x_name}, none in {name}.")
+            raise ValueError(f"{name} must hold one label per row, got None for {count} in {x_name}.")
         if self.problem == "single_label":
             return self.labels.ids(y, count, name, x_name)
         if self.problem == "multi_label":

@@ -53,7 +53,7 @@ class TextEmbedderPreprocessor(EncoderPreprocessor):
             return super().check_targets(y, x, name, x_name)
         count = row_count(x)
         if y is None:
-            raise ValueError(f"{name} must hold one similarity per row: {count} in {x_name}, none in {name}.")
+            raise ValueError(f"{name} must hold one similarity per row, got None for {count} in {x_name}.")
         values = as_numbers(y, count, 1, name, x_name)[:, 0]
         wrong = np.flatnonzero(np.abs(values) > 1)
         if len(wrong):

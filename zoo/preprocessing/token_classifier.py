@@ -94,8 +94,8 @@ class TokenClassifierPreprocessor(EncoderPreprocessor):
                 raise TypeError(f"{name}[{index}] must be a list of labels, one per word, got {shorten(labels)}.")
             if len(labels) != words:
                 raise ValueError(
-                    f"{name}[{index}] must hold one label per word: {x_name}[{index}] has {words} words, "
-                    f"{name}[{index}] has {len(labels)} labels."
+                    f"{name}[{index}] must hold one label per word, got {len(labels)} labels for the {words} words of "
+                    f"{x_name}[{index}]."
                 )
             ids += [self.labels.id_of(label, f"{name}[{index}][{place}]") for place, label in enumerate(labels)]
         return x.with_values(tf.constant(ids, tf.int32, shape=(len(ids),)))

@@ -101,7 +101,7 @@ def load_llama2c(path: str | os.PathLike) -> Backbone:
             raise ValueError(f"{path} is cut off: {size} bytes of weights are no whole number of float32.")
         expected = _count_weights(config)
         if expected != size // 4:
-            raise ValueError(f"{path} must hold {expected} weights, as its header says; it holds {size // 4}.")
+            raise ValueError(f"{path} must hold {expected} weights, as its header says, got {size // 4}.")
         numbers = np.frombuffer(file.read(), "<f4")
     backbone = Backbone.from_config(config)
     decoder, attention = backbone.decoder, config.attention

@@ -86,7 +86,7 @@ def open_checkpoint(directory: Path) -> Iterator[TensorFiles]:
                 f"{quote(owner.get(name))}, got {quote(index.get(name))}; the files are {quote(sorted(files))}."
             )
         if not shapes:
-            raise ValueError(f"{directory / source} must hold tensors, its header names none.")
+            raise ValueError(f"{directory / source} must hold tensors, got a header that names none.")
         yield TensorFiles(shapes, lambda name: files[owner[name]].get_tensor(name), source, owner)
 
 

@@ -65,14 +65,14 @@ def _sizes(file: h5py.File, path: str, read: bool) -> list[int]:
             if len(seen) > MOST_ENTRIES or depth > MOST_DEPTH:
                 raise ValueError(f"{shown} must be among at most {MOST_ENTRIES} entries, {MOST_DEPTH} deep.")
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                raise ValueError(f"{shown} must be in this file, it is a link to elsewhere.")
+                raise ValueError(f"{shown} must be in this file, got a link to elsewhere.")
             try:
                 item = group[name]
             except Exception as error:  # of HDF5: KeyError, RuntimeError, OSError
                 raise ValueError(f"{shown} is damaged: {describe(error)}") from error
             address = h5py.h5o.get_info(item.id).addr
             if address in seen:
-                raise ValueError(f"{shown} must be there once, it is another name of an entry.")
+                raise ValueError(f"{shown} must be there once, got another name of the same entry.")
             seen.add(address)
             if isinstance(item, h5py.Group):
                 waiting.append((item, entry, depth + 1))
@@ -82,7 +82,7 @@ def _sizes(file: h5py.File, path: str, read: bool) -> list[int]:
                     _read(item)
                 sizes.append(int(item.size))
             else:
-                raise ValueError(f"{shown} must be a group or an array of numbers, it is a {type(item).__name__}.")
+                raise ValueError(f"{shown} must be a group or an array of numbers, got a {type(item).__name__}.")
     return sizes
 
 
@@ -90,7 +90,7 @@ def _check_dataset(item: h5py.Dataset, shown: str) -> None:
     # bfloat16, which HDF5 does not know, is stored as two bytes
     is_half = item.dtype.kind == "V" and item.dtype.itemsize == 2 and item.dtype.names is None
     if item.dtype.kind not in "fiub" and not is_half:
-        raise ValueError(f"{shown} must hold numbers, it has the type {str(item.dtype)[:200]}.")
+        raise ValueError(f"{shown} must hold numbers, got the type {str(item.dtype)[:200]}.")
     if item.external or item.is_virtual or item.chunks is not None or item.shape is None:
         raise ValueError(f"{shown} must be stored in one piece in this file.")
     declared, stored = int(item.size) * item.dtype.itemsize, item.id.get_storage_size()

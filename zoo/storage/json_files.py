@@ -96,7 +96,7 @@ def parse_json(content: bytes, source: str) -> Any:
         position = _first_too_deep(content)
         key = _key_before(content, position)
         raise ValueError(
-            f"{source}: {key} must be nested at most {MOST_DEPTH} deep, byte {position} is deeper."
+            f"{source}: {key} must be nested at most {MOST_DEPTH} deep, got more at byte {position}."
         ) from None
     except ValueError as error:  # no UTF-8, no JSON, a number of thousands of digits
         if type(error) is ValueError and (long := _LONG_NUMBER.search(content)):

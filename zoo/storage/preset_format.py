@@ -114,5 +114,5 @@ def read_preset_file(directory: Path) -> tuple[PresetFile, bytes]:
         if not _PART.fullmatch(name) or rest != [TOKENIZER_FILE] * (key == "tokenizer.file"):
             raise ValueError(f"{path}: {key} must be the name of a part, such as {WEIGHTS_FILE!r}, got {shown}.")
         if (directory / name).is_symlink() and (directory / name).is_dir():
-            raise ValueError(f"{path}: {key} must be in this directory, {quote(name)} is a link.")
+            raise ValueError(f"{path}: {key} must be in this directory, got {quote(name)}, a link.")
     return config, content

@@ -130,7 +130,8 @@ def read_tokenizer(directory: str | os.PathLike) -> TokenizerFiles:
 def _parse(path: Path, content: bytes) -> TokenizerDescription:
     values = parse_json(content, str(path))
     if not isinstance(values, dict) or values.get("format") != FORMAT:
-        raise ValueError(f"{path} is not a tokenizer of this library: format must be {FORMAT!r}.")
+        found = quote(values.get("format")) if isinstance(values, dict) else f"a {type(values).__name__}"
+        raise ValueError(f"{path} is not a tokenizer of this library: format must be {FORMAT!r}, got {found}.")
     if values.get("version") != FORMAT_VERSION:
         raise ValueError(f"{path}: version must be {FORMAT_VERSION}, got {quote(values.get('version'))}.")
     description = to_dataclass(TokenizerDescription, values, str(path))

@@ -50,8 +50,8 @@ class Feed:
         if is_raw(x if batch is None else _inputs(batch)):
             if validation_split and (validation_data is not None or packed or is_dataset(x) or batch is not None):
                 raise ValueError(
-                    f"validation_split={validation_split!r} must be 0 with a dataset, with packed texts or with "
-                    "validation_data."
+                    "validation_split must be 0 with a dataset, with packed texts or with validation_data, got "
+                    f"{validation_split!r}."
                 )
             if validation_split:
                 x, held = self._preprocessor.examples(x, y, sample_weight).split(validation_split)
@@ -198,7 +198,9 @@ class Feed:
             )
         if packed:
             if y is not None:
-                raise ValueError(f"{names[1]} must be None with packed texts: the texts are their own labels.")
+                raise ValueError(
+                    f"{names[1]} must be None with packed texts, which are their own labels, got {shorten(y)}."
+                )
             length = None if packed is True else packed
             weights = {"sample_weight": sample_weight, "shuffle": shuffle, "names": (names[0], names[2])}
             return preprocessor.packed_dataset(x, batch_size, length, **weights)
@@ -207,11 +209,13 @@ class Feed:
             return batches_of(preprocessor, rows, batch_size, shuffle=shuffle, **options)
         for name, value in zip(names[1:], (y, sample_weight), strict=True):
             if value is not None:
-                raise ValueError(f"{name} must be None where {names[0]} is a dataset: the dataset holds it.")
+                raise ValueError(
+                    f"{name} must be None where {names[0]} is a dataset, which holds it, got {shorten(value)}."
+                )
         if is_dataset(x):
             return batches_of(preprocessor, x, batch_size, **options)
         if batch_size is not None:
-            raise ValueError(f"batch_size={batch_size} must be None: {names[0]} yields batches already.")
+            raise ValueError(f"batch_size must be None where {names[0]} yields batches already, got {batch_size}.")
         return converted(preprocessor, x, **options)
 
     def _validation(self, data: Any, batch_size: int | None, packed: bool | int) -> Any:

@@ -148,7 +148,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         ['a', 'small', 'dog']
         """
         if unit not in ("characters", "bytes"):
-            raise ValueError(f"unit={unit!r} must be 'characters' or 'bytes'.")
+            raise ValueError(f"unit must be 'characters' or 'bytes', got {unit!r}.")
         tf = import_tensorflow()
         tensor = as_text_tensor(texts)
         splitter = self._splitter(special_tokens)
@@ -212,7 +212,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
 
     def _splitter(self, special_tokens: bool | Sequence[str]) -> SpecialTokenSplitter | None:
         if isinstance(special_tokens, (str, bytes)):
-            raise TypeError(f"special_tokens={special_tokens!r} must be a bool or a list of tokens.")
+            raise TypeError(f"special_tokens must be a bool or a list of tokens, got {special_tokens!r}.")
         if isinstance(special_tokens, (bool, np.bool_)):
             names = self.special_tokens if special_tokens else []
         else:

@@ -108,7 +108,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
             strip_right=strip_right,
         )
         if normalization not in (None, "NFC"):
-            raise ValueError(f"normalization={normalization!r} must be None or 'NFC'.")
+            raise ValueError(f"normalization must be None or 'NFC', got {normalization!r}.")
         self._split = (split,) if isinstance(split, str) else tuple(split)
         self._splitter_of_words = WordSplitter(self._split)
         self._choices = {

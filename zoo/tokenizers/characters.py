@@ -31,7 +31,7 @@ def character_tokenizer(texts: Iterable[str]) -> SentencePieceTokenizer:
 
     characters = sorted({character for text in texts for character in text})
     if not characters:
-        raise ValueError("texts must hold at least one character.")
+        raise ValueError("texts must hold at least one character, got none.")
     model = schema.ModelProto()
     types = model.SentencePiece
     for token in SPECIAL_TOKENS:

@@ -91,21 +91,27 @@ class ChatFormat:
 
     def _check(self, messages: list[Message]) -> None:
         if not messages:
-            raise ValueError("messages must hold at least one message.")
+            raise ValueError(f"messages must hold at least one message, got {messages!r}.")
         for place, message in enumerate(messages):
             if not isinstance(message, Mapping) or message.keys() != {"role", "content"}:
                 raise ValueError(f"messages[{place}] must have the keys 'role' and 'content', got {message!r}.")
             if not isinstance(message["content"], str):
                 raise ValueError(f"messages[{place}]['content'] must be a str, got {message['content']!r}.")
             if message["role"] not in self.before:
-                raise ValueError(f"messages[{place}]['role']={message['role']!r} must be one of {sorted(self.before)}.")
+                raise ValueError(
+                    f"messages[{place}]['role'] must be one of {sorted(self.before)}, got {message['role']!r}."
+                )
             if message["role"] == "system" and place > 0:
                 raise ValueError(f"messages[{place}]: only the first message can be of the role 'system'.")
         if self.alternates:
             turns = [(place, message["role"]) for place, message in enumerate(messages) if message["role"] != "system"]
             for turn, (place, role) in enumerate(turns):
-                if role != ("user", "assistant")[turn % 2]:
-                    raise ValueError(f"messages[{place}]['role']={role!r}: user and assistant must take turns.")
+                expected = ("user", "assistant")[turn % 2]
+                if role != expected:
+                    raise ValueError(
+                        f"messages[{place}]['role'] must be {expected!r}, got {role!r}: user and assistant must take "
+                        "turns."
+                    )
 
 
 def _same(roles: Sequence[str], pattern: str) -> dict[str, str]:
@@ -223,7 +229,7 @@ def tokenize_chat(
     """
     if isinstance(chat_format, str):
         if chat_format not in CHAT_FORMATS:
-            raise ValueError(f"chat_format={chat_format!r} must be one of {sorted(CHAT_FORMATS)}.")
+            raise ValueError(f"chat_format must be one of {sorted(CHAT_FORMATS)}, got {chat_format!r}.")
         chat_format = CHAT_FORMATS[chat_format]
     for token in chat_format.special_tokens:
         if token not in tokenizer.special_tokens:

@@ -68,7 +68,7 @@ def _check_pieces(model: Any) -> None:
     for index in np.flatnonzero(~(np.abs(scores) <= MOST_SCORE))[:1]:
         raise ValueError(f"pieces[{index}].score must be a finite number, got {scores[index]}.")
     for index in np.flatnonzero(types == kinds.UNKNOWN)[1:]:
-        raise ValueError(f"pieces[{index}].type must not be UNKNOWN, as that of another piece is already.")
+        raise ValueError(f"pieces[{index}].type must be UNKNOWN for one piece only, got it a second time.")
     of_bytes = np.flatnonzero(types == kinds.BYTE)
     for index in of_bytes:
         if texts[index] not in _BYTE_PIECES:
@@ -76,7 +76,7 @@ def _check_pieces(model: Any) -> None:
                 f"pieces[{index}].piece must be of the form <0x0A> for the type BYTE, got {quote(texts[index])}."
             )
     if np.all((types == kinds.UNKNOWN) | (types == kinds.CONTROL)):
-        raise ValueError("pieces must hold at least one that text can become; all are control tokens.")
+        raise ValueError("pieces must hold at least one that text can become, got control tokens only.")
     if model.trainer_spec.byte_fallback and len(of_bytes) != 256:
         raise ValueError(f"trainer_spec.byte_fallback needs 256 pieces of the type BYTE, got {len(of_bytes)}.")
     if len(of_bytes) and not model.trainer_spec.byte_fallback:

@@ -58,22 +58,24 @@ def train_sentencepiece(
     import sentencepiece
 
     if model_type not in MODEL_TYPES:
-        raise ValueError(f"model_type={model_type!r} must be one of {MODEL_TYPES}.")
+        raise ValueError(f"model_type must be one of {MODEL_TYPES}, got {model_type!r}.")
     if normalization not in NORMALIZATIONS:
-        raise ValueError(f"normalization={normalization!r} must be one of {NORMALIZATIONS}.")
+        raise ValueError(f"normalization must be one of {NORMALIZATIONS}, got {normalization!r}.")
     if not 0.98 <= character_coverage <= 1.0:
-        raise ValueError(f"character_coverage={character_coverage!r} must be at least 0.98 and at most 1.")
+        raise ValueError(f"character_coverage must be at least 0.98 and at most 1, got {character_coverage!r}.")
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"texts must be an iterable of texts, got a single {type(texts).__name__}.")
     tokens = [pad_token, start_token, end_token, unknown_token, *special_tokens]
     for token in tokens:
         if not token or any(character.isspace() or character == "\u2581" for character in token):
-            raise ValueError(f"The special token {token!r} must not be empty or hold white space.")
+            raise ValueError(f"Special tokens must not be empty or hold white space, got {token!r}.")
         if tokens.count(token) > 1:
-            raise ValueError(f"The special token {token!r} is given more than once.")
+            raise ValueError(f"Special tokens must be given once, got {token!r} more than once.")
     needed = len(tokens) + 256 * byte_fallback
     if vocabulary_size <= needed:
-        raise ValueError(f"vocabulary_size={vocabulary_size!r} must be above {needed}, the special and byte tokens.")
+        raise ValueError(
+            f"vocabulary_size must be above {needed}, the number of special and byte tokens, got {vocabulary_size!r}."
+        )
 
     reader = TextReader(texts)
     model = io.BytesIO()

@@ -59,7 +59,7 @@ class WordSplitter:
             raise ValueError(f"split must be at most {_MOST_STEPS} patterns, got {len(names)}.")
         for name in names:
             if name not in PATTERNS:
-                raise ValueError(f"split={name!r} must be one of {sorted(PATTERNS)}.")
+                raise ValueError(f"split must be one of {sorted(PATTERNS)}, got {name!r}.")
         self._steps = [_translate(PATTERNS[name]) for name in names]
 
     def __call__(self, strings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -78,7 +78,7 @@ def train_byte_level_bpe(
     pre_tokenizers = tokenizers.pre_tokenizers
     for name in split:
         if name not in PATTERNS:
-            raise ValueError(f"split={name!r} must be one of {sorted(PATTERNS)}.")
+            raise ValueError(f"split must be one of {sorted(PATTERNS)}, got {name!r}.")
     trained = tokenizers.Tokenizer(tokenizers.models.BPE())
     if normalization is not None:
         trained.normalizer = tokenizers.normalizers.NFC()
@@ -124,8 +124,8 @@ def _train(
         raise TypeError(f"texts must be an iterable of texts, got a single {type(texts).__name__}.")
     if vocabulary_size <= len(needed):
         raise ValueError(
-            f"vocabulary_size={vocabulary_size!r} must be above {len(needed)}, the special tokens and those that every "
-            "vocabulary has."
+            f"vocabulary_size must be above {len(needed)}, the number of special tokens and of those that every "
+            f"vocabulary has, got {vocabulary_size!r}."
         )
     reader = TextReader(texts)
     try:

@@ -69,7 +69,7 @@ class Vocabulary:
 
     def _special_id(self, role: str, token: str | None) -> int | None:
         if token is not None and token not in self._ids:
-            raise ValueError(f"{role}={quote(token)} is not in the vocabulary of {self.vocabulary_size} tokens.")
+            raise ValueError(f"{role} must be in the vocabulary of {self.vocabulary_size} tokens, got {quote(token)}.")
         return None if token is None else self._ids[token]
 
     def _special_config(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Vocabulary:
             ValueError: The token is not in the vocabulary.
         """
         if token not in self._ids:
-            raise ValueError(f"token={token!r} is not in the vocabulary of {self.vocabulary_size} tokens.")
+            raise ValueError(f"token must be in the vocabulary of {self.vocabulary_size} tokens, got {token!r}.")
         return self._ids[token]
 
     def id_to_token(self, token_id: int) -> str:
@@ -105,5 +105,5 @@ class Vocabulary:
             ValueError: The id is not in the range 0 to `vocabulary_size - 1`.
         """
         if not 0 <= token_id < self.vocabulary_size:
-            raise ValueError(f"token_id={token_id!r} must be at least 0 and below {self.vocabulary_size}.")
+            raise ValueError(f"token_id must be at least 0 and below {self.vocabulary_size}, got {token_id!r}.")
         return self._vocabulary[token_id]

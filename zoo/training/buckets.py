@@ -44,7 +44,7 @@ def choose_bucket_lengths(row_lengths: np.ndarray, number_of_buckets: int) -> li
         raise ValueError(f"number_of_buckets must be at least 1, got {number_of_buckets}")
     lengths, counts = np.unique(row_lengths, return_counts=True)
     if not lengths.size:
-        raise ValueError("row_lengths must not be empty")
+        raise ValueError("row_lengths must not be empty, got no row.")
     rows_up_to = np.cumsum(counts)
     # total[i]: tokens, padding included, of the rows up to lengths[i] in the buckets allowed so far.
     total = lengths * rows_up_to

@@ -139,7 +139,10 @@ class TrainingState(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         model = self.model
         if not model.built:
-            raise ValueError("The model must be built before `fit`, or its variables cannot be compared: call it once.")
+            raise ValueError(
+                "The model must be built before `fit`, as its variables are compared with the saved ones, got one that "
+                "is not: call it once."
+            )
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         if self._found is None:

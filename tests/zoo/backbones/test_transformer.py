@@ -202,7 +202,7 @@ def test_pooler():
     expected = np.tanh(hidden[:, 0] @ array(backbone.pooler.kernel) + array(backbone.pooler.bias))
     np.testing.assert_allclose(array(backbone.pool(hidden)), expected, **TOLERANCE)
     assert backbone.parameter_count() == made("encoder").parameter_count() + 16 * 16 + 16
-    with pytest.raises(ValueError, match="pool.. needs a configuration with pooler=True"):
+    with pytest.raises(ValueError, match="pooler of the configuration must be True for pool.., got False"):
         made("encoder").pool(hidden)
 
 

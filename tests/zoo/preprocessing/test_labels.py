@@ -34,7 +34,7 @@ def test_ids(y):
         ([0, 1, "fine"], r"y\[2\] must be .* got 'fine'"),
         ([0, 1.5, 1], r"y\[1\] must be .* got 1.5"),
         ([True, 1, 1], r"y\[0\] must be .* got True"),
-        ([0, 1], "y must hold one label per row: 3 in x, 2 in y"),
+        ([0, 1], "y must hold one label per row, got 2 for 3 in x"),
         (5, "y must be a list, array or tensor of labels, got int 5"),
         ("good", "y must be a list of labels, got one text 'good'"),
     ],

@@ -255,7 +255,7 @@ def test_weights_of_another_configuration(untrained, saved):
     ):
         Seq2SeqLM.from_preset(saved)
     change(saved, backbone={**description["backbone"], "hiden_dim": 3})
-    with pytest.raises(ValueError, match="Unknown configuration key 'hiden_dim'. Did you mean 'hidden_dim'"):
+    with pytest.raises(ValueError, match="must be known ones, got 'hiden_dim'. Did you mean 'hidden_dim'"):
         Seq2SeqLM.from_preset(saved)
 
 

@@ -155,7 +155,10 @@ def test_fit_packed(fresh, texts):
     assert fresh.fit(tf.data.Dataset.from_tensor_slices(texts[:4]), packed=8, verbose=0).history["loss"][0] > 0
     for wrong, message in (
         ({"packed": 33}, "packed must be an integer from 1 to 32, got 33"),
-        ({"packed": True, "validation_split": 0.5}, "validation_split=0.5 must be 0 with a dataset, with packed"),
+        (
+            {"packed": True, "validation_split": 0.5},
+            "validation_split must be 0 with a dataset, .*, got 0.5",
+        ),
         ({"packed": True, "y": texts[:2]}, "y must be None with packed texts"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -206,7 +209,9 @@ def test_lengths(model):
 def test_prompt_longer_than_the_model(model):
     long = " ".join(["iota", "beta", "omega"] * 12)
     options = {"max_new_tokens": 4, "jit_compile": False}
-    with pytest.raises(ValueError, match=r"texts\[1\] has 37 tokens, but max_length=32 .*'iota beta.*truncate=True"):
+    with pytest.raises(
+        ValueError, match=r"texts\[1\] must leave room .* max_length=32, got 37: 'iota beta.*truncate=True"
+    ):
         model.generate(["alpha", long], **options)
     cut = [model.tokenizer.start_id, *ids_of(model, long)[-27:]]
     assert len(cut) + 4 == 32
@@ -271,7 +276,7 @@ def test_continuing_from_a_cache(model, generated):
             *result["token_ids"][0, : result["lengths"][0] - result["end_lengths"][0]].tolist(),
         ]
     assert all(isinstance(text, str) for text in continued)
-    with pytest.raises(ValueError, match="texts must hold one text per row|4 in cache, 1 in texts"):
+    with pytest.raises(ValueError, match="texts must hold one text per row, got 1 for 4 in cache"):
         model.generate(["alpha"], cache=cache)
     with pytest.raises(ValueError, match="return_cache must be False with stop strings"):
         model.generate("alpha", stop="a", return_cache=True)

@@ -180,11 +180,11 @@ def test_labels_out_of_range(tasks, task_class, y, message):
 
 
 def test_unknown_special_tokens(tasks, tiny_config, tiny_tokenizer, mask_tokenizer, encoder_config):
-    with pytest.raises(ValueError, match="token='<begin>' is not in the vocabulary of 26 tokens"):
+    with pytest.raises(ValueError, match="token must be in the vocabulary of 26 tokens, got '<begin>'"):
         Seq2SeqLM(Backbone.from_config(tiny_config), tiny_tokenizer, decoder_start_token="<begin>")
     with pytest.raises(ValueError, match="special_tokens: '<hole>' is no special token of this tokenizer"):
         mask_tokenizer.tokenize("alpha <hole>", special_tokens=["<hole>"])
-    with pytest.raises(ValueError, match="mask_token='<hole>' is not in the vocabulary"):
+    with pytest.raises(ValueError, match="mask_token must be in the vocabulary .*, got '<hole>'"):
         type(mask_tokenizer)(mask_tokenizer.proto, mask_token="<hole>")
     # a mask that is none is text, and the row says so
     with pytest.raises(ValueError, match=r"texts\[0\] must have a '<mask>' to fill, got 'alpha \[MASK\]'"):

@@ -147,9 +147,9 @@ def test_score_of_what_was_generated(trained, texts):
 
 
 def test_score_needs_pairs(untrained):
-    with pytest.raises(ValueError, match="one target text per source text: 2 in sources, 1 in targets"):
+    with pytest.raises(ValueError, match="one target text per source text, got 1 for 2 in sources"):
         untrained.score(["alpha", "beta"], ["alpha"])
-    with pytest.raises(ValueError, match="2 in x, none in y"):
+    with pytest.raises(ValueError, match="got None for 2 in x"):
         untrained.fit(["alpha", "beta"])
 
 
@@ -161,7 +161,7 @@ def test_score_of_one_pair_and_of_none(untrained):
     for arguments, message in (
         (("alpha", ["omega"]), "sources must be a list of texts, got one text 'alpha'"),
         ((["alpha"], "omega"), "targets must be a list of texts, got one text 'omega'"),
-        ((["alpha"], None), "1 in sources, none in targets"),
+        ((["alpha"], None), "got None for 1 in sources"),
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             untrained.score(*arguments)

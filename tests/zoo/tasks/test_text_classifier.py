@@ -122,8 +122,13 @@ def test_regression_of_pairs(make_task, mask_tokenizer, texts):
     [
         ({}, ["alpha", "beta"], [0, 3], r"y\[1\] must be .* or a number from 0 to 2, got 3"),
         ({}, ["alpha", "beta"], ["good", "odd"], r"y\[1\] must be one of \['bad', 'good', 'so-so'\] .* got 'odd'"),
-        ({}, ["alpha"], None, "y must hold one label per row of x: 1 in x, none in y"),
-        ({}, (["alpha"], ["beta"]), [1], "x must be a list of texts; pairs of texts need a classifier with pairs=True"),
+        ({}, ["alpha"], None, "y must hold one label per row, got None for 1 in x"),
+        (
+            {},
+            (["alpha"], ["beta"]),
+            [1],
+            "x must be a list of texts, got a tuple of 2; pairs of .* pairs=True",
+        ),
         (
             {},
             ["alpha", "x " * 50_000],
@@ -136,7 +141,7 @@ def test_regression_of_pairs(make_task, mask_tokenizer, texts):
             [1],
             "x must be a tuple of 2 columns of texts, or a list of tuples of 2 texts; got list",
         ),
-        ({"pairs": True}, (["a", "b"], ["c"]), [1, 1], r"x\[1\] must hold one text per row: 2 in x\[0\], 1 in x\[1\]"),
+        ({"pairs": True}, (["a", "b"], ["c"]), [1, 1], r"x\[1\] must hold one text per row, got 1 for 2 in x\[0\]"),
         ({"pairs": True}, [("a", "b"), ("c",)], [1, 1], r"x\[1\] has 1 texts, x\[0\] has 2"),
         ({"pairs": True}, (["a"], [3]), [1], r"x\[1\]\[0\] must be a string, got int 3"),
         ({"problem": "regression"}, ["a"], ["b"], "y must hold numbers, 3 per row"),

@@ -89,9 +89,13 @@ def test_learns_names(make_task, texts):
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
-        ([["a", "b"]], [["O"]], r"y\[0\] must hold one label per word: x\[0\] has 2 words, y\[0\] has 1 labels"),
-        ([["a"], ["b"]], [["O"], ["O", "O"]], r"x\[1\] has 1 words, y\[1\] has 2 labels"),
-        ([["a"], ["b"]], [["O"]], "y must hold one list of labels per row: 2 in x, 1 in y"),
+        ([["a", "b"]], [["O"]], r"y\[0\] must hold one label per word, got 1 labels for the 2 words of x\[0\]"),
+        (
+            [["a"], ["b"]],
+            [["O"], ["O", "O"]],
+            r"y\[1\] must hold one label per word, got 2 labels for the 1 words of x\[1\]",
+        ),
+        ([["a"], ["b"]], [["O"]], "y must hold one list of labels per row, got 1 for 2 in x"),
         ([["a"]], [["odd"]], r"y\[0\]\[0\] must be one of .* got 'odd'"),
         ([["a"]], [[3]], r"y\[0\]\[0\] must be .* got 3"),
         ([["a"]], ["O"], r"y\[0\] must be a list of labels, one per word, got 'O'"),

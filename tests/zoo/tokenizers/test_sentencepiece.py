@@ -222,7 +222,7 @@ def test_copies(trained):
 def test_special_tokens_can_be_chosen(trained):
     tokenizer = SentencePieceTokenizer(trained["unigram"].proto, pad_token="<eos>", start_token="<mask>")
     assert [tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id] == [2, 4, 2]
-    with pytest.raises(ValueError, match="pad_token='<none>' is not in the vocabulary"):
+    with pytest.raises(ValueError, match="pad_token must be in the vocabulary .*, got '<none>'"):
         SentencePieceTokenizer(trained["unigram"].proto, pad_token="<none>")
 
 

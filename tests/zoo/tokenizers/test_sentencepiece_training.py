@@ -117,16 +117,16 @@ def test_an_error_of_the_iterator_comes_through(sentences):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"model_type": "word"}, "model_type='word' must be one of"),
-        ({"normalization": "nfd"}, "normalization='nfd' must be one of"),
-        ({"character_coverage": 0.5}, "character_coverage=0.5"),
-        ({"character_coverage": 1.1}, "character_coverage=1.1"),
-        ({"special_tokens": ["<pad>"]}, "'<pad>' is given more than once"),
-        ({"special_tokens": ["<x>", "<x>"]}, "'<x>' is given more than once"),
+        ({"model_type": "word"}, "model_type must be one of .*, got 'word'"),
+        ({"normalization": "nfd"}, "normalization must be one of .*, got 'nfd'"),
+        ({"character_coverage": 0.5}, "character_coverage must be .*, got 0.5"),
+        ({"character_coverage": 1.1}, "character_coverage must be .*, got 1.1"),
+        ({"special_tokens": ["<pad>"]}, "must be given once, got '<pad>'"),
+        ({"special_tokens": ["<x>", "<x>"]}, "must be given once, got '<x>'"),
         ({"special_tokens": [""]}, "''"),
-        ({"special_tokens": ["a b"]}, "'a b' must not be empty or hold white space"),
-        ({"vocabulary_size": 4}, "vocabulary_size=4 must be above 4"),
-        ({"vocabulary_size": 200, "byte_fallback": True}, "vocabulary_size=200 must be above 260"),
+        ({"special_tokens": ["a b"]}, "must not be empty or hold white space, got 'a b'"),
+        ({"vocabulary_size": 4}, "vocabulary_size must be above 4, .*, got 4"),
+        ({"vocabulary_size": 200, "byte_fallback": True}, "vocabulary_size must be above 260, .*, got 200"),
     ],
 )
 def test_bad_options(sentences, options, message):

@@ -43,7 +43,7 @@ def test_names_that_are_no_special_tokens(byte_level):
         byte_level.tokenize("a", special_tokens=[END, "<|end|>"])
     with pytest.raises(TypeError, match="must be a bool or a list of tokens"):
         byte_level.tokenize("a", special_tokens=END)
-    with pytest.raises(ValueError, match="unit='words' must be 'characters' or 'bytes'"):
+    with pytest.raises(ValueError, match="unit must be 'characters' or 'bytes', got 'words'"):
         byte_level.tokenize_with_offsets("a", unit="words")
 
 

@@ -129,7 +129,7 @@ def test_errors():
             mask_token=None,
             unknown_token=None,
         )
-    with pytest.raises(ValueError, match=r"mask_token='\[MASK\]' is not in the vocabulary"):
+    with pytest.raises(ValueError, match=r"mask_token must be in the vocabulary .*, got '\[MASK\]'"):
         WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]"], lowercase=True)
 
 

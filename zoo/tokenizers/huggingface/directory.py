@@ -102,7 +102,7 @@ def _from_json(content: dict[str, Any], roles: dict[str, str]) -> Tokenizer:
     kind = model.get("type") or ("BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece")
     readers = {"WordPiece": from_wordpiece, "BPE": from_bpe, "Unigram": from_unigram}
     if kind not in readers:
-        raise ValueError(f"model.type={quote(kind)} must be one of {sorted(readers)}.")
+        raise ValueError(f"model.type must be one of {sorted(readers)}, got {quote(kind)}.")
     return readers[kind](parsed, roles)
 
 

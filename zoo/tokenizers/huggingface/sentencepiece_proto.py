@@ -47,7 +47,7 @@ def bpe_proto(
         ValueError: There is no unknown token, or a byte has no token.
     """
     if unknown_token not in tokens:
-        raise ValueError(f"model.unk_token={unknown_token!r} must be in the vocabulary.")
+        raise ValueError(f"model.unk_token must be in the vocabulary, got {unknown_token!r}.")
     bytes_found = sum(bool(_BYTE.fullmatch(token)) for token in tokens)
     if bytes_found != 256:
         raise ValueError(f"model.byte_fallback needs a token for each of 256 bytes, the vocabulary has {bytes_found}.")
