@@ -109,7 +109,10 @@ def test_nested_lists_of_zeros_and_ones_are_no_label_numbers(make_task):
             r"metrics\[0\]\[0\] must look at logits, .*Precision\(thresholds=0.0\), got .* the threshold 0.5",
         ),
         ({"metrics": {"output": keras.metrics.BinaryAccuracy()}}, r"metrics\['output'\] must look at logits"),
-        ({"metrics": [keras.metrics.RecallAtPrecision(0.5)]}, "got .*RecallAtPrecision.*, which is one of probabilities"),
+        (
+            {"metrics": [keras.metrics.RecallAtPrecision(0.5)]},
+            "got .*RecallAtPrecision.*, which is one of probabilities",
+        ),
         (
             {"weighted_metrics": ["accuracy", keras.metrics.SparseCategoricalCrossentropy()]},
             r"weighted_metrics\[1\] must take logits",

@@ -166,8 +166,8 @@ def test_texts_without_a_token_where_nothing_is_added(encoder_config):
         (TokenClassifier, [["O"], ["B-Y"]], r"y\[1\]\[0\] must be one of .* got 'B-Y'"),
         (TokenClassifier, [["O"], [2]], r"y\[1\]\[0\] must be .* got 2"),
         (TokenClassifier, [["O"], [-1]], r"y\[1\]\[0\] must be .* got -1"),
-        (TokenClassifier, [["O"], ["O", "O"]], r"x\[1\] has 1 words, y\[1\] has 2 labels"),
-        (TokenClassifier, [["O"], []], r"x\[1\] has 1 words, y\[1\] has 0 labels"),
+        (TokenClassifier, [["O"], ["O", "O"]], r"y\[1\] must hold one label per word, got 2 labels for the 1 words"),
+        (TokenClassifier, [["O"], []], r"y\[1\] must hold one label per word, got 0 labels for the 1 words"),
     ],
 )
 def test_labels_out_of_range(tasks, task_class, y, message):
