@@ -102,7 +102,12 @@ import zoo
 model = zoo.{type(task).__name__}.from_preset("model")
 ```
 
-or, with `tensorflow` and `tensorflow_text` alone, `tf.saved_model.load("{run.export.name}").serve(["..."])`.
+or, with `tensorflow` and `tensorflow_text` alone:
+
+```python
+served = tf.saved_model.load("{run.export.name}")
+served.serve(["..."])
+```
 
 ## Configuration
 

@@ -3,6 +3,8 @@
 import csv
 import dataclasses
 import json
+import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -68,6 +70,28 @@ def test_a_run_leaves_everything(sums):
     assert "exact_match" in (run / "model_card.md").read_text()
     assert list((run / "tensorboard").rglob("events.*"))
     assert len(list((run / "checkpoints" / "last_epochs").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "title"),
+    [("encoder_decoder", "Cross-attention of the last block, mean over heads"), ("recurrent", "Alignment: .*decoder")],
+)
+def test_picture_of_the_attention_is_called_what_it_is(tiny_tokenizer, tiny_config, tmp_path, monkeypatch, kind, title):
+    config = tiny_config
+    if kind == "recurrent":
+        config = zoo.RecurrentConfig(vocabulary_size=26, hidden_dim=4, max_length=16, attention="previous_state")
+    model = zoo.Seq2SeqLM(zoo.Backbone.from_config(config), tiny_tokenizer)
+    monkeypatch.setattr(model, "generate", lambda source, **options: "omega theta beta")
+    monkeypatch.setattr(translate, "plot_position_encoding", lambda *arguments: None)
+    drawn = []
+    monkeypatch.setattr(translate, "plot_attention", lambda *arguments, title: drawn.append((*arguments, title)))
+    run = SimpleNamespace(plots=tmp_path)
+    translate.draw_seq2seq(run, model, "alpha iota")
+    ((weights, targets, sources, path, drawn_title),) = drawn
+    assert re.match(title, drawn_title) and path == tmp_path / "cross_attention.png"
+    assert weights.shape == (len(targets), len(sources))
+    assert [token.strip() for token in targets[:3]] == ["omega", "theta", "beta"]
+    np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-5)
 
 
 def test_one_text_into_two_languages_by_a_token(tmp_path):

@@ -216,7 +216,8 @@ class Backbone(keras.Model):
         Example:
 
         >>> backbone.export("exported")
-        >>> tf.saved_model.load("exported").forward(token_ids, padding_mask).shape
+        >>> served = tf.saved_model.load("exported")
+        >>> served.forward(token_ids, padding_mask).shape
         TensorShape([2, 10, 512])
         """
         require_format(format)

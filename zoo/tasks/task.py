@@ -126,7 +126,8 @@ class Task(TextModel):
         Example:
 
         >>> model.export("exported")
-        >>> tf.saved_model.load("exported").serve(tf.constant(["a text"]))
+        >>> served = tf.saved_model.load("exported")  # its functions do not keep their variables: keep it
+        >>> served.serve(tf.constant(["a text"]))
         """
         require_format(format)
         try:

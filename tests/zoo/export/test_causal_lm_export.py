@@ -59,7 +59,7 @@ for directory, is_compiled in request["exports"]:
                  lambda: model.score(prompts[:1], tf.constant([request["long"]])),
                  lambda: model.generate(few, tf.constant(-1, tf.int64), tf.constant(4))):
         try:
-            call()
+            result["cut"] = [text.decode("utf-8", "replace") for text in call().numpy()]
             result["errors"].append("none")
         except tf.errors.InvalidArgumentError as error:
             result["errors"].append(error.message)
@@ -68,13 +68,14 @@ assert not {"keras_hub", "sentencepiece", "zoo", "layers"} & set(sys.modules)
 print(json.dumps(results))
 """
 
-COMMON = {"max_new_tokens": 10}
 RULES = [RepetitionPenalty(1.3), NoRepeatNGram(3), MinimumLength(2)]
 EXPORTS = {
-    "greedy": {"processors": RULES, "stop": ["eta", [9, 10]], "jit_compile": True},
+    "greedy": {"processors": RULES, "stop": ["eta", [9, 10]], "jit_compile": True, "max_new_tokens": 10},
+    # a prompt that is cut leaves room by itself
     "sample": {"sampler": Sample(1.2, top_k=12), "seed": 5, "jit_compile": False, "truncate": True},
-    "beam": {"sampler": Beam(2), "strip_prompt": True, "jit_compile": False},
+    "beam": {"sampler": Beam(2), "strip_prompt": True, "jit_compile": False, "max_new_tokens": 10},
 }
+LONG = ["iota", "beta", "omega", "theta"] * 10
 
 
 @pytest.fixture(scope="module")
@@ -118,12 +119,12 @@ def forward_inputs():
 def answers(model, prompts, forward_inputs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exports")
     for name, options in EXPORTS.items():
-        model.export(folder / name, **COMMON, **options)
+        model.export(folder / name, **options)
     request = {
         "texts": prompts,
         "pairs": [prompts[:9], prompts[9:18]],
         "forward": {name: value.tolist() for name, value in forward_inputs.items()},
-        "long": "theta " * 40,
+        "long": " ".join(LONG),
         "seed": EXPORTS["sample"]["seed"],
         "exports": [(str(folder / name), options.get("jit_compile", True)) for name, options in EXPORTS.items()],
     }
@@ -136,7 +137,7 @@ def answers(model, prompts, forward_inputs, tmp_path_factory):
 
 @pytest.mark.parametrize("name", EXPORTS)
 def test_generates_what_python_generates(model, prompts, answers, name):
-    expected = model.generate(prompts, **COMMON, **{**EXPORTS[name], "jit_compile": False}, batch_size=256)
+    expected = model.generate(prompts, **{**EXPORTS[name], "jit_compile": False}, batch_size=256)
     assert len(set(expected)) > 60
     assert answers[name]["serve"] == expected
     for way in ("generate", "signature", "default"):
@@ -159,10 +160,21 @@ def test_scores_and_logits(model, prompts, forward_inputs, answers):
 
 def test_prompt_longer_than_the_model(answers):
     assert "A prompt must have at least 1 token and leave room for another below 32" in answers["greedy"]["errors"][0]
-    assert answers["sample"]["errors"][0] == "none", "cut"
+    assert answers["sample"]["errors"][0] == "none"
     for answer in answers.values():
         assert "A text has more tokens than the model takes (32)" in answer["errors"][1]
         assert "seed must be an integer from 0 to 2**32 - 1" in answer["errors"][2]
+
+
+def test_prompt_that_is_cut(model, prompts, answers):
+    """A quarter of the 32 tokens is left free; the start token and the last 23 words stay. Other rows are as before."""
+    served = answers["sample"]["cut"]
+    assert served[:-1] == answers["sample"]["serve"][:-1]
+    whole, end = " ".join(LONG), " ".join(LONG[-23:])
+    options = {**EXPORTS["sample"], "truncate": False, "batch_size": 256}
+    expected = model.generate([*prompts[:-1], end], **options)[-1]
+    assert expected.startswith(end) and len(expected) > len(end)
+    assert served[-1] == whole + expected[len(end) :]
 
 
 def test_wrong_arguments(model, tmp_path):

@@ -47,7 +47,7 @@ for directory, counts in request["exports"]:
     for call in (lambda: model.serve(tf.constant([*texts[:-1], request["long"]])),
                  lambda: model.score(tf.constant([texts[0]]), tf.constant([request["long"]]))):
         try:
-            call()
+            result["cut"] = [text.decode() for text in call().numpy()]
             result["errors"].append("none")
         except tf.errors.InvalidArgumentError as error:
             result["errors"].append(error.message)
@@ -143,8 +143,13 @@ def test_text_longer_than_the_model(answers):
     for name, answer in answers.items():
         served, scored = answer["errors"]
         assert "A text has more tokens than the model takes (32)" in scored
-        # one text that is too long does not fail the others
         assert "A text has more tokens than the model takes (32)" in served or (name == "sample" and served == "none")
+
+
+def test_text_that_is_cut_leaves_the_others_alone(trained, request_texts, answers):
+    served = answers["sample"]["cut"]
+    assert served[:-1] == answers["sample"]["serve"]["13"][:-1]
+    assert served == trained.generate([*request_texts[:-1], "theta " * 40], **EXPORTS["sample"])
 
 
 def fail(*arguments, **options):

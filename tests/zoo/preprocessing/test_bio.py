@@ -1,10 +1,41 @@
-"""Entities from tags and back."""
+"""Words of texts with their places, entities from tags and back."""
 
 import random
 
 import pytest
 
-from zoo.preprocessing import decode_bio, encode_bio
+tf = pytest.importorskip("tensorflow")
+
+from zoo.preprocessing import decode_bio, encode_bio, split_words  # noqa: E402
+from zoo.preprocessing.words import character_spans  # noqa: E402
+
+SPLIT = [
+    ("Otto, the 2nd, met", ["Otto", ",", "the", "2nd", ",", "met"]),
+    ("the U.S. e-mail", ["the", "U.S", ".", "e-mail"]),
+    ("Don't pay 3.50 (or -4)!", ["Don't", "pay", "3.50", "(", "or", "-", "4", ")", "!"]),
+    ("\u201eJ\u00f6rg\u201c, M\u00fcnchen\u2026", ["\u201e", "J\u00f6rg", "\u201c", ",", "M\u00fcnchen", "\u2026"]),
+    # a letter and its accent apart, two scripts, a character of four bytes
+    ("Rene\u0301e \u6771\u4eac\u3001 \U0001f600 x", ["Rene\u0301e", "\u6771\u4eac", "\u3001", "\U0001f600", "x"]),
+    ("  \t\n", []),
+    ("", []),
+]
+
+
+@pytest.mark.parametrize("split", ["punctuation", "space"])
+def test_words_and_their_places(split):
+    texts = [text for text, _ in SPLIT]
+    words, starts, ends = (part.to_list() for part in split_words(tf.constant(texts), split))
+    for row, (text, expected) in enumerate(SPLIT):
+        expected = expected if split == "punctuation" else text.split()
+        assert [word.decode() for word in words[row]] == expected
+        data = text.encode()
+        assert [data[start:end] for start, end in zip(starts[row], ends[row], strict=True)] == words[row]
+        # the places of the words in characters, found one behind the other
+        places, at = [], 0
+        for word in expected:
+            at = text.index(word, at)
+            places.append((at, at := at + len(word)))
+        assert character_spans(data, starts[row], ends[row]) == places
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from zoo import Backbone, CausalLM, TransformerConfig  # noqa: E402
+from zoo import Backbone, CausalLM, Seq2SeqLM, TransformerConfig  # noqa: E402
 from zoo.tasks import MaskedLM, TextClassifier, TextEmbedder, TokenClassifier  # noqa: E402
 
 X, Y = ["alpha beta", "omega", "kappa iota alpha"], ["good", "bad", "good"]
@@ -18,13 +18,17 @@ def classifier(make_task):
     return make_task(TextClassifier, labels=["bad", "good"], head_dropout=0.0)
 
 
-@pytest.fixture(scope="module")
-def language_model(encoder_config, mask_tokenizer):
-    config = {**encoder_config.to_dict(), "architecture": "decoder", "pooler": False}
+def writes_text(task_class, architecture, encoder_config, tokenizer):
+    config = {**encoder_config.to_dict(), "architecture": architecture, "pooler": False}
     config["embedding"] = {**config["embedding"], "num_segments": 0}
-    model = CausalLM(Backbone.from_config(TransformerConfig.from_dict(config)), mask_tokenizer)
+    model = task_class(Backbone.from_config(TransformerConfig.from_dict(config)), tokenizer)
     model.run_eagerly = True
     return model
+
+
+@pytest.fixture(scope="module")
+def language_model(encoder_config, mask_tokenizer):
+    return writes_text(CausalLM, "decoder", encoder_config, mask_tokenizer)
 
 
 def cross_entropies(model):
@@ -49,6 +53,74 @@ def test_losses_by_name_are_of_the_probabilities(classifier, loss):
     np.testing.assert_allclose(values["loss"], expected, rtol=1e-5)
     np.testing.assert_allclose(values["sparse_categorical_crossentropy"], expected, rtol=1e-5)
     np.testing.assert_allclose(values["accuracy"], np.mean(classifier.predict(X).argmax(-1) == NUMBERS))
+
+
+def nats(model, labels, at=slice(None), **token_ids):
+    """Losses of the labels of one row that is not padded, by the softmax of its logits at some places."""
+    inputs = {name: np.array([ids]) for name, ids in token_ids.items()}
+    masks = {name.replace("token_ids", "padding_mask"): np.ones_like(ids, bool) for name, ids in inputs.items()}
+    logits = np.asarray(model({**inputs, **masks}), "float64")[0][at]
+    return np.log(np.exp(logits).sum(-1)) - logits[np.arange(len(labels)), labels]
+
+
+def losses_of_tags(make_task, encoder_config, tokenizer):
+    model, tags = make_task(TokenClassifier, labels=["O", "B-X"], head_dropout=0.0), [[0, 1], [1], [0, 0, 1]]
+    losses = []
+    for text, labels in zip(X, tags, strict=True):
+        pieces = [tokenizer.tokenize(word).numpy().tolist() for word in text.split()]
+        first = 1 + np.cumsum([0, *map(len, pieces[:-1])])
+        ids = [tokenizer.start_id, *sum(pieces, []), tokenizer.end_id]
+        losses.append(nats(model, labels, first, token_ids=ids))
+    return model, ([text.split() for text in X], tags), losses
+
+
+def losses_of_hidden_tokens(make_task, encoder_config, tokenizer):
+    model = make_task(MaskedLM, mask_rate=0.5)
+    inputs, labels, weights = keras.tree.map_structure(
+        np.asarray, model.preprocessor.training_batch(tf.constant(X), seed=1)
+    )
+    losses = []
+    for row, mask in enumerate(inputs["padding_mask"]):
+        hidden = weights[row] > 0
+        ids = inputs["token_ids"][row][mask]
+        losses.append(nats(model, labels[row][hidden], inputs["mask_positions"][row][hidden], token_ids=ids))
+    return model, (inputs, labels, weights), losses
+
+
+def losses_of_next_tokens(make_task, encoder_config, tokenizer):
+    model, losses = writes_text(CausalLM, "decoder", encoder_config, tokenizer), []
+    for text in X:
+        ids = [tokenizer.start_id, *tokenizer.tokenize(text).numpy(), tokenizer.end_id]
+        losses.append(nats(model, ids[1:], token_ids=ids[:-1]))
+    return model, (X,), losses
+
+
+def losses_of_targets(make_task, encoder_config, tokenizer):
+    model, losses = writes_text(Seq2SeqLM, "encoder_decoder", encoder_config, tokenizer), []
+    for source, target in zip(X, X[::-1], strict=True):
+        sources, targets = (
+            [tokenizer.start_id, *tokenizer.tokenize(text).numpy(), tokenizer.end_id] for text in (source, target)
+        )
+        losses.append(nats(model, targets[1:], encoder_token_ids=sources[1:], decoder_token_ids=targets[:-1]))
+    return model, (X, X[::-1]), losses
+
+
+@pytest.mark.parametrize(
+    "make",
+    [losses_of_tags, losses_of_hidden_tokens, losses_of_next_tokens, losses_of_targets],
+    ids=lambda f: f.__name__,
+)
+def test_losses_by_name_are_means_over_tokens(make, make_task, encoder_config, mask_tokenizer):
+    """Of all rows together: a row of three tokens counts three times as much as one of one, padding not at all."""
+    model, data, losses = make(make_task, encoder_config, mask_tokenizer)
+    assert len({len(row) for row in losses}) > 1
+    expected = np.concatenate(losses).mean()
+    assert abs(expected - np.mean([row.mean() for row in losses])) > 1e-3 * expected
+    name = "sparse_categorical_crossentropy"
+    model.compile("sgd", name, weighted_metrics=[name], run_eagerly=True)
+    arguments = dict(zip(("x", "y", "sample_weight"), data, strict=False))
+    values = model.evaluate(**arguments, return_dict=True, verbose=0)
+    np.testing.assert_allclose([values["loss"], values[name]], expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("wrap", [lambda name: [name], lambda name: (name,)], ids=["list", "tuple"])

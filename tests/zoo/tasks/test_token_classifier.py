@@ -130,6 +130,30 @@ def test_words_that_are_cut_off(make_task):
     assert np.isfinite(model.evaluate(words, [["O"] * 5], verbose=0)).all()
 
 
+def test_entities_of_a_text_with_punctuation(tagger, monkeypatch):
+    """Words without their commas, and places that count characters: those before are of two to four bytes."""
+    text = "\u201eG\u00fcnther\u201c \U0001f600 met Otto, of \u6771\u4eac."
+    words = ["\u201e", "G\u00fcnther", "\u201c", "\U0001f600", "met", "Otto", ",", "of", "\u6771\u4eac", "."]
+    tags = {"G\u00fcnther": 1, "\u6771\u4eac": 1, "Otto": 1, ",": 0}
+    rows = [np.eye(3)[[tags.get(word, 0) for word in words]] * 0.7 + 0.1]
+    monkeypatch.setattr(tagger, "predict_texts", lambda texts, batch_size: rows)
+    found = tagger.entities(text)
+    assert [(entity.text, entity.words) for entity in found] == [
+        ("G\u00fcnther", (1, 2)),
+        ("Otto", (5, 6)),
+        ("\u6771\u4eac", (8, 9)),
+    ]
+    assert [(entity.start, entity.end) for entity in found] == [(1, 8), (16, 20), (25, 27)]
+    for entity in found:
+        assert text[entity.start : entity.end] == entity.text and entity.score == pytest.approx(0.8)
+
+
+def test_words_that_the_model_sees_have_no_punctuation(tagger):
+    expected = ["alpha", ",", "kapex", ".", "beta"]
+    assert len(tagger.tag("alpha, kapex. beta")) == len(expected)
+    np.testing.assert_allclose(tagger.predict(["alpha, kapex. beta"])[0], tagger.predict([expected])[0], rtol=1e-5)
+
+
 def test_entities_need_names(make_task):
     with pytest.raises(ValueError, match="needs labels with names in BIO, got labels=3"):
         make_task(TokenClassifier, labels=3).entities("alpha")
