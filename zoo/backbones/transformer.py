@@ -281,7 +281,7 @@ class Transformer(Backbone):
             and the first real position of each row, where there is a `padding_mask`.
         """
         if self.config.architecture == "encoder":
-            raise ValueError("architecture='encoder' does not decode; allowed: 'decoder', 'encoder_decoder'.")
+            raise ValueError("architecture must be 'decoder' or 'encoder_decoder' to decode, got 'encoder'.")
         constants = {}
         if self.config.architecture == "encoder_decoder":
             mask = inputs["encoder_padding_mask"]

@@ -137,8 +137,8 @@ class Session:
         """
         if not self._options.sampler.incremental:
             raise ValueError(
-                f"{self._options.sampler!r} does not keep the caches of its results: use another sampler to continue "
-                "texts."
+                "sampler must keep the caches of its results for texts to be continued, got "
+                f"{self._options.sampler!r}, which does not."
             )
         token_ids = [[*prompt, *text] for prompt, text in zip(self._prompts, self.generated(), strict=True)]
         state = {name: value for name, value in self._carry["moving"]["state"].items() if name != "hidden"}

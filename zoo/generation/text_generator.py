@@ -294,7 +294,7 @@ class TextGenerator:
         source_lengths = None if source is None else np.array([len(row) for row in source], "int64")
         limits = room(lengths, source_lengths, longest, preprocessor.start_tokens)
         for row in np.flatnonzero(limits < 1):
-            raise ValueError(f"prompts[{row}] has {lengths[row]} tokens, which leaves no room below {longest}.")
+            raise ValueError(f"prompts[{row}] must be shorter than {longest} tokens, got {lengths[row]}.")
         session = self._engine_with(draft).begin(
             prompts, settings, source=source, limits=limits, seed=seed, streams=streams
         )
@@ -354,7 +354,7 @@ class TextGenerator:
         tokenizers = [one.preprocessor.tokenizer for one in (self, other)]
         vocabularies = [tokenizer and tokenizer.get_vocabulary() for tokenizer in tokenizers]
         if vocabularies[0] != vocabularies[1]:
-            raise ValueError("draft must have the tokenizer of the model; the tokens of this one are others.")
+            raise ValueError("draft must have the tokenizer of the model, got one with other tokens.")
         drafted = self._drafted
         if drafted is None or drafted[0] is not other.backbone:
             drafted = self._drafted = other.backbone, Engine(self.backbone, other.backbone)

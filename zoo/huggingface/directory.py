@@ -213,7 +213,7 @@ def _override(config: TransformerConfig, overrides: dict[str, Any]) -> Transform
         if key not in allowed:
             near = difflib.get_close_matches(key, allowed, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"Of a model with weights only {allowed} can be replaced, got {key!r}.{hint}")
+            raise ValueError(f"Overrides of a model with weights must be among {allowed}, got {key!r}.{hint}")
     return dataclasses.replace(config, **overrides)
 
 
@@ -233,7 +233,7 @@ def head_of(family: Family, task: str | None) -> Head:
         return family.heads[task]
     if task == "TextEmbedder":
         return Head(family.architecture)  # it has no weights of its own
-    raise ValueError(f"A {family.model_type!r} model makes one of {sorted(family.heads)}, not a {task}.")
+    raise ValueError(f"The task of a {family.model_type!r} model must be one of {sorted(family.heads)}, got {task!r}.")
 
 
 def check_count(rows: list[Row], backbone: Backbone) -> None:

@@ -47,7 +47,7 @@ class CausalLMPreprocessor(Preprocessor):
             raise ValueError(f"add_start_token must be True, False or None, got {add_start_token!r}.")
         start_id = None if tokenizer is None else tokenizer.start_id
         if add_start_token and tokenizer is not None and start_id is None:
-            raise ValueError("add_start_token=True needs a tokenizer with a start token.")
+            raise ValueError("add_start_token must be False or None with a tokenizer without a start token, got True.")
         self.add_start_token = add_start_token
         self.adds_start_token = bool(add_start_token)
         if add_start_token is None or tokenizer is None:
@@ -133,7 +133,9 @@ class CausalLMPreprocessor(Preprocessor):
         """Raises a ValueError that names the first prompt that cannot be continued."""
         for row, length in enumerate(prompts.row_lengths().numpy()):
             if not length:
-                raise ValueError(f"texts[{row}] has no token, and the tokenizer no start token to go on from.")
+                raise ValueError(
+                    f"texts[{row}] must have a token, as the tokenizer has no start token to go on from, got none."
+                )
             if length >= longest:
                 raise ValueError(
                     f"texts[{row}] must leave room for one more token below max_length={longest}, got {length}: "

@@ -90,7 +90,7 @@ def check_groups(x: Any, name: str, counts: tuple[int, ...] = (2,)) -> tuple[Any
     if isinstance(x, list) and x and all(isinstance(row, tuple) for row in x):
         for row, texts in enumerate(x):
             if len(texts) != len(x[0]):
-                raise ValueError(f"{name}[{row}] has {len(texts)} texts, {name}[0] has {len(x[0])}.")
+                raise ValueError(f"{name}[{row}] must hold {len(x[0])} texts, as {name}[0] does, got {len(texts)}.")
         columns = tuple(list(column) for column in zip(*x, strict=True))
     elif isinstance(x, list) and not x:
         columns = ([],) * counts[0]

@@ -33,7 +33,9 @@ class Labels:
                 if not isinstance(name, str) or not name:
                     raise ValueError(f"labels[{index}] must be a name that is not empty, got {name!r}.")
                 if name in labels[:index]:
-                    raise ValueError(f"labels[{index}] is {name!r}, as labels[{labels.index(name)}] is.")
+                    raise ValueError(
+                        f"labels[{index}] must be a name of its own, got {name!r}, as labels[{labels.index(name)}] is."
+                    )
             if len(labels) < lowest:
                 raise ValueError(f"labels must hold at least {lowest} names, got {list(labels)!r}.")
             self.names, self._count = list(labels), len(labels)

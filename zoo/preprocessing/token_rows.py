@@ -214,7 +214,8 @@ def pack(
         budget = max_length - added
         if budget < len(parts):
             raise ValueError(
-                f"A sequence length of {max_length} leaves no room for tokens: {added} special tokens are added."
+                f"max_length must leave room for tokens besides the {added} special tokens that are added, got "
+                f"{max_length}."
             )
         parts = _cut(parts, budget)
     rows = parts[0].nrows()

@@ -68,7 +68,7 @@ def write_tensors(path: Path, tensors: Mapping[str, object], metadata: Mapping[s
     for name, tensor in tensors.items():
         dtype = dtype_name(tensor)
         if dtype not in _DTYPE_NAMES:
-            raise ValueError(f"Tensor {name!r} has dtype {dtype}; allowed are {', '.join(_DTYPE_NAMES)}")
+            raise ValueError(f"The dtype of {name!r} must be one of {', '.join(_DTYPE_NAMES)}, got {dtype}.")
         bytes_per_element = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
         end = position + int(np.prod(tensor.shape, dtype=np.int64)) * bytes_per_element
         header[name] = {

@@ -91,7 +91,8 @@ def require_pooling(pooling: Any, backbone: Any) -> str:
     if pooling not in POOLINGS:
         raise ValueError(f"pooling must be one of {POOLINGS} or None, got {pooling!r}.")
     if pooling == "pooler" and not has_pooler:
-        raise ValueError("pooling='pooler' needs a backbone whose configuration has pooler=True.")
+        allowed = ", ".join(repr(name) for name in POOLINGS if name != "pooler")
+        raise ValueError(f"pooling must be one of {allowed} with a backbone without a pooler, got 'pooler'.")
     return pooling
 
 

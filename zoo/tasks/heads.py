@@ -82,7 +82,7 @@ class ClassificationHead(keras.layers.Layer):
         if hidden_activation is not None:
             self._activation = get_activation(hidden_activation)
         if hidden_activation is None and inner_norm:
-            raise ValueError("inner_norm=True needs a hidden_activation, got None.")
+            raise ValueError("inner_norm must be False without a hidden_activation, got True.")
         rate = dropout if dropout_before is None else dropout_before
         if hidden_activation is not None and rate:
             self.first_dropout = Dropout(rate, name="first_dropout", dtype=self.dtype_policy)

@@ -142,7 +142,9 @@ class LowRankUpdates:
         """Adds the updates to the kernels and takes them away; what trained before trains again."""
         for layer in self.layers.values():
             if layer.quantization_mode is not None:
-                raise ValueError(f"merge_lora() needs kernels that are not quantized to {layer.quantization_mode}.")
+                raise ValueError(
+                    f"Kernels must not be quantized for merge_lora(), got {layer.path} in {layer.quantization_mode}."
+                )
         for layer in self.layers.values():
             merged = kernel_with_update(layer)
             layer.lora_enabled = False
@@ -179,7 +181,7 @@ def add_updates(
             names = sorted({layer.name for layer in candidates.values()})
             near = difflib.get_close_matches(str(target), names, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"targets: no layer is called {target!r}.{hint} There are: {', '.join(names)}.")
+            raise ValueError(f"targets must be names of layers, got {target!r}.{hint} There are: {', '.join(names)}.")
         adapted |= matches
     present = [path for path, layer in candidates.items() if layer.lora_enabled]
     if present:

@@ -53,8 +53,8 @@ class Task(TextModel):
         architecture = backbone.config.architecture
         if architecture not in self.architectures:
             raise ValueError(
-                f"{type(self).__name__} needs a backbone with architecture {' or '.join(self.architectures)}, got "
-                f"{architecture!r}."
+                f"backbone of a {type(self).__name__} must have the architecture "
+                f"{' or '.join(map(repr, self.architectures))}, got {architecture!r}."
             )
         self.backbone = backbone
         self.adaptation = Adaptation(self)
@@ -67,7 +67,9 @@ class Task(TextModel):
         if not isinstance(given, Preprocessor):
             return self.preprocessor_class(given, **options)
         if options:
-            raise ValueError(f"{sorted(options)} are arguments of the preprocessor, which is given already.")
+            raise ValueError(
+                f"{', '.join(options)} must be given to the preprocessor where one is given, got them here."
+            )
         if not isinstance(given, self.preprocessor_class):
             raise ValueError(
                 f"preprocessor must be a {self.preprocessor_class.__name__}, a tokenizer or None, got a "
@@ -134,7 +136,9 @@ class Task(TextModel):
             inspect.signature(self.endpoints).bind(**options)
         except TypeError as error:
             allowed = ", ".join(["format", *inspect.signature(self.endpoints).parameters])
-            raise TypeError(f"export() of a {type(self).__name__} takes {allowed}; got {sorted(options)}.") from error
+            raise TypeError(
+                f"Arguments of export() of a {type(self).__name__} must be among {allowed}, got {sorted(options)}."
+            ) from error
         tokenizer = self.preprocessor.require_tokenizer("export()")
         write_saved_model(
             directory,

@@ -225,8 +225,9 @@ class TextModel(keras.Model):
         x, is_text = self._feed.for_predict(x)
         if not is_text:
             return super().predict(x, batch_size=batch_size, **kwargs)
-        if set(kwargs) - {"verbose"}:
-            raise ValueError(f"predict() on texts takes x, batch_size and verbose, got {sorted(kwargs)} too.")
+        others = sorted(set(kwargs) - {"verbose"})
+        if others:
+            raise ValueError(f"Arguments of predict() on texts must be x, batch_size or verbose, got {others}.")
         return self.predict_texts(x, require_count(32 if batch_size is None else batch_size, "batch_size"))
 
     def predict_on_batch(self, x: Any) -> Any:

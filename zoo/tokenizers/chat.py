@@ -48,9 +48,9 @@ class ChatFormat:
 
     def __post_init__(self) -> None:
         if self.before.keys() != self.after.keys():
-            raise ValueError(f"before has the roles {sorted(self.before)}, after has {sorted(self.after)}.")
+            raise ValueError(f"after must have the roles of before, {sorted(self.before)}, got {sorted(self.after)}.")
         if self.default_system is not None and "system" not in self.before:
-            raise ValueError("default_system needs the role 'system'.")
+            raise ValueError(f"default_system must be None without the role 'system', got {self.default_system!r}.")
 
     def parts(self, messages: Sequence[Message], add_reply: bool = True) -> list[tuple[str, bool]]:
         """Returns the texts of a conversation in order, each with whether it is of the format (else of a message).
@@ -102,7 +102,9 @@ class ChatFormat:
                     f"messages[{place}]['role'] must be one of {sorted(self.before)}, got {message['role']!r}."
                 )
             if message["role"] == "system" and place > 0:
-                raise ValueError(f"messages[{place}]: only the first message can be of the role 'system'.")
+                raise ValueError(
+                    f"messages[{place}]['role'] must not be 'system' behind the first message, got 'system'."
+                )
         if self.alternates:
             turns = [(place, message["role"]) for place, message in enumerate(messages) if message["role"] != "system"]
             for turn, (place, role) in enumerate(turns):
@@ -233,7 +235,9 @@ def tokenize_chat(
         chat_format = CHAT_FORMATS[chat_format]
     for token in chat_format.special_tokens:
         if token not in tokenizer.special_tokens:
-            raise ValueError(f"The format needs the special token {token!r}, which this tokenizer lacks.")
+            raise ValueError(
+                f"tokenizer must have the special token {token!r} of the format, got only {tokenizer.special_tokens}."
+            )
     pattern = "|".join(re.escape(token) for token in chat_format.special_tokens)
     # Text between two control tokens is tokenized as one, as it would be without the borders of the messages.
     texts: list[str] = [""]

@@ -154,7 +154,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
 
         unknown = next(piece.piece for piece in model.pieces if piece.type == piece.UNKNOWN)
         if unknown_token not in (None, unknown):
-            raise ValueError(f"unknown_token={unknown_token!r}: this model's is {unknown!r}.")
+            raise ValueError(f"unknown_token must be {unknown!r}, that of the model, got {unknown_token!r}.")
         super().__init__(
             [piece.piece for piece in model.pieces],
             pad_token=own(names.pad_piece) if pad_token is None else pad_token,

@@ -118,7 +118,7 @@ def _explain(message: str, vocabulary_size: int, character_coverage: float, read
         return f"texts holds no text: {reader.rows} rows, all empty or white space."
     if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return (
-            f"vocabulary_size={vocabulary_size} is too small: the characters and special tokens of these texts need "
-            f"{found[1]} with character_coverage={character_coverage}. Raise the one or lower the other."
+            f"vocabulary_size must be at least {found[1]} for the characters and special tokens of these texts with "
+            f"character_coverage={character_coverage}, got {vocabulary_size}. Raise the one or lower the other."
         )
     return f"SentencePiece could not train on these {reader.rows} texts: {message}"

@@ -23,7 +23,7 @@ class StoredTokenizer:
         if kind is None:  # no tokenizer, but what others derive from
             return
         if kind in _KINDS:
-            raise ValueError(f"kind={kind!r} is taken by {_KINDS[kind].__qualname__}.")
+            raise ValueError(f"kind must be a new name, got {kind!r}, which is that of {_KINDS[kind].__qualname__}.")
         cls.kind = kind
         _KINDS[kind] = cls
 

@@ -140,6 +140,6 @@ def _train(
         raise ValueError(f"texts holds no text: {reader.rows} rows, all empty or white space.")
     if trained.get_vocab_size() > vocabulary_size:
         raise ValueError(
-            f"vocabulary_size={vocabulary_size} is too small: the characters and special tokens of these texts need "
-            f"{trained.get_vocab_size()}."
+            f"vocabulary_size must be at least {trained.get_vocab_size()} for the characters and special tokens of "
+            f"these texts, got {vocabulary_size}."
         )

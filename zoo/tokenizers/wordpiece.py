@@ -105,7 +105,7 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
             strip_right=strip_right,
         )
         if self.unknown_id is None:
-            raise ValueError("unknown_token=None: WordPiece needs a token for words that it can't spell.")
+            raise ValueError("unknown_token must be a token, got None: WordPiece needs one for words it can't spell.")
         for index, token in enumerate(self._vocabulary):
             if len(token.removeprefix(_CONTINUATION).encode("utf-8")) > _MOST_TOKEN_BYTES:
                 raise ValueError(

@@ -99,7 +99,9 @@ def plan_batches(
     number_of_rows = len(row_lengths)
     buckets = np.searchsorted(bucket_lengths, row_lengths)
     if number_of_rows and buckets.max() == len(bucket_lengths):
-        raise ValueError(f"the longest row has {row_lengths.max()} tokens, the last bucket {bucket_lengths[-1]}")
+        raise ValueError(
+            f"row_lengths must be at most {bucket_lengths[-1]}, that of the last bucket, got {row_lengths.max()}."
+        )
     order = np.arange(number_of_rows) if generator is None else generator.permutation(number_of_rows)
     left_over = np.zeros(0, np.int64)
     batches: list[tuple[np.ndarray, int]] = []

@@ -94,5 +94,7 @@ def test_decoding_with_xla_and_unknown_sizes():
 
 
 def test_encoder_does_not_decode():
-    with pytest.raises(ValueError, match="architecture='encoder' does not decode"):
+    with pytest.raises(
+        ValueError, match="architecture must be 'decoder' or 'encoder_decoder' to decode, got 'encoder'"
+    ):
         made("encoder").start_decoding({"padding_mask": np.ones((1, 3), "bool")}, 4)

@@ -139,7 +139,7 @@ def test_refusals(model):
         model.generate_tokens([[5, 2.7]])
     with pytest.raises(ValueError, match=r"prompts\[0\]\[0\] must be an id from 0 to 18, got 'a'"):
         model.generate_tokens([["a"]])
-    with pytest.raises(ValueError, match=r"prompts\[1\] has 48 tokens, which leaves no room below 48"):
+    with pytest.raises(ValueError, match=r"prompts\[1\] must be shorter than 48 tokens, got 48"):
         model.generate_tokens([[1], [2] * 48])
     with pytest.raises(ValueError, match="max_new_tokens must be an integer of at least 1, got 0"):
         model.generate_tokens([[1]], max_new_tokens=0)

@@ -175,7 +175,7 @@ def test_what_is_a_model_of_the_library(copy, tmp_path):
 
 def test_replaced_choices(reference):
     assert load_backbone(reference / "llama", max_length=48, dropout=0.1).config.max_length == 48
-    with pytest.raises(ValueError, match="only .'dropout'. can be replaced, got 'max_length'"):
+    with pytest.raises(ValueError, match="must be among .'dropout'., got 'max_length'"):
         load_backbone(reference / "gpt2", max_length=48)
     with pytest.raises(ValueError, match="got 'max_lenght'. Did you mean 'max_length'"):
         load_backbone(reference / "llama", max_lenght=48)
@@ -206,7 +206,7 @@ def test_models_that_the_library_cannot_express(tmp_path):
         write_backbone(model(position=PositionConfig("alibi")), tmp_path / "other")
     with pytest.raises(ValueError, match="llama: it cannot express attention.sinks=True"):
         write_backbone(model(attention=AttentionConfig(2, use_bias=False, sinks=True)), tmp_path / "other")
-    with pytest.raises(ValueError, match="A 'bert' model makes one of .*, not a CausalLM"):
+    with pytest.raises(ValueError, match="task of a 'bert' model must be one of .*, got 'CausalLM'"):
         write_backbone(model(), tmp_path / "other", model_type="bert")
     experts = FeedForwardConfig(8, "silu", gated=True, use_bias=False, num_experts=2)
     with pytest.raises(ValueError, match="llama: .*no place for the weights of decoder.0.feed_forward"):

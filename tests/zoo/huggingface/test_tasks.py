@@ -121,7 +121,7 @@ def test_a_head_of_another_kind_is_not_written(reference, tmp_path):
 
 
 def test_a_task_that_a_family_does_not_have(reference):
-    with pytest.raises(ValueError, match="A 'gpt2' model makes one of .'CausalLM'., not a MaskedLM"):
+    with pytest.raises(ValueError, match="task of a 'gpt2' model must be one of .'CausalLM'., got 'MaskedLM'"):
         huggingface.load_task(MaskedLM, reference / "gpt2")
 
 

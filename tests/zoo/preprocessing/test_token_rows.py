@@ -56,7 +56,9 @@ def test_single_texts():
     assert ids.to_list() == [[1, 5, 6, 2], [1, 2], [1, 8, 2]] and not segments.values.numpy().any()
     assert pack([rows], start_id=None, end_id=None)[0].to_list() == rows.to_list()
     assert pack([rows], start_id=None, end_id=END)[0].to_list() == [[5, 6, 7, 2], [2], [8, 2]]
-    with pytest.raises(ValueError, match="A sequence length of 2 leaves no room for tokens: 2 special tokens"):
+    with pytest.raises(
+        ValueError, match="max_length must leave room for tokens besides the 2 special tokens that are added, got 2"
+    ):
         pack([rows], start_id=START, end_id=END, max_length=2)
 
 

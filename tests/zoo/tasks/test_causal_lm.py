@@ -358,7 +358,7 @@ def test_start_tokens(tiny_tokenizer):
 
 
 def test_refusals(tiny_tokenizer):
-    with pytest.raises(ValueError, match="needs a backbone with architecture decoder, got 'encoder'"):
+    with pytest.raises(ValueError, match="must have the architecture 'decoder', got 'encoder'"):
         make_model(tiny_tokenizer, architecture="encoder")
     model = CausalLM(make_model(tiny_tokenizer).backbone)
     for use in (

@@ -82,7 +82,7 @@ def test_lora_trains_updates_alone_and_they_are_saved_and_served(model, texts, t
 
 
 def test_lora_that_matches_nothing(model):
-    with pytest.raises(ValueError, match="no layer is called 'attn'"):
+    with pytest.raises(ValueError, match="targets must be names of layers, got 'attn'"):
         model.enable_lora(2, targets=["query", "attn"])
     assert not any("lora" in weight.path for weight in model.weights)
     assert len(model.trainable_variables) == len(model.weights)

@@ -79,5 +79,5 @@ def test_half_precision_gives_logits_in_float32():
 
 
 def test_a_norm_needs_an_inner_layer():
-    with pytest.raises(ValueError, match="inner_norm=True needs a hidden_activation, got None"):
+    with pytest.raises(ValueError, match="inner_norm must be False without a hidden_activation, got True"):
         ClassificationHead(3, inner_norm=True)

@@ -188,7 +188,7 @@ def test_predict_is_generate(trained, copied):
     assert trained.predict(np.array(copied[:3]), batch_size=2) == copied[:3]
     with pytest.raises(TypeError, match="x must be a list of texts, got one text 'alpha'"):
         trained.predict("alpha")
-    with pytest.raises(ValueError, match=r"predict\(\) on texts takes x, batch_size and verbose, got \['steps'\]"):
+    with pytest.raises(ValueError, match=r"predict\(\) on texts must be x, batch_size or verbose, got \['steps'\]"):
         trained.predict(copied, steps=3)
 
 
@@ -256,7 +256,7 @@ def test_keras_file(trained, copied, tmp_path):
 
 def test_other_backbones_are_refused(tiny_config, tiny_tokenizer):
     config = TransformerConfig.from_dict({**tiny_config.to_dict(), "architecture": "decoder"})
-    with pytest.raises(ValueError, match="needs a backbone with architecture encoder_decoder, got 'decoder'"):
+    with pytest.raises(ValueError, match="must have the architecture 'encoder_decoder', got 'decoder'"):
         Seq2SeqLM(Backbone.from_config(config), tiny_tokenizer)
     config = TransformerConfig.from_dict({**tiny_config.to_dict(), "vocabulary_size": 10})
     with pytest.raises(ValueError, match="tokenizer has 26 tokens, the backbone only vocabulary_size=10"):

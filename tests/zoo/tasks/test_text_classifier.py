@@ -142,7 +142,7 @@ def test_regression_of_pairs(make_task, mask_tokenizer, texts):
             "x must be a tuple of 2 columns of texts, or a list of tuples of 2 texts; got list",
         ),
         ({"pairs": True}, (["a", "b"], ["c"]), [1, 1], r"x\[1\] must hold one text per row, got 1 for 2 in x\[0\]"),
-        ({"pairs": True}, [("a", "b"), ("c",)], [1, 1], r"x\[1\] has 1 texts, x\[0\] has 2"),
+        ({"pairs": True}, [("a", "b"), ("c",)], [1, 1], r"x\[1\] must hold 2 texts, as x\[0\] does, got 1"),
         ({"pairs": True}, (["a"], [3]), [1], r"x\[1\]\[0\] must be a string, got int 3"),
         ({"problem": "regression"}, ["a"], ["b"], "y must hold numbers, 3 per row"),
         ({"problem": "multi_label"}, ["a"], [["bad", "odd"]], r"each label of y\[0\] must be one of"),
@@ -162,10 +162,13 @@ def test_what_is_wrong_is_named(make_task, options, x, y, message):
         ({"pooling": "sum"}, "pooling must be one of .* got 'sum'"),
         ({"sequence_length": 25}, "sequence_length must be an integer from 1 to 24, got 25"),
         ({"truncate": "yes"}, "truncate must be True or False, got 'yes'"),
-        ({"pooling": "pooler", "config": {"pooler": False}}, "pooling='pooler' needs a backbone whose .* pooler=True"),
+        (
+            {"pooling": "pooler", "config": {"pooler": False}},
+            "pooling must be one of .* without a pooler, got 'pooler'",
+        ),
         (
             {"config": {"architecture": "encoder_decoder", "pooler": False}},
-            "needs a backbone with architecture encoder or",
+            "backbone of a TextClassifier must have the architecture 'encoder' or",
         ),
     ],
 )

@@ -73,7 +73,7 @@ def test_parts_tell_messages_from_the_format(name):
         ("chatml", [{"role": "user", "content": "a", "name": "b"}], r"messages\[0\] must have the keys"),
         ("chatml", [{"role": "user", "content": 3}], r"messages\[0\]\['content'\] must be a str, got 3"),
         ("chatml", [{"role": "tool", "content": "a"}], r"must be one of \['assistant', 'system', 'user'\], got 'tool'"),
-        ("chatml", [*CONVERSATION, SYSTEM], r"messages\[3\]: only the first"),
+        ("chatml", [*CONVERSATION, SYSTEM], r"messages\[3\]\['role'\] must not be 'system' behind the first"),
         ("gemma", [SYSTEM, *CONVERSATION], r"messages\[0\]\['role'\] must be one of .*, got 'system'"),
         (
             "gemma",
@@ -89,9 +89,9 @@ def test_what_is_no_conversation(name, messages, message):
 
 
 def test_formats_that_contradict_themselves():
-    with pytest.raises(ValueError, match="before has the roles"):
+    with pytest.raises(ValueError, match="after must have the roles of before"):
         ChatFormat(before={"user": ""}, after={})
-    with pytest.raises(ValueError, match="default_system needs"):
+    with pytest.raises(ValueError, match="default_system must be None without the role 'system'"):
         ChatFormat(before={"user": ""}, after={"user": ""}, default_system="")
 
 
@@ -117,7 +117,7 @@ def test_users_can_not_write_control_tokens(byte_level):
 
 
 def test_a_tokenizer_without_the_control_tokens(byte_level):
-    with pytest.raises(ValueError, match=r"needs the special token '<\|begin_of_text\|>'"):
+    with pytest.raises(ValueError, match=r"must have the special token '<\|begin_of_text\|>'"):
         tokenize_chat(byte_level, CONVERSATION, "llama3")
     with pytest.raises(ValueError, match="chat_format must be one of .*, got 'irc'"):
         tokenize_chat(byte_level, CONVERSATION, "irc")

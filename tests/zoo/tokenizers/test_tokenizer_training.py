@@ -52,7 +52,7 @@ def test_errors(kind, texts, size, error, message):
 
 
 def test_a_vocabulary_too_small_for_the_characters():
-    with pytest.raises(ValueError, match="vocabulary_size=10 is too small: .* need 31"):
+    with pytest.raises(ValueError, match="vocabulary_size must be at least 31 .*, got 10"):
         WordPieceTokenizer.train(["abcdefghijklmnopqrstuvwxyz"], 10, lowercase=True)
 
 

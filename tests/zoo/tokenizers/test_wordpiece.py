@@ -119,7 +119,7 @@ def test_errors():
     WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##" + "a" * 256], lowercase=True)
     with pytest.raises(ValueError, match=r"vocabulary\[5\] must have at most 256 bytes"):
         WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a" * 257], lowercase=True)
-    with pytest.raises(ValueError, match="unknown_token=None"):
+    with pytest.raises(ValueError, match="unknown_token must be a token, got None"):
         WordPieceTokenizer(
             ["a"],
             lowercase=True,
