@@ -1,15 +1,20 @@
 """Endpoints that models name, and what the writer makes of them."""
 
+import gc
 import json
+import weakref
 
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 tf = pytest.importorskip("tensorflow")
 
-from zoo import Backbone, RecurrentConfig, TextClassifier  # noqa: E402
+from zoo import Backbone, Greedy, RecurrentConfig, TextClassifier  # noqa: E402
 from zoo.export import Endpoint, Field, write_saved_model  # noqa: E402
+from zoo.generation import decode  # noqa: E402
+from zoo.generation.programs import Programs  # noqa: E402
 
 NUMBERS, TOTAL = Field("numbers", ("batch", 3), "float32", "some numbers"), Field("total", ("batch",), "float32")
 
@@ -87,3 +92,44 @@ def test_other_formats_are_refused(make_task, tmp_path):
             model.export(tmp_path / "export", format="onnx")
     with pytest.raises(TypeError, match=r"export\(\) of a TextClassifier takes format; got \['labels'\]"):
         task.export(tmp_path / "export", labels=3)
+
+
+class Chain:
+    """A model whose next token depends on the last one, by a variable."""
+
+    def __init__(self, seed):
+        self.table = keras.Variable(np.random.default_rng(seed).normal(size=(9, 9)))
+        self.programs = Programs(lambda: [self.table])
+
+    def decode(self, first):
+        def step(token_ids, index, state, constants):
+            return ops.take(self.table, token_ids, axis=0), state
+
+        return decode(step, {}, {}, first, 0, 6, Greedy(), 1, 0)["token_ids"]
+
+    def generate(self, first):
+        return self.programs.run("decode", self.decode, False, first).numpy().tolist()
+
+    def export(self, folder):
+        fields = (Field("first", ("batch",), "int32"),), (Field("token_ids", ("batch", "length"), "int32"),)
+        write_saved_model(folder, {"serve": Endpoint(self.decode, *fields)}, variables=[self.table])
+
+
+def test_many_models_in_one_process(tmp_path):
+    """Models decode, are exported and deleted, one after the other: none meets the variables of another."""
+    kept, models, expected, first = [], [], [], tf.range(2, 9)
+    for number in range(3):
+        model = Chain(number)
+        expected.append(model.generate(first))
+        model.export(tmp_path / str(number))
+        assert model.generate(first) == expected[-1]
+        models.append(weakref.ref(model))
+        kept += [model] if number % 2 else []
+        del model
+        if not number:
+            gc.collect()  # takes a second
+    assert models[0]() is None
+    assert len({str(tokens) for tokens in expected}) == 3
+    assert [model.generate(first) for model in kept] == expected[1::2]
+    served = [tf.saved_model.load(tmp_path / str(number)) for number in range(3)]
+    assert [model.serve(first).numpy().tolist() for model in served] == expected
