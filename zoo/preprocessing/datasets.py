@@ -191,18 +191,18 @@ def weigh_labels(
     """
     rank, count = 1 + preprocessor.row_rank, len(class_weight)
     allowed = f"class_weight needs whole numbers from 0 to {count - 1} as labels"
+    per = f"one per {'row' if rank == 1 else 'word'}"
 
     def require_rank(labels: Any) -> None:
         found = labels.shape
         if len(found) != rank and not (len(found) == rank + 1 and found[-1] == 1):
-            per = "row" if rank == 1 else "word"
-            raise ValueError(f"{allowed}, one per {per}, got labels of the shape {tuple(found)}.")
+            raise ValueError(f"{allowed}, {per}, got labels of the shape {tuple(found)}.")
 
     def weigh(inputs: Any, labels: Any, weights: Any = None) -> tuple[Any, Any, Any]:
         labels = np.asarray(labels)
         require_rank(labels)
         if labels.dtype.kind not in "biuf":
-            raise ValueError(f"{allowed}, got labels of the type {labels.dtype}.")
+            raise ValueError(f"{allowed}, {per}, got labels of the type {labels.dtype}.")
         wrong = labels[(labels < 0) | (labels >= count) | (labels != np.floor(labels))]
         if len(wrong):
             raise ValueError(f"{allowed}, got {wrong[0]}.")
@@ -225,6 +225,8 @@ def weigh_labels(
 
             if labels.shape.rank is not None:
                 require_rank(labels)
+            if labels.dtype == tf.string:
+                raise ValueError(f"{allowed}, {per}, got labels of the type string.")
             numbers = tf.cast(labels, tf.float32)
             is_label = (numbers >= 0) & (numbers < count) & (numbers == tf.floor(numbers))
             labels = require_all(is_label, labels, f"{allowed}; rows and labels:")

@@ -19,8 +19,9 @@ def is_raw(data: Any) -> bool:
         # a few, so that one wrong row at the beginning does not hide the others
         return not data or any(is_raw(value) for value in data[:8])
     if is_dataset(data):
-        # a component may be None, which has no dtype
-        return any("string" in str(getattr(spec, "dtype", "")) for spec in keras.tree.flatten(data.element_spec))
+        # labels may be names on token level, too; a component may be None, which has no dtype
+        inputs, *_ = keras.utils.unpack_x_y_sample_weight(data.element_spec)
+        return any("string" in str(getattr(spec, "dtype", "")) for spec in keras.tree.flatten(inputs))
     if hasattr(data, "iloc") and hasattr(data, "columns"):
         return any(is_raw(data[column].iloc[:8].tolist()) for column in data.columns)
     dtype = getattr(data, "dtype", None)

@@ -64,7 +64,13 @@ class Feed:
             raise ValueError(f"packed={packed!r} needs texts, got {type(x).__name__} {shorten(x)}.")
         self._require_token_level_with_labels(x, y, batch)
         if weights is not None:
-            x, sample_weight = weigh_labels(self._preprocessor, x, y, sample_weight, weights)
+            given = sample_weight
+            x, sample_weight = weigh_labels(self._preprocessor, x, y, given, weights)
+            if validation_split and validation_data is None and sample_weight is not None:
+                # Keras cuts the last rows off with their weights, and those of labels are for training
+                _, held = weigh_labels(self._preprocessor, x, y, given, np.ones_like(weights))
+                kept = int(np.floor(len(held) * (1 - validation_split)))
+                sample_weight = np.concatenate([sample_weight[:kept], held[kept:]])
         return {
             "x": x,
             "y": y,
@@ -216,6 +222,11 @@ class Feed:
             return batches_of(preprocessor, x, batch_size, **options)
         if batch_size is not None:
             raise ValueError(f"batch_size must be None where {names[0]} yields batches already, got {batch_size}.")
+        if getattr(x, "use_multiprocessing", False):
+            raise ValueError(
+                f"{names[0].removesuffix('[0]')} must have use_multiprocessing=False: it holds texts, which TensorFlow "
+                "tokenizes, and a forked process has none of its threads. workers above 1 are threads then."
+            )
         return converted(preprocessor, x, **options)
 
     def _validation(self, data: Any, batch_size: int | None, packed: bool | int) -> Any:

@@ -146,5 +146,5 @@ def _refuse_probabilities(given: Any, made_of: Callable, name: str) -> Any:
                     "threshold 0.5 of probabilities."
                 )
     if isinstance(value, _OF_PROBABILITIES) or any(value is function for function in _FUNCTIONS_OF_PROBABILITIES):
-        raise ValueError(f"{name} must take logits, which the model returns; {got}, which is one of probabilities.")
+        raise ValueError(f"{name} must take logits, which the model returns; {got}, one of probabilities.")
     return given if isinstance(given, str) else value

@@ -171,9 +171,23 @@ def test_weights_as_a_column_on_token_level(single):
         single.fit(inputs, labels, sample_weight=np.ones((3, 2)), **options)
 
 
+def test_class_weights_are_for_training_rows_alone(single):
+    texts, labels, weights = [*X, "beta"], np.array([1, 0, 1, 0]), np.array([1.0, 2.0, 0.5, 3.0], "float32")
+    inputs, options = single.preprocessor(texts), {"class_weight": {"good": 9.0}, "validation_split": 0.5, "verbose": 0}
+    for given in ({}, {"sample_weight": weights}, {"sample_weight": weights[:, np.newaxis]}):
+        flat = {name: column.ravel() for name, column in given.items()}
+        expected = single.fit(texts, labels, **flat, **options).history
+        held = {name: column[2:] for name, column in flat.items()}
+        np.testing.assert_allclose(expected["val_loss"], loss(single, texts[2:], labels[2:], **held), rtol=1e-5)
+        found = single.fit(inputs, labels, **given, **options).history
+        for name in ("loss", "val_loss", "val_accuracy"):
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, err_msg=name)
+
+
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
+        (["good", "bad", "good"], "class_weight needs whole numbers .* as labels, one per row, got labels of the type"),
         ([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]], r"one per row, got labels of the shape \(.*, 2\)"),
         ([1, -1, 0], "class_weight needs whole numbers from 0 to 1 as labels"),
         ([1, 2, 0], "class_weight needs whole numbers from 0 to 1 as labels"),
