@@ -7,13 +7,17 @@ than 10 seconds (of processor time; where it waits, five minutes by the clock), 
 file `n` follows from `--seed` and `n` alone: `--files 1 --first n` does one again. What was found is written as lines
 of JSON (`--output`), with the mutated files of the cases that failed.
 
-An error must name the file and what is wrong in it: the key, tensor, line, row or position. One that does not, or is
-of a kind that no reader should raise, counts as "unclear". Of the others the last line says how many name the very key
-that was changed; the rest name another place where the change shows, a tensor that does not fit, for example.
+Processor time and memory are those of the worker and of the processes that it starts.
+
+An error must name the file and what is wrong in it. One that does not, or is of a kind that no reader should raise,
+counts as "unclear". Of the others the last line says how many name the very key (tensor, field, line) that was changed,
+how many a position in the file or a tensor that does not fit, how many another key of it, and how many the file alone,
+whose size or checksum is wrong or whose bytes are of no known form.
 """
 
 import argparse
 import collections
+import contextlib
 import gc
 import hashlib
 import json
@@ -24,8 +28,10 @@ import random
 import re
 import resource
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import warnings
@@ -39,6 +45,7 @@ from fuzz_places import place_of  # noqa: E402
 from fuzz_seeds import make_seeds  # noqa: E402
 
 SECONDS, MEGABYTES, WAITING = 10, 500, 300
+PLACES = ("key", "position", "other", "file")
 TEXTS = [
     *("a small dog", "alpha beta gamma", "", "naïve  café ﬁ ｆｕｌｌ", "日本語 Ω≈ç √∫"),
     "\u00ad\u0300 e\u0301 x\u2028y",
@@ -98,23 +105,81 @@ def _correct_hashes(folder: Path) -> None:
 def attempt(seed: dict, folder: Path, original: bytes) -> dict:
     """Loads a case in this process; returns what happened."""
     before = _megabytes(reset=True)
-    start = time.process_time()
+    start = _seconds()
     text, trace, is_error = "", "", True
     outcome, place = "loaded", ""
-    try:
-        load(seed, folder)
-    except Exception as error:
-        text, trace = str(error), f"{type(error).__name__}: {traceback.format_exc()[-2500:]}"
-        is_error = isinstance(error, (ValueError, FileNotFoundError))  # any other kind is a fault
-        outcome = "error"
-    seconds = time.process_time() - start
-    grown = _megabytes() - before
+    with _Children() as children:
+        try:
+            load(seed, folder)
+        except Exception as error:
+            text, trace = str(error), f"{type(error).__name__}: {traceback.format_exc()[-2500:]}"
+            is_error = isinstance(error, (ValueError, FileNotFoundError))  # any other kind is a fault
+            outcome = "error"
+    seconds = _seconds() - start
+    grown = _megabytes() - before + children.megabytes
     if outcome == "error":
         place = place_of(text, seed, original, folder) if is_error and len(text) <= 5000 else ""
         if not place:
             outcome = "unclear"
     result = {"outcome": outcome, "place": place, "seconds": round(seconds, 3), "megabytes": round(grown)}
     return {**result, "text": text[:1000], "trace": trace if outcome == "unclear" else ""}
+
+
+def is_within_memory(result: dict, folder: Path) -> bool:
+    """Whether a case took no more memory than three times its files and 500 MB."""
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return result["megabytes"] <= MEGABYTES + 3 * size / 2**20
+
+
+def _seconds() -> float:
+    """Processor time of this process and of those that it has started and that have ended."""
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(entry.ru_utime + entry.ru_stime for entry in usage)
+
+
+class _Children:
+    """Watches the processes that this one starts: `megabytes` is the most that one of them has held.
+
+    What the system counts for children that have ended (`ru_maxrss`) includes this process, which they begin as.
+    """
+
+    def __init__(self):
+        self.megabytes = 0.0
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "_Children":
+        self._program = _program(os.getpid())
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(0.01):
+            for child in _children_of(os.getpid()):
+                if _program(child) != self._program:  # it has begun as itself
+                    with contextlib.suppress(OSError, TypeError):
+                        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{child}/status").read_text())
+                        self.megabytes = max(self.megabytes, int(found[1]) / 1024)
+
+
+def _program(process: int) -> bytes:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _children_of(process: int) -> list[int]:
+    """Processes that a process has started, where the system (Linux) tells."""
+    found: list[int] = []
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += [int(number) for number in path.read_text().split()]
+    return found
 
 
 def _megabytes(reset: bool = False) -> float:
@@ -141,10 +206,9 @@ def work(connection, seeds: Path, base: int) -> None:
         while (case := connection.recv()) is not None:
             number, seed = case
             folder = prepare(seeds, seed, number, base, place)
-            size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-            connection.send({"size": size, "folder": str(folder)})
+            connection.send({"folder": str(folder)})
             result = attempt(seed, folder, (seeds / seed["folder"] / seed["file"]).read_bytes())
-            if result["megabytes"] > MEGABYTES + 3 * size / 2**20:
+            if not is_within_memory(result, folder):
                 result["outcome"] = "memory"
             connection.send(result)
             keras.backend.clear_session()
@@ -153,12 +217,26 @@ def work(connection, seeds: Path, base: int) -> None:
 
 
 def _seconds_of(process: int) -> float:
-    """Processor time of a process; the clock's where the system does not tell."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return time.monotonic()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Processor time of a process and of those that it has started; the clock's where the system does not tell."""
+    ticks = 0
+    for one in (process, *_children_of(process)):
+        try:
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            if one == process:
+                return time.monotonic()
+        else:
+            ticks += sum(int(field) for field in fields[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _kill(process) -> None:
+    children = _children_of(process.pid)
+    process.kill()
+    process.join()
+    for child in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
 
 
 def run_cases(numbers, base: int, seeds_folder: Path, seeds: list[dict], keep: Path | None = None, workers: int = 1):
@@ -202,8 +280,7 @@ def run_cases(numbers, base: int, seeds_folder: Path, seeds: list[dict], keep: P
                 # by the processor's time: other processes take their share of it
                 seconds, waited = _seconds_of(process.pid) - began[0], time.monotonic() - began[1]
                 if seconds > SECONDS or waited > WAITING:
-                    process.kill()
-                    process.join()
+                    _kill(process)
                     result = {"outcome": "hang", "text": f"{waited:.0f} s", "seconds": seconds, "megabytes": 0}
             if result is None:
                 continue
@@ -227,11 +304,14 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--only", default="", help="only seeds whose folder or file has this in its name")
     parser.add_argument("--output", type=Path, default=Path("fuzz"), help="folder of the results")
+    parser.add_argument("--resume", action="store_true", help="go on with a run that was stopped")
     arguments = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     arguments.output.mkdir(parents=True, exist_ok=True)
-    counts: collections.Counter = collections.Counter()
-    slowest = largest = 0.0
+    tally, path = Tally(), arguments.output / "results.jsonl"
+    if arguments.resume and path.exists():
+        tally.resume(path)
+    numbers = range(arguments.first, arguments.first + arguments.files)
     with tempfile.TemporaryDirectory() as folder:
         # the seeds are made in a process of their own, so that the workers can be forked from a clean one
         maker = multiprocessing.get_context("fork").Process(target=_write_seeds, args=(Path(folder),))
@@ -239,26 +319,58 @@ def main() -> int:
         maker.join()
         seeds = json.loads((Path(folder) / "seeds.json").read_text())
         seeds = [seed for seed in seeds if arguments.only in f"{seed['folder']}/{seed['file']}"]
-        numbers = range(arguments.first, arguments.first + arguments.files)
-        with open(arguments.output / "results.jsonl", "a") as file:
-            for result in run_cases(
-                numbers, arguments.seed, Path(folder), seeds, arguments.output, workers=arguments.workers
-            ):
-                counts[result["outcome"]] += 1
-                counts["names the key"] += result.get("place") == "key"
-                slowest = max(slowest, result["seconds"])
-                largest = max(largest, result["megabytes"])
-                counts["slow"] += result["seconds"] > SECONDS
+        left = [number for number in numbers if number not in tally.numbers]
+        with open(path, "a" if arguments.resume else "w") as file:
+            for result in run_cases(left, arguments.seed, Path(folder), seeds, arguments.output, arguments.workers):
+                tally.add(result)
                 if result["outcome"] not in ("loaded", "error") or result["seconds"] > SECONDS:
                     shown = ("number", "folder", "file", "outcome", "seconds", "megabytes", "text", "trace")
                     print(*(str(result.get(name, ""))[-700:] for name in shown), "", sep="\n  ", flush=True)
                 file.write(json.dumps(result) + "\n")
                 file.flush()
-                done = sum(counts[name] for name in counts if name not in ("slow", "names the key"))
-                if done % 250 == 0:
-                    print(done, dict(counts), f"slowest {slowest:.1f} s, largest {largest:.0f} MB", flush=True)
-    print(dict(counts), f"slowest {slowest:.1f} s, largest {largest:.0f} MB more")
-    return int(any(counts[name] for name in ("death", "hang", "memory", "unclear", "slow")))
+                if len(tally.numbers) % 250 == 0:
+                    print(tally, flush=True)
+    print(tally)
+    return int(tally.has_failed())
+
+
+class Tally:
+    """Counts of what happened."""
+
+    def __init__(self):
+        self.numbers: set[int] = set()
+        self.counts: collections.Counter = collections.Counter()
+        self.places: collections.Counter = collections.Counter()
+        self.slowest = self.largest = 0.0
+
+    def add(self, result: dict) -> None:
+        self.numbers.add(result["number"])
+        self.counts[result["outcome"]] += 1
+        self.counts["slow"] += result["seconds"] > SECONDS
+        if result["outcome"] == "error":
+            self.places[result["place"]] += 1
+        self.slowest = max(self.slowest, result["seconds"])
+        self.largest = max(self.largest, result["megabytes"])
+
+    def resume(self, path: Path) -> None:
+        """Adds the results of a run that was stopped; a line that it did not finish is removed."""
+        lines = path.read_text().splitlines(keepends=True)
+        if lines and not lines[-1].endswith("\n"):
+            path.write_text("".join(lines[:-1]))
+            del lines[-1]
+        for line in lines:
+            self.add(json.loads(line))
+
+    def has_failed(self) -> bool:
+        return any(self.counts[name] for name in ("death", "hang", "memory", "unclear", "slow"))
+
+    def __str__(self) -> str:
+        errors = max(self.counts["error"], 1)
+        places = ", ".join(f"{name} {self.places[name]} ({self.places[name] / errors:.1%})" for name in PLACES)
+        return (
+            f"{len(self.numbers)} {dict(self.counts)}; of the errors name: {places}; "
+            f"slowest {self.slowest:.1f} s, largest {self.largest:.0f} MB"
+        )
 
 
 def _write_seeds(folder: Path) -> None:

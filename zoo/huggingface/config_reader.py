@@ -90,7 +90,7 @@ class ConfigReader:
         self._taken.add(key)
         if key not in self.values:
             if default is _REQUIRED:
-                raise ValueError(f"config.json of a {self.values.get('model_type')!r} model lacks {key!r}.")
+                raise ValueError(f"config.json with model_type={quote(self.values.get('model_type'))} lacks {key!r}.")
             return default
         if key in KEYS:
             bounded_by_tensors = key in LAYERS and self.elements < math.inf
@@ -131,10 +131,10 @@ class ConfigReader:
             raise ValueError(f"pruned_heads must be empty, got {quote(self.values['pruned_heads'])}.")
         unknown = sorted(set(self.values) - self._taken - NEUTRAL - {"pruned_heads"})
         if unknown:
-            shown = ", ".join(f"{key[:80]}={quote(self.values[key], most=80)}" for key in unknown[:10])
+            shown = ", ".join(f"{key[:80] or repr(key)}={quote(self.values[key], most=80)}" for key in unknown[:10])
             shown += f" and {len(unknown) - 10} more" if len(unknown) > 10 else ""
             raise ValueError(
-                f"config.json of a {quote(self.values.get('model_type'))} model has keys that are not known here: "
+                f"config.json with model_type={quote(self.values.get('model_type'))} has keys that are not known here: "
                 f"{shown}. "
                 "A model imported without them might compute something else."
             )

@@ -74,8 +74,10 @@ def rotary_position(parameters: dict[str, Any], head_dim: int, max_length: int) 
         )
     kinds = {parameters.pop(key, "default") for key in ("rope_type", "type")} - {"default"} or {"default"}
     kind = kinds.pop()
-    if kinds or kind not in ("default", *KINDS):
-        raise ValueError(f"rope_type must be one of {['default', *KINDS]}, got {kind!r}.")
+    if kinds:
+        raise ValueError(f"rope_type and type must be the same, got {quote(sorted({kind, *kinds}))}.")
+    if kind not in ("default", *KINDS):
+        raise ValueError(f"rope_type must be one of {['default', *KINDS]}, got {quote(kind)}.")
     scaling = None
     if kind == "default":
         parameters.pop(LENGTH, None)  # of a scaling that is switched off

@@ -45,7 +45,7 @@ def read_sentence_options(directory: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     modules = parse_json(read_bytes(path, 2**20), str(path))
-    require_type(modules, list[dict[str, Any]], f"{path}: the list of modules")
+    require_type(modules, list[Any], f"{path}: the list of modules")
     modules = [to_dataclass(Module, module, f"{path}: [{index}]", True) for index, module in enumerate(modules)]
     kinds = [module.type.rpartition(".")[2] for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):

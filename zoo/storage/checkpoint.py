@@ -95,7 +95,7 @@ def _read_index(directory: Path) -> dict[str, str] | None:
     if (directory / INDEX_FILE).is_file():
         index = read_json(directory / INDEX_FILE).get("weight_map")
         if not index:
-            raise ValueError(f"{directory / INDEX_FILE} has no weight_map.")
+            raise ValueError(f"{directory / INDEX_FILE}: weight_map is missing.")
         require_type(index, dict[str, str], f"{directory / INDEX_FILE}: weight_map")
         for name, tensor in {name: tensor for tensor, name in index.items()}.items():
             file_inside(directory, name, f"{directory / INDEX_FILE}: weight_map.{tensor[:100]}")

@@ -10,7 +10,8 @@ from typing import Any
 
 from zoo.storage import h5_sizes
 
-_MOST_SECONDS = 600
+# by the clock, for each second of processor time that the process may take: other processes and disks take their share
+_PATIENCE = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,12 +69,11 @@ def _sizes_from_outside(path: Path) -> list[int]:
     command = [sys.executable, "-P", h5_sizes.__file__, str(path)]
     # NumPy would start threads on all processors
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    seconds = _PATIENCE * h5_sizes.most_seconds(str(path))
     try:
-        done = subprocess.run(
-            command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_MOST_SECONDS, env=environment
-        )
+        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=seconds, env=environment)
     except subprocess.TimeoutExpired:
-        raise ValueError(f"{path} is damaged: reading it takes more than {_MOST_SECONDS} seconds.") from None
+        raise ValueError(f"{path} is damaged: reading it takes more than {seconds} seconds.") from None
     try:
         answer = json.loads(done.stdout)
     except ValueError:

@@ -8,6 +8,7 @@ not the one that loads a model. What it prints is one line of JSON: the number o
 
 import contextlib
 import json
+import os
 import sys
 from typing import Any
 
@@ -15,8 +16,9 @@ import h5py
 
 MOST_DEPTH = 64
 MOST_ENTRIES = 1_000_000
-# of a process that looks at a file, beyond what it has when it begins
-MOST_MEMORY = 2 * 2**30
+# of a process that looks at a file: processor time and memory, beyond what it has when it begins
+_SECONDS, _BYTES_PER_SECOND = 6, 2**24
+_MEMORY, _MEMORY_PER_BYTE = 400 * 2**20, 2
 _BLOCK = 2**22
 
 
@@ -40,6 +42,15 @@ def sizes_of(path: str, read: bool = False) -> list[int]:
         raise ValueError(f"{path} is damaged: {describe(error)}") from error
     except Exception as error:  # of HDF5: OSError, RuntimeError, KeyError, TypeError
         raise ValueError(f"{path} is damaged or is no HDF5 file: {describe(error)}") from error
+
+
+def most_seconds(path: str) -> int:
+    """Returns how many seconds of processor time looking at a file may take.
+
+    Args:
+        path: The file.
+    """
+    return _SECONDS + os.path.getsize(path) // _BYTES_PER_SECOND
 
 
 def describe(error: Exception, most: int = 600) -> str:
@@ -107,14 +118,27 @@ def _read(item: h5py.Dataset) -> None:
         item[start : start + rows]
 
 
-def main() -> None:
-    """Prints what the file that is named on the command line holds."""
-    with contextlib.suppress(ImportError, ValueError, OSError):  # Linux has both, and no lower limit may be set
+def limit(path: str) -> None:
+    """Bounds the time and the memory of this process by the size of a file.
+
+    Args:
+        path: The file.
+    """
+    # Linux has both; where a lower limit is set, that one holds
+    with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
+        seconds = most_seconds(path)
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         with open("/proc/self/statm") as file:
-            most = int(file.read().split()[0]) * resource.getpagesize() + MOST_MEMORY
+            most = int(file.read().split()[0]) * resource.getpagesize()
+        most += _MEMORY + _MEMORY_PER_BYTE * os.path.getsize(path)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def main() -> None:
+    """Prints what the file that is named on the command line holds."""
+    limit(sys.argv[1])
     try:
         answer = {"sizes": sizes_of(sys.argv[1], read=True)}
     except ValueError as error:

@@ -153,10 +153,13 @@ def read_header(path: Path) -> dict[str, TensorEntry]:
                 f"got {quote(list(entry.data_offsets))}."
             )
         position = end
-    if position != size - 8 - length:
+    available = size - 8 - length
+    if position != available:
+        cut = next((name for name, entry in entries.items() if entry.data_offsets[1] > available), None)
+        first = "" if cut is None else f": {quote(cut, most=100, plain=True)} is not all there"
         raise ValueError(
-            f"{path} is damaged or is no safetensors file: its tensors have {position} bytes, {size - 8 - length} "
-            "follow the header."
+            f"{path} is damaged or is no safetensors file: its tensors have {position} bytes, {available} follow the "
+            f"header{first}."
         )
     return entries
 

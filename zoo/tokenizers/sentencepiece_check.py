@@ -45,7 +45,9 @@ def parse_model(proto: bytes) -> Any:
     except (DecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"This is not a SentencePiece model ({len(proto)} bytes): {error}.") from error
     if not any(piece.type == piece.UNKNOWN for piece in model.pieces):
-        raise ValueError(f"This is not a SentencePiece model ({len(proto)} bytes): it has no unknown piece.")
+        raise ValueError(
+            f"This is not a SentencePiece model ({len(proto)} bytes): pieces must hold one of the type UNKNOWN."
+        )
     _check_pieces(model)
     _check_trainer(model)
     _check_charsmap(model.normalizer_spec.precompiled_charsmap, "normalizer_spec.precompiled_charsmap")
@@ -61,10 +63,6 @@ def _check_pieces(model: Any) -> None:
     types = np.array([piece.type for piece in pieces])
     scores = np.array([piece.score for piece in pieces])
     check_tokens(texts, "pieces")
-    if len(set(texts)) < len(texts):
-        seen: set[str] = set()
-        index = next(index for index, text in enumerate(texts) if text in seen or seen.add(text))
-        raise ValueError(f"pieces[{index}].piece must be there once, got {quote(texts[index])} a second time.")
     for index in np.flatnonzero(~(np.abs(scores) <= MOST_SCORE))[:1]:
         raise ValueError(f"pieces[{index}].score must be a finite number, got {scores[index]}.")
     for index in np.flatnonzero(types == kinds.UNKNOWN)[1:]:
@@ -165,7 +163,7 @@ def check_tokens(tokens: Sequence[str], name: str) -> None:
         name: What they are called in the error.
 
     Raises:
-        ValueError: One is empty, has a NUL, or is longer than the library can take.
+        ValueError: One is empty, has a NUL, is longer than the library can take, or is there twice.
     """
     if len(tokens) > MOST_PIECES:
         raise ValueError(f"{name} must hold at most {MOST_PIECES} tokens, got {len(tokens)}.")
@@ -178,3 +176,7 @@ def check_tokens(tokens: Sequence[str], name: str) -> None:
             )
         if "\0" in token:
             raise ValueError(f"{name}[{index}] must have no NUL, got {quote(token)}.")
+    if len(set(tokens)) < len(tokens):
+        seen: set[str] = set()
+        index = next(index for index, token in enumerate(tokens) if token in seen or seen.add(token))
+        raise ValueError(f"{name}[{index}] must be a token of its own, got {quote(tokens[index])} a second time.")

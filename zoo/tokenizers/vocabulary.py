@@ -34,12 +34,6 @@ class Vocabulary:
         self._vocabulary = list(vocabulary)
         check_tokens(self._vocabulary, "vocabulary")
         self._ids = {token: index for index, token in enumerate(self._vocabulary)}
-        if len(self._ids) != len(self._vocabulary):
-            seen: set[str] = set()
-            index = next(index for index, token in enumerate(self._vocabulary) if token in seen or seen.add(token))
-            raise ValueError(
-                f"vocabulary[{index}] must be a token of its own, got {quote(self._vocabulary[index])} a second time."
-            )
         self.vocabulary_size = len(self._vocabulary)
         self.pad_id = self._special_id("pad_token", pad_token)
         self.start_id = self._special_id("start_token", start_token)

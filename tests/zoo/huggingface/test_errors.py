@@ -1,6 +1,7 @@
 """What is not known, does not fit or could hold code is an error that names it."""
 
 import json
+import re
 import struct
 import sys
 import types
@@ -140,6 +141,19 @@ def test_damaged_files(copy, content):
         load_backbone(folder)
 
 
+def test_the_tensor_that_is_cut_off_is_named(copy):
+    path = copy("bert_base") / "model.safetensors"
+    content = path.read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    last = max((name for name in header if name != "__metadata__"), key=lambda name: header[name]["data_offsets"])
+    path.write_bytes(content[:-1])
+    with pytest.raises(ValueError, match=rf"bytes, \d+ follow the header: {re.escape(last)} is not all there"):
+        load_backbone(path.parent)
+    path.write_bytes(content + b"x")
+    with pytest.raises(ValueError, match=r"bytes, \d+ follow the header.$"):
+        load_backbone(path.parent)
+
+
 def test_damaged_index(copy):
     folder = copy("qwen2")
     path = folder / "model.safetensors.index.json"
@@ -158,7 +172,7 @@ def test_damaged_index(copy):
     with pytest.raises(ValueError, match=f"weight_map.{name} must be the file that has this tensor"):
         load_backbone(folder)
     path.write_text("{}")
-    with pytest.raises(ValueError, match="has no weight_map"):
+    with pytest.raises(ValueError, match="index.json: weight_map is missing"):
         load_backbone(folder)
 
 

@@ -41,3 +41,5 @@ def test_mutated_files(seeds, tmp_path, kind, count):
             result = fuzz.attempt(seed, case, (folder / seed["folder"] / seed["file"]).read_bytes())
         assert result["outcome"] in ("loaded", "error"), (number, seed, result["text"])
         assert result["seconds"] < fuzz.SECONDS, (number, seed)
+        assert fuzz.is_within_memory(result, case), (number, seed, result["megabytes"])
+        assert result["outcome"] == "loaded" or result["place"] in fuzz.PLACES

@@ -1,5 +1,9 @@
 """Weights in HDF5 files: what is read of them, by whom, and what is refused."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
@@ -59,6 +63,35 @@ def test_a_file_that_ends_the_process_that_reads_it(path, tmp_path, monkeypatch,
     monkeypatch.setattr(h5_sizes, "__file__", str(tmp_path / "reader.py"))
     with pytest.raises(ValueError, match=f"model.weights.h5 is damaged: the HDF5 library {message}"):
         open_h5(path)
+
+
+def test_a_file_that_keeps_the_process_waiting(path, tmp_path, monkeypatch):
+    (tmp_path / "reader.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(h5_sizes, "__file__", str(tmp_path / "reader.py"))
+    monkeypatch.setattr(h5_sizes, "most_seconds", lambda path: 0.05)
+    with pytest.raises(ValueError, match="model.weights.h5 is damaged: reading it takes more than 0.25 seconds"):
+        open_h5(path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Other systems set no such limits.")
+def test_time_and_memory_are_bounded_by_the_size(path):
+    script = f"""
+import sys, resource
+sys.path.insert(0, {str(Path(h5_sizes.__file__).parent)!r})
+import h5_sizes
+h5_sizes.limit({str(path)!r})
+assert resource.getrlimit(resource.RLIMIT_CPU) == (6, 6)
+bytearray(300 * 2**20)
+try:
+    bytearray(500 * 2**20)
+except MemoryError:
+    print("no memory")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "no memory\n", done.stderr
+    with open(path, "r+b") as file:
+        file.truncate(10 * 2**30)  # of nothing: it takes no place on the disk
+    assert h5_sizes.most_seconds(str(path)) == 6 + 640
 
 
 def test_damaged_files(path):

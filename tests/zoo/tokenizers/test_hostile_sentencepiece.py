@@ -112,6 +112,13 @@ def test_pieces(load, form, piece):
 
 
 @pytest.mark.parametrize("form", FORMS)
+def test_the_same_piece_twice(load, model, form):
+    name = "pieces" if form == "spiece.model" else "model.vocab"
+    with pytest.raises(ValueError, match=rf"{form}: .*{name}\[20\] must be a token of its own, got .* a second time"):
+        load(form, piece=model.pieces[19].piece)
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_what_was_not_changed_loads(load, trained, form):
     texts = ["a small dog runs", "\ufb01 \uff46 \u00fc"]
     expected = trained["unigram"].tokenize(texts).to_list()

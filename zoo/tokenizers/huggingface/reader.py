@@ -77,15 +77,10 @@ def read_content(content: Any, name: str) -> TokenizerJson:
     if isinstance(added, list) and len(added) > MOST_FOUND:
         raise ValueError(f"{name}: added_tokens must be at most {MOST_FOUND}, got {len(added)}.")
     parsed = to_dataclass(TokenizerJson, content, name, others=True)
-    seen: set[str] = set()
     check_tokens([entry.content for entry in parsed.added_tokens], f"{name}: added_tokens")
     for index, entry in enumerate(parsed.added_tokens):
-        if entry.id < 0 or entry.content in seen:
-            raise ValueError(
-                f"{name}: added_tokens[{index}] must have an id of at least 0 and a text of its own, got "
-                f"{entry.id} and {quote(entry.content)}."
-            )
-        seen.add(entry.content)
+        if entry.id < 0:
+            raise ValueError(f"{name}: added_tokens[{index}].id must be at least 0, got {entry.id}.")
     return parsed
 
 
