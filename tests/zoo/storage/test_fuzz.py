@@ -22,11 +22,11 @@ def seeds(tmp_path_factory):
 @pytest.mark.parametrize(
     "kind, count",
     [
-        ("huggingface_tokenizer", 40),
+        ("huggingface_tokenizer", 30),
         ("tokenizer", 20),
-        ("checkpoint", 20),
-        ("from_preset", 15),
-        ("preset", 15),
+        ("checkpoint", 12),
+        ("from_preset", 10),
+        ("preset", 8),
         ("llama2c", 5),
     ],
 )
