@@ -172,7 +172,7 @@ class TrainingState(keras.callbacks.Callback):
         self.data.start_epoch(epoch, skip_batches)
         self._epoch, self._batch, self._last_saved_batch = epoch, skip_batches, skip_batches
         if skip_batches:
-            self._build_metrics()
+            self._build_metrics(epoch, skip_batches)
             read_variables(self._found.tensors, self._metric_variables(), "metrics/")
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
@@ -214,15 +214,17 @@ class TrainingState(keras.callbacks.Callback):
         if self._model.stop_training is _END_OF_EPOCH:
             self._model.stop_training = False
 
-    def _build_metrics(self) -> None:
+    def _build_metrics(self, epoch: int, skip_batches: int) -> None:
         """Creates the variables of the compiled metrics, which the TensorFlow trainer does only in its first step."""
         with open_tensors(self._found.tensors) as file:
             stored = sum(name.startswith("metrics/") for name in file.keys())
         if len(self.model.metrics_variables) != stored:
+            # any batch does; to come to the first one takes no time
+            self.data.start_epoch(epoch)
             batch = keras.tree.map_structure(
-                lambda spec: np.zeros([size or 1 for size in spec.shape], spec.dtype.as_numpy_dtype),
-                self.data.dataset.element_spec,
+                lambda part: part.numpy() if hasattr(part, "numpy") else part, next(iter(self.data.dataset))
             )
+            self.data.start_epoch(epoch, skip_batches)
             self.model.test_on_batch(*keras.utils.unpack_x_y_sample_weight(batch))
             self.model.reset_metrics()
 

@@ -64,9 +64,9 @@ class StateFolder:
         Raises:
             ValueError: If it is damaged or of another format.
         """
-        folder = max(self._folders(), default=None)
-        if folder is None:
+        if not (folders := self._folders()):
             return None
+        folder = folders[-1]
         path = folder / _STATE_FILE
         try:
             values = json.loads(path.read_text())
@@ -99,11 +99,17 @@ class StateFolder:
             folder.mkdir()
             write_tensors(folder / _TENSOR_FILE, tensors)
             write_bytes(folder / _STATE_FILE, [json.dumps({"format": _FORMAT, **values}, indent=1).encode()])
-        for old in sorted(self._folders())[: -self.keep]:
+        for old in self._folders()[: -self.keep]:
             remove(old)
 
     def _folders(self) -> list[Path]:
-        return [path for path in self.directory.iterdir() if _FOLDER_NAME.fullmatch(path.name)]
+        return [folder for _, folder in _states_in(self.directory)]
+
+
+def _states_in(directory: Path) -> list[tuple[tuple[int, int], Path]]:
+    """Positions and folders of the states in a folder, in the order of training; names would not sort by numbers."""
+    matches = ((_FOLDER_NAME.fullmatch(path.name), path) for path in directory.iterdir())
+    return sorted(((int(match[1]), int(match[2])), path) for match, path in matches if match)
 
 
 def saved_position(directory: str | Path) -> tuple[int, int] | None:
@@ -121,5 +127,5 @@ def saved_position(directory: str | Path) -> tuple[int, int] | None:
     (3, 200)
     """
     folder = Path(directory)
-    matches = (_FOLDER_NAME.fullmatch(path.name) for path in (folder.iterdir() if folder.is_dir() else ()))
-    return max(((int(match[1]), int(match[2])) for match in matches if match), default=None)
+    states = _states_in(folder) if folder.is_dir() else []
+    return states[-1][0] if states else None

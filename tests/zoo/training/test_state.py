@@ -19,7 +19,9 @@ import safetensors.numpy
 tf = pytest.importorskip("tensorflow", reason="the data of these tests is a tf.data.Dataset")
 
 from zoo.storage import load_weights, tensors  # noqa: E402
+from zoo.tasks import TextClassifier  # noqa: E402
 from zoo.training import state_folder  # noqa: E402
+from zoo.training.resumable_data import ResumableBatches  # noqa: E402
 from zoo.training.state import TrainingState  # noqa: E402
 
 _PROGRAM = Path(__file__).with_name("tiny_training.py")
@@ -207,6 +209,46 @@ def test_full_disk_while_saving_leaves_the_previous_state(tmp_path, uninterrupte
     checkpoints = [path.name for path in (tmp_path / "checkpoints").iterdir() if path.is_dir()]
     assert checkpoints == ["epoch-00001-batch-00000002"]
     assert_same_run(train(tmp_path), uninterrupted)
+
+
+@pytest.mark.parametrize("positions", [[(99_999, 0), (100_000, 0)], [(1, 99_999_999), (1, 100_000_000)]], ids=str)
+def test_numbers_of_more_digits_come_later(tmp_path, positions):
+    folder = state_folder.StateFolder(tmp_path, keep=1)
+    for epoch, batch in positions:
+        values = {"callbacks": [], "number_of_batches": 10**9, "finished": False, "epoch": epoch, "batch": batch}
+        folder.write(epoch, batch, {"step": np.zeros(1)}, values)
+    assert (folder.latest().values["epoch"], folder.latest().values["batch"]) == positions[1]
+    assert state_folder.saved_position(tmp_path) == positions[1]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_texts_with_names_of_labels_are_entered_within_an_epoch(tmp_path, make_task):
+    """What a resume does before its first step; the metrics of a new task have no variables yet."""
+    texts, labels = ["alpha beta", "omega", "kappa"], ["good", "bad", "good"]
+    data = ResumableBatches(3, lambda epoch: tf.data.Dataset.from_tensor_slices((texts, labels)).batch(1))
+
+    def start():
+        task = make_task(TextClassifier, labels=["bad", "good"])
+        task.compile(keras.optimizers.SGD(0.1), weighted_metrics=["accuracy"], run_eagerly=True)
+        task.optimizer.build(task.trainable_variables)
+        task.history = keras.callbacks.History()
+        state = TrainingState(tmp_path, data)
+        state.set_model(task)
+        return task, state
+
+    task, state = start()
+    task.test_on_batch(texts[:2], labels[:2])
+    variables = {name: variable for group in state._groups().values() for name, variable in group.items()}
+    variables.update(tensors.name_variables(task.metrics_variables, "metrics/"))
+    values = {"callbacks": [], "number_of_batches": 3, "finished": False, "epoch": 0, "batch": 2}
+    state_folder.StateFolder(tmp_path).write(0, 2, variables, {**values, "history": {}, "best": None})
+    resumed, state = start()
+    state.on_train_begin()
+    state.on_epoch_begin(0)
+    assert len(task.metrics_variables) > 2
+    for variable, expected in zip(resumed.metrics_variables, task.metrics_variables, strict=True):
+        np.testing.assert_array_equal(variable, expected)
+    assert [x.numpy().tolist() for x, _ in data.dataset] == [[b"kappa"]]
 
 
 def test_keeps_the_last_states_and_the_best_weights(finished):
