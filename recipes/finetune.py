@@ -107,6 +107,11 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
     data = config.data
     if data.chat_format not in CHAT_FORMATS:
         raise ConfigError(f"data.chat_format must be one of {', '.join(CHAT_FORMATS)}, got {data.chat_format!r}")
+    if config.model.lora_rank is not None and config.training.average_checkpoints != 1:
+        raise ConfigError(
+            "training.average_checkpoints must be 1 with model.lora_rank, got "
+            f"{config.training.average_checkpoints}: the product of two averages is no average of products"
+        )
     with RunFolder(config.run_folder, config) as run:
         chat_format = CHAT_FORMATS[data.chat_format]
         training, validation, test = open_parts(

@@ -340,6 +340,9 @@ def test_tags_and_labels_that_do_not_fit(tmp_path):
         run("classify", tmp_path, "run", "--model.problem", "multi_label")
     with pytest.raises(ConfigError, match="chat_format must be one of"):
         run("finetune", tmp_path, "run", "--data.chat_format", "telegram")
+    with pytest.raises(ConfigError, match="average_checkpoints must be 1 with model.lora_rank, got 3"):
+        options = ("--training.weights", "average", "--training.average_checkpoints", "3")
+        run("finetune", tmp_path, "run", "--model.lora_rank", "2", *options)
     with pytest.raises(ConfigError, match=r"warmup_steps must be below the 6 updates of the training, got 99"):
         run("classify", tmp_path, "other", "--training.warmup_steps", "99")
 

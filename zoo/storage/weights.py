@@ -6,6 +6,7 @@ from pathlib import Path
 
 import keras
 
+from zoo.storage.errors import quote
 from zoo.storage.files import atomic_write
 from zoo.storage.tensors import (
     dtype_name,
@@ -65,7 +66,8 @@ def average_weights(paths: Sequence[str | Path], model: keras.Model) -> None:
         model: Built model.
 
     Raises:
-        ValueError: If `paths` is empty, or a file is damaged or does not fit the model; the model is unchanged then.
+        ValueError: If `paths` is empty, a file is damaged or does not fit the model, or the model has low-rank updates
+            and there are several files; the model is unchanged then.
         FileNotFoundError: If a file is missing.
 
     Example:
@@ -79,6 +81,12 @@ def average_weights(paths: Sequence[str | Path], model: keras.Model) -> None:
     if not paths:
         raise ValueError("`paths` is empty: there are no weights to average.")
     named = name_variables(model.weights)
+    factors = [name for name in named if name.rsplit("/", 1)[-1].startswith("lora_")]
+    if factors and len(paths) > 1:
+        raise ValueError(
+            f"model must have no low-rank updates where {len(paths)} files are averaged, got {quote(factors[0])}: the "
+            "product of two averages is no average of products. Average files of the whole weights."
+        )
     counterparts = [match_variables(path, named) for path in paths]
     with ExitStack() as stack:
         files = [stack.enter_context(open_tensors(path)) for path in paths]

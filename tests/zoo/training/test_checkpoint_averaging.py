@@ -88,6 +88,19 @@ def test_average_is_taken_in_float64(tmp_path):
     assert model.get_weights()[0].item() == np.float32((1 + 3 * 2.0**-24) / 4)
 
 
+def test_low_rank_factors_are_not_averaged(tmp_path):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+    model.layers[0].enable_lora(1)
+    paths = [tmp_path / "1.safetensors", tmp_path / "2.safetensors"]
+    for path in paths:
+        save_weights(path, model)
+    with pytest.raises(ValueError, match="model must have no low-rank updates where 2 files are averaged, got .*lora"):
+        average_weights(paths, model)
+    model.layers[0].bias.assign([1.0, 2.0, 3.0])
+    average_weights(paths[:1], model)
+    np.testing.assert_array_equal(model.layers[0].bias, np.zeros(3))
+
+
 def test_integers_get_the_last_value(tmp_path):
     class Counter(keras.layers.Layer):
         def build(self, input_shape):
