@@ -87,8 +87,13 @@ def _functions(name: str, endpoint: Endpoint) -> tuple[Any, Any]:
 
     specs = [tf.TensorSpec(field.sizes, field.dtype, field.name) for field in endpoint.inputs]
 
+    def as_tensor(value: Any) -> Any:
+        return value if tf.is_tensor(value) else tf.convert_to_tensor(value)
+
     def call(*inputs: Any) -> Any:
         outputs = endpoint.function(*inputs)
+        is_named = isinstance(outputs, dict)
+        outputs = {key: as_tensor(value) for key, value in outputs.items()} if is_named else as_tensor(outputs)
         _require_outputs(name, endpoint, _named(endpoint, outputs))
         return outputs
 

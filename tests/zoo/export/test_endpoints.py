@@ -61,6 +61,19 @@ def test_an_endpoint_that_returns_something_else(tmp_path, output):
     assert not list(tmp_path.iterdir())
 
 
+def test_endpoints_that_return_arrays_and_lists(tmp_path):
+    rates, names = Field("rates", (2,), "float32"), Field("names", (2,), "string")
+    endpoints = {
+        "array": Endpoint(lambda: np.array([1.0, 2.0], "float32"), (), (rates,)),
+        "list": Endpoint(lambda: [1.0, 2.0], (), (rates,)),
+        "several": Endpoint(lambda: {"rates": np.float32([1, 2]), "names": ["a", "b"]}, (), (rates, names)),
+    }
+    write_saved_model(tmp_path / "export", endpoints, variables=[])
+    model = tf.saved_model.load(tmp_path / "export")
+    assert model.array().numpy().tolist() == model.list().numpy().tolist() == [1.0, 2.0]
+    assert model.signatures["several"]()["names"].numpy().tolist() == [b"a", b"b"]
+
+
 @pytest.mark.parametrize("kind", ["encoder", "recurrent"])
 def test_backbones(encoder_config, tmp_path, kind):
     keras.utils.set_random_seed(0)
