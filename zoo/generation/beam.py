@@ -108,7 +108,7 @@ class BeamSearch(Loop):
         sampler = settings.sampler
         self.width = sampler.num_beams
         self.num_results = sampler.num_beams if sampler.num_results is None else sampler.num_results
-        self.has_bound = not any(getattr(processor, "unbounded", False) for processor in settings.processors)
+        self.has_bound = not any(getattr(processor, "unbounded", True) for processor in settings.processors)
 
     def start(self, inputs: dict[str, Any]) -> dict[str, Any]:
         num_beams, num_results, settings = self.width, self.num_results, self.settings

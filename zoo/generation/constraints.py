@@ -35,6 +35,7 @@ class NoRepeatNGram(LogitProcessor):
 
     size: int
     include_prompt: bool = True
+    unbounded = False
 
     def __post_init__(self) -> None:
         require_count("size", self.size)
@@ -66,6 +67,7 @@ class MinimumLength(LogitProcessor):
     """
 
     length: int
+    unbounded = False
 
     def __post_init__(self) -> None:
         require_count("length", self.length, 0)
@@ -99,6 +101,7 @@ class BannedTokens(LogitProcessor):
 
     token_ids: tuple
     include_prompt: bool = True
+    unbounded = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", as_sequences("token_ids", self.token_ids))
@@ -132,6 +135,7 @@ class ForcedTokens(LogitProcessor):
 
     token_ids: tuple
     first: int = 0
+    unbounded = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", as_ids("token_ids", self.token_ids))

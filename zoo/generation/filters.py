@@ -38,6 +38,7 @@ class Temperature(LogitProcessor):
     """
 
     temperature: float
+    unbounded = False
 
     def __post_init__(self) -> None:
         require_number("temperature", self.temperature, above=0, hint=" (for the most probable token use Greedy())")
@@ -71,6 +72,7 @@ class TopK(LogitProcessor):
     """
 
     top_k: int
+    unbounded = False
 
     def __post_init__(self) -> None:
         require_count("top_k", self.top_k)
@@ -135,6 +137,7 @@ class TopP(LogitProcessor):
     """
 
     top_p: float
+    unbounded = False
 
     def __post_init__(self) -> None:
         require_number("top_p", self.top_p, above=0, most=1)
@@ -161,6 +164,7 @@ class MinP(LogitProcessor):
     """
 
     min_p: float
+    unbounded = False
 
     def __post_init__(self) -> None:
         require_number("min_p", self.min_p, least=0, most=1)
@@ -190,6 +194,7 @@ class TypicalP(LogitProcessor):
     """
 
     typical_p: float
+    unbounded = False
 
     def __post_init__(self) -> None:
         require_number("typical_p", self.typical_p, above=0, most=1)

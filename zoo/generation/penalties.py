@@ -29,6 +29,7 @@ class RepetitionPenalty(LogitProcessor):
 
     penalty: float
     include_prompt: bool = True
+    unbounded = False
 
     def __post_init__(self) -> None:
         require_number("penalty", self.penalty, 1e-30, LARGEST)

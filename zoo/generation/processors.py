@@ -59,19 +59,24 @@ class LogitProcessor:
 
     Attributes:
         unbounded: Whether a log-probability can come out above 0. Beam search then always goes to the limit, since what
-            may still come of a text has no bound.
+            may still come of a text has no bound. True where a subclass does not say that it never happens: the search
+            is exact in any case, and may end earlier with False.
 
     Example:
 
     >>> @dataclasses.dataclass(frozen=True)
     ... class Only(LogitProcessor):
     ...     token_ids: tuple
+    ...     unbounded = False
     ...
     ...     def __call__(self, logits, context):
     ...         allowed = members(self.token_ids, logits.shape[-1], "token_ids")
     ...         return ops.where(allowed, logits, float("-inf"))
     >>> model.generate("Once upon a time", processors=[Only((4, 5, 6))])
     """
+
+    # no annotation, as it is no field
+    unbounded = True
 
     def __call__(self, logits: Any, context: Context) -> Any:
         """Returns changed logits.
@@ -81,10 +86,6 @@ class LogitProcessor:
             context: The texts so far.
         """
         raise NotImplementedError
-
-    @property
-    def unbounded(self) -> bool:
-        return False
 
     def get_config(self) -> dict[str, Any]:
         """Returns the fields as a dictionary of JSON values."""

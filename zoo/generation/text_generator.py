@@ -277,6 +277,9 @@ class TextGenerator:
         if preprocessor.takes_beginnings != (source is not None):
             wanted = "token ids for each row of an encoder-decoder" if source is None else "None with a decoder"
             raise ValueError(f"source must be {wanted}, got {shorten(source)}.")
+        for name, given in (("prompts", prompts), ("source", source), ("streams", streams)):
+            if given is not None and not hasattr(given, "__len__"):
+                raise ValueError(f"{name} must be a list with an entry per row, got {shorten(given)}.")
         if prompts is None:
             if source is None:
                 raise ValueError("prompts must hold token ids for each row, got None.")
@@ -284,11 +287,11 @@ class TextGenerator:
         for name, given in (("source", source), ("streams", streams)):
             if given is not None and len(given) != len(prompts):
                 raise ValueError(f"{name} must have as many rows as prompts ({len(prompts)}), got {len(given)}.")
+        _check_ids("source", () if source is None else source, self.backbone.config.vocabulary_size)
         for row, ids in enumerate(() if source is None else source):
             if not 0 < len(ids) <= self.longest:
                 raise ValueError(f"source[{row}] must have from 1 to {self.longest} tokens, got {len(ids)}.")
         _check_ids("prompts", prompts, self.backbone.config.vocabulary_size)
-        _check_ids("source", () if source is None else source, self.backbone.config.vocabulary_size)
         longest = options.get("max_length") or self.longest
         lengths = np.array([len(prompt) for prompt in prompts], "int64")
         source_lengths = None if source is None else np.array([len(row) for row in source], "int64")
@@ -362,8 +365,10 @@ class TextGenerator:
 
 
 def _check_ids(name: str, rows: Sequence[Sequence[int]], vocabulary_size: int) -> None:
-    """Raises a ValueError that names the first entry that is no id of the vocabulary."""
+    """Raises a ValueError that names the first row that is no list, or the first entry that is no id."""
     for row, ids in enumerate(rows):
+        if not hasattr(ids, "__len__"):
+            raise ValueError(f"{name}[{row}] must be a list of token ids, got {shorten(ids)}.")
         for place, token_id in enumerate(ids):
             if not is_integer(token_id) or not 0 <= token_id < vocabulary_size:
                 raise ValueError(

@@ -125,6 +125,10 @@ def test_refusals_of_an_encoder_decoder(model, translator):
         message = rf"source must have as many rows as prompts \({len(prompts)}\), got {len(source)}"
         with pytest.raises(ValueError, match=message):
             translator.generate_tokens(prompts, source=source)
+    with pytest.raises(ValueError, match="source must be a list with an entry per row, got 3"):
+        translator.generate_tokens(source=3)
+    with pytest.raises(ValueError, match=r"source\[1\] must be a list of token ids, got 4"):
+        translator.generate_tokens([[1], [1]], source=[[3], 4])
     with pytest.raises(ValueError, match="draft must be a Seq2SeqLM as the model is, got a CausalLM"):
         translator.generate_tokens([[1]], source=[[3, 4]], draft=model)
     with pytest.raises(ValueError, match="draft must be a CausalLM as the model is, got a Seq2SeqLM"):
@@ -135,6 +139,12 @@ def test_refusals(model):
     for streams in ([7], [7, 8, 9]):
         with pytest.raises(ValueError, match=rf"streams must have as many rows as prompts \(2\), got {len(streams)}"):
             model.generate_tokens([[5], [6]], sampler="sample", streams=streams)
+    for options in ({"streams": 7}, {"prompts": 5}, {"streams": iter([1])}):
+        (name,) = options
+        with pytest.raises(ValueError, match=f"{name} must be a list with an entry per row, got"):
+            model.generate_tokens(**{"prompts": [[5]], "sampler": "sample", **options})
+    with pytest.raises(ValueError, match=r"prompts\[1\] must be a list of token ids, got 6"):
+        model.generate_tokens([[5], 6])
     with pytest.raises(ValueError, match=r"prompts\[0\]\[1\] must be an id from 0 to 18, got 2.7"):
         model.generate_tokens([[5, 2.7]])
     with pytest.raises(ValueError, match=r"prompts\[0\]\[0\] must be an id from 0 to 18, got 'a'"):

@@ -1,5 +1,6 @@
 """Every logit processor against a plain NumPy formula, alone and within the loops."""
 
+import dataclasses
 import itertools
 import json
 
@@ -17,6 +18,7 @@ from zoo.generation import (
     GenerationOptions,
     Greedy,
     LogitBias,
+    LogitProcessor,
     MinimumLength,
     MinP,
     NoRepeatNGram,
@@ -426,9 +428,27 @@ def test_numbers_of_numpy_and_tensors():
     assert json.dumps(Sample(np.float32(0.5), np.int64(3)).get_config()) == json.dumps(Sample(0.5, 3).get_config())
 
 
+def plus_five(logits, context):
+    return ops.where(ops.arange(4) == 3, logits + 5.0, logits)
+
+
+@dataclasses.dataclass(frozen=True)
+class PlusFive(LogitProcessor):
+    """Of one's own, which says nothing about bounds."""
+
+    def __call__(self, logits, context):
+        return plus_five(logits, context)
+
+
 @pytest.mark.parametrize(
     "processor",
-    [LogitBias({3: 5.0}), PresencePenalty(-5.0, include_prompt=True), FrequencyPenalty(-2.5, include_prompt=True)],
+    [
+        plus_five,
+        PlusFive(),
+        LogitBias({3: 5.0}),
+        PresencePenalty(-5.0, include_prompt=True),
+        FrequencyPenalty(-2.5, include_prompt=True),
+    ],
     ids=repr,
 )
 def test_beam_goes_on_where_a_hypothesis_can_gain(processor):
@@ -442,3 +462,16 @@ def test_beam_goes_on_where_a_hypothesis_can_gain(processor):
     result = decode(step, (), (), [0], 0, 4, Beam(2, 0.0, 1), END, PAD, processors=[processor], prompt=prompt)
     assert ops.convert_to_numpy(result["token_ids"]).tolist() == [[2, 3, END, PAD]]
     np.testing.assert_allclose(ops.convert_to_numpy(result["log_probabilities"]), [-0.9328 - 0.1 + 5], atol=1e-3)
+
+
+def test_rules_that_only_lower_log_probabilities_say_so():
+    lowering = [Temperature(0.5), TopK(2), TopP(0.5), MinP(0.1), TypicalP(0.5), NoRepeatNGram(2), MinimumLength(1)]
+    lowering += [
+        BannedTokens([3]),
+        ForcedTokens([3]),
+        RepetitionPenalty(1.5),
+        PresencePenalty(1.0),
+        LogitBias({3: -1.0}),
+    ]
+    assert not any(processor.unbounded for processor in lowering)
+    assert LogitBias({3: 1.0}).unbounded and FrequencyPenalty(-1.0).unbounded
