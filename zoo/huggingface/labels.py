@@ -1,5 +1,6 @@
 """Labels of classifiers in configurations of the Transformers library."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from zoo.huggingface.config_reader import ConfigReader
@@ -33,8 +34,7 @@ def label_names(reader: ConfigReader) -> int | list[str]:
     if sorted(numbers) != list(range(len(numbers))):
         raise ValueError(f"id2label must number the labels from 0 on, got {quote(names)}.")
     ordered = [numbers[number] for number in range(len(numbers))]
-    is_unnamed = ordered == [f"LABEL_{number}" for number in range(len(ordered))]
-    return len(ordered) if is_unnamed else ordered
+    return len(ordered) if ordered == written_names(len(ordered)) else ordered
 
 
 def labels_and_problem(reader: ConfigReader) -> dict[str, Any]:
@@ -54,15 +54,22 @@ def labels_and_problem(reader: ConfigReader) -> dict[str, Any]:
     return {"labels": count if problem == "regression" else names, "problem": problem}
 
 
+def written_names(labels: int | Sequence[str]) -> list[str]:
+    """Returns the names of labels as configurations hold them, where all have one.
+
+    Args:
+        labels: Their names, or their number.
+    """
+    return [f"LABEL_{number}" for number in range(labels)] if isinstance(labels, int) else list(labels)
+
+
 def write_labels(options: dict[str, Any]) -> dict[str, Any]:
     """Returns `id2label`, `label2id` and `problem_type` for the options of a classifier.
 
     Args:
         options: What `options()` of the task returned.
     """
-    names = options["labels"]
-    if isinstance(names, int):
-        names = [f"LABEL_{number}" for number in range(names)]
+    names = written_names(options["labels"])
     values = {
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},

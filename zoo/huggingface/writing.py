@@ -10,6 +10,7 @@ from zoo.config import TransformerConfig
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.directory import check_count, head_layers, head_of, is_huggingface
 from zoo.huggingface.family import Family, all_families, get_family, types_of_layers
+from zoo.huggingface.labels import written_names
 from zoo.huggingface.weights import Row, named_layers, table_rows
 from zoo.storage import replace_folder, write_tensors
 from zoo.storage.checkpoint import CONFIG_FILE, WEIGHTS_FILE
@@ -90,7 +91,10 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
     check_count(plain, backbone)
     reader.finish()
     for key, value in head.options(reader).items():
-        if options.get(key) != value and "dropout" not in key:
+        is_same = options.get(key) == value
+        if key == "labels":
+            is_same = written_names(options[key]) == written_names(value)
+        if not is_same and "dropout" not in key:
             raise ValueError(f"its {head.architecture} has {key}={value!r}, this task {key}={options.get(key)!r}")
     rows = [dataclasses.replace(row, name=family.stored_name(row.name)) if with_head else row for row in plain]
     if with_head and head.table:

@@ -84,6 +84,14 @@ def test_low_rank_updates_are_added_in_full_precision(reference, tmp_path):
         np.testing.assert_array_equal(tensor, theirs[name], err_msg=name)
 
 
+def test_labels_with_the_names_of_no_names(copy, tmp_path):
+    task = huggingface.load_task(TextClassifier, copy("bert_classifier"))
+    names = [f"LABEL_{number}" for number in range(len(task.labels))]
+    named = TextClassifier(task.backbone, task.tokenizer, **{**task.options(), "labels": names})
+    assert huggingface.save_task(named, tmp_path / "model", model_type="bert") == "bert"
+    assert huggingface.load_task(TextClassifier, tmp_path / "model").options()["labels"] == len(names)
+
+
 def test_without_weights(reference):
     task = huggingface.load_task(MaskedLM, reference / "bert_masked_lm", load_weights=False)
     assert task.head_activation == "gelu_tanh" and task.backbone.config.hidden_dim == 16
