@@ -260,6 +260,8 @@ class CausalLMPreprocessor(Preprocessor):
                 raise ValueError(f"{names[0]} must hold at least one text, got none.")
             parts = (tensor[start : start + TOKENIZED_AT_ONCE] for start in range(0, count, TOKENIZED_AT_ONCE))
             pairs = sum(int(tf.reduce_sum(self.training_counts(self.text_ids(part)))) for part in parts)
+            if not pairs:
+                raise ValueError(f"{names[0]} must hold a token to predict, got texts of at most one token each.")
             options = {"shuffle": count if shuffle else 0, "count": pairs}
             weights = tf.ones(count) if sample_weight is None else as_weights(sample_weight, count, names[1])
             texts = tf.data.Dataset.from_tensor_slices((tensor, weights))

@@ -55,7 +55,7 @@ def batches_of(
 
     # side by side, batches would be given random numbers in any order
     workers = None if preprocessor.draws_random and seed is None else tf.data.AUTOTUNE
-    return rows.map(prepare, num_parallel_calls=workers).prefetch(2)
+    return _counted_as(rows, rows.map(prepare, num_parallel_calls=workers).prefetch(2))
 
 
 def in_batches(preprocessor: Preprocessor, dataset: Any, size: int, given: int | None) -> Any:
@@ -157,6 +157,9 @@ def converted(preprocessor: Preprocessor, data: Any, seed: Any, class_weight: np
         preprocessor: Makes the batches.
         data: What `opened` returned.
         seed, class_weight: As for `batches_of`.
+
+    Raises:
+        ValueError: If a `PyDataset` is to run in other processes.
     """
 
     def convert(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -170,6 +173,11 @@ def converted(preprocessor: Preprocessor, data: Any, seed: Any, class_weight: np
         return keras.tree.map_structure(np.asarray, (inputs, labels, weights))
 
     if isinstance(data, keras.utils.PyDataset):
+        if data.use_multiprocessing:
+            raise ValueError(
+                "A PyDataset of texts must have use_multiprocessing=False, got True: TensorFlow, which tokenizes, does "
+                "not run in forked processes. Its workers are threads then."
+            )
         return RawBatches(data, convert)
     return (convert(*keras.utils.unpack_x_y_sample_weight(batch)) for batch in data)
 
@@ -232,7 +240,7 @@ def weigh_labels(
             labels = require_all(is_label, labels, f"{allowed}; rows and labels:")
             return inputs, labels, _weighted(labels, weights, class_weight)
 
-        return x.map(weigh_in_graph), None
+        return _counted_as(x, x.map(weigh_in_graph)), None
     if isinstance(x, keras.utils.PyDataset):
         return RawBatches(x, weigh), None
     if isinstance(x, Iterator):
@@ -255,6 +263,12 @@ def _weighted(labels: Any, weights: Any, class_weight: np.ndarray | None) -> Any
     for _ in range(of_labels.shape.rank - weights.shape.rank):
         weights = weights[..., tf.newaxis]
     return of_labels * weights
+
+
+def _counted_as(dataset: Any, mapped: Any) -> Any:
+    """Gives a dataset the number of batches of the one that it was made of, which may know it only from its user."""
+    mapped.cardinality = dataset.cardinality
+    return mapped
 
 
 def _batches_in(data: Any) -> Iterator[Any]:

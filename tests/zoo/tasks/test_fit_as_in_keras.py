@@ -7,6 +7,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from zoo import Backbone, CausalLM, Seq2SeqLM, TransformerConfig  # noqa: E402
+from zoo.preprocessing.datasets import batches_of, weigh_labels  # noqa: E402
 from zoo.tasks import MaskedLM, TextClassifier, TextEmbedder, TokenClassifier  # noqa: E402
 
 X, Y = ["alpha beta", "omega", "kappa iota alpha"], ["good", "bad", "good"]
@@ -233,6 +234,22 @@ def test_generators_and_datasets_of_keras(classifier):
         classifier.fit(X, Y, validation_data=forked, verbose=0)
 
 
+def test_forked_processes_do_not_tokenize(classifier):
+    for call in (classifier.fit, classifier.evaluate):
+        with pytest.raises(ValueError, match="PyDataset of texts must have use_multiprocessing=False, got True"):
+            call(Batches(workers=2, use_multiprocessing=True), verbose=0)
+
+
+def test_a_number_of_batches_that_the_user_gave_is_kept(classifier):
+    texts = tf.data.Dataset.from_tensor_slices((X, NUMBERS)).batch(2)
+    tokens = tf.data.Dataset.from_tensor_slices(({"token_ids": np.ones((3, 4))}, NUMBERS)).batch(2)
+    weights = np.ones(2, "float32")
+    for dataset in (texts, tokens):
+        dataset.cardinality = lambda: tf.constant(7, tf.int64)
+    assert int(batches_of(classifier.preprocessor, texts, None).cardinality()) == 7
+    assert int(weigh_labels(classifier.preprocessor, tokens, None, None, weights)[0].cardinality()) == 7
+
+
 def test_generators_on_token_level(classifier):
     classifier.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     expected = classifier.evaluate(X, Y, return_dict=True, verbose=0)["loss"]
@@ -322,6 +339,13 @@ def test_packed_texts_in_validation_and_with_weights(language_model):
     alone = model.evaluate(texts[1:2], packed=True, verbose=0)
     loss = model.fit(texts[1:], packed=True, sample_weight=[2.0, 0.0], verbose=0).history["loss"][0]
     np.testing.assert_allclose(loss, alone, rtol=1e-4)
+
+
+def test_packed_texts_without_a_token_to_predict(language_model, monkeypatch):
+    # no start token and texts of nothing: their end token alone
+    monkeypatch.setattr(language_model.preprocessor, "text_ids", lambda texts: tf.ragged.constant([[2]] * len(texts)))
+    with pytest.raises(ValueError, match="x must hold a token to predict, got texts of at most one token each"):
+        language_model.fit(["", ""], packed=True, verbose=0)
 
 
 def test_packed_datasets_hold_texts_alone(language_model):
