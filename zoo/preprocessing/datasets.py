@@ -157,9 +157,6 @@ def converted(preprocessor: Preprocessor, data: Any, seed: Any, class_weight: np
         preprocessor: Makes the batches.
         data: What `opened` returned.
         seed, class_weight: As for `batches_of`.
-
-    Raises:
-        ValueError: If a `PyDataset` is to run in other processes.
     """
 
     def convert(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -173,11 +170,6 @@ def converted(preprocessor: Preprocessor, data: Any, seed: Any, class_weight: np
         return keras.tree.map_structure(np.asarray, (inputs, labels, weights))
 
     if isinstance(data, keras.utils.PyDataset):
-        if data.use_multiprocessing:
-            raise ValueError(
-                "A PyDataset of texts must have use_multiprocessing=False, got True: TensorFlow, which tokenizes, does "
-                "not run in forked processes. Its workers are threads then."
-            )
         return RawBatches(data, convert)
     return (convert(*keras.utils.unpack_x_y_sample_weight(batch)) for batch in data)
 

@@ -234,12 +234,6 @@ def test_generators_and_datasets_of_keras(classifier):
         classifier.fit(X, Y, validation_data=forked, verbose=0)
 
 
-def test_forked_processes_do_not_tokenize(classifier):
-    for call in (classifier.fit, classifier.evaluate):
-        with pytest.raises(ValueError, match="PyDataset of texts must have use_multiprocessing=False, got True"):
-            call(Batches(workers=2, use_multiprocessing=True), verbose=0)
-
-
 def test_a_number_of_batches_that_the_user_gave_is_kept(classifier):
     texts = tf.data.Dataset.from_tensor_slices((X, NUMBERS)).batch(2)
     tokens = tf.data.Dataset.from_tensor_slices(({"token_ids": np.ones((3, 4))}, NUMBERS)).batch(2)
