@@ -13,10 +13,11 @@ from layers.block import TransformerBlock
 from layers.dropout import Dropout
 from layers.embeddings import SegmentEmbedding, TokenEmbedding
 from layers.feed_forward import FeedForward
+from layers.masked_batch_norm import MaskedBatchNorm
 from layers.mixers import ConvolutionMixer
 from layers.mixture_of_experts import MixtureOfExperts
 from layers.norm_makers import NormMaker, make_norm
-from layers.norms import DynamicTanh, LayerNorm, MaskedBatchNorm, RMSNorm, ScaleNorm
+from layers.norms import DynamicTanh, LayerNorm, RMSNorm, ScaleNorm
 from layers.positions import (
     ALiBi,
     LearnedPositionEmbedding,

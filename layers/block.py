@@ -226,9 +226,9 @@ class TransformerBlock(keras.layers.Layer):
         inputs_mask = mask if inputs_mask is None else inputs_mask
         if cache is None:
             padding_mask = both(padding_mask, inputs_mask)
-            real = padding_mask
+            token_mask = padding_mask
         else:
-            real = both(mask_of_new(inputs, padding_mask, positions, cache_index), inputs_mask)
+            token_mask = both(mask_of_new(inputs, padding_mask, positions, cache_index), inputs_mask)
         arguments = {name: value for name, value in arguments.items() if value is not None}
         to_memory = {name: arguments.pop(name) for name in list(arguments) if name.startswith("memory_")}
         to_attention = arguments_for(
@@ -256,7 +256,7 @@ class TransformerBlock(keras.layers.Layer):
             raise ValueError(f"{', '.join(sorted(to_memory))} must be None without cross_attention, got {found}.")
 
         def run(x: Any, memory: Any = None) -> tuple[Any, Any, dict[str, Any]]:
-            return self._run(x, memory, real, to_attention, to_memory, training)
+            return self._run(x, memory, token_mask, to_attention, to_memory, training)
 
         if self.remat and training and cache is None and not return_weights:
             tensors = [inputs] if memory is None else [inputs, memory]
@@ -288,7 +288,7 @@ class TransformerBlock(keras.layers.Layer):
         self,
         x: Any,
         memory: Any,
-        real: Any,
+        token_mask: Any,
         to_attention: dict[str, Any],
         to_memory: dict[str, Any],
         training: bool | None,
@@ -313,10 +313,10 @@ class TransformerBlock(keras.layers.Layer):
             return result
 
         def feed_forward(x: Any) -> Any:
-            return self.feed_forward(x, training=training, **mask_argument(self.feed_forward, real))
+            return self.feed_forward(x, training=training, **mask_argument(self.feed_forward, token_mask))
 
         def norm(norms: dict[str, keras.layers.Layer], name: str, x: Any) -> Any:
-            return normalize(norms[name], x, real, training) if name in norms else x
+            return normalize(norms[name], x, token_mask, training) if name in norms else x
 
         functions = {"attention": attend, "cross_attention": attend_to_memory, "feed_forward": feed_forward}
         shared = norm(self.norms, "attention", x) if self.placement == "parallel" and self.shared_norm else None

@@ -5,7 +5,7 @@ from typing import Any
 
 from keras import ops
 
-from layers.attention.masks import larger
+from layers.attention.runs import larger
 
 
 @dataclasses.dataclass(frozen=True)

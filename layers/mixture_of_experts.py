@@ -183,11 +183,11 @@ class MixtureOfExperts(keras.layers.Layer):
 
     def call(self, inputs: Any, mask: Any = None, training: bool | None = None) -> Any:
         tokens = ops.reshape(inputs, (-1, inputs.shape[-1]))
-        real = None
+        token_mask = None
         if mask is not None:
-            real = ops.reshape(ops.convert_to_tensor(mask, dtype="bool"), (-1, 1))
-            tokens = ops.where(real, tokens, ops.cast(0, tokens.dtype))
-        weights, assignments = self.router(tokens, padding_mask=real, training=training)
+            token_mask = ops.reshape(ops.convert_to_tensor(mask, dtype="bool"), (-1, 1))
+            tokens = ops.where(token_mask, tokens, ops.cast(0, tokens.dtype))
+        weights, assignments = self.router(tokens, padding_mask=token_mask, training=training)
         has_capacity = training and self.capacity_factor is not None
         if has_capacity:
             places = place_within_capacity(assignments, self._capacity(ops.shape(tokens)[0]))
@@ -199,7 +199,9 @@ class MixtureOfExperts(keras.layers.Layer):
         outputs = combine(outputs, places, weights)  # (tokens, dim)
         if self.shared_experts is not None:
             shared = self.shared_experts(tokens, training=training)
-            outputs = outputs + (shared if real is None else ops.where(real, shared, ops.cast(0, shared.dtype)))
+            outputs = outputs + (
+                shared if token_mask is None else ops.where(token_mask, shared, ops.cast(0, shared.dtype))
+            )
         return ops.reshape(outputs, ops.shape(inputs))
 
     def _capacity(self, num_tokens: Any) -> Any:

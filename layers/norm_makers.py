@@ -5,7 +5,8 @@ from typing import Any
 
 import keras
 
-from layers.norms import DynamicTanh, LayerNorm, MaskedBatchNorm, RMSNorm, ScaleNorm
+from layers.masked_batch_norm import MaskedBatchNorm
+from layers.norms import DynamicTanh, LayerNorm, RMSNorm, ScaleNorm
 from layers.parts import constructor_options, serialized_part
 
 _NORMS = {

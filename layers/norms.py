@@ -1,4 +1,4 @@
-"""Normalisation layers."""
+"""Normalisation layers over the features of a position."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 
-class _LastAxisNorm(keras.layers.Layer):
+class LastAxisNorm(keras.layers.Layer):
     """What the norms over the last axis have in common: an epsilon, statistics in float32, the output dtype."""
 
     def __init__(self, epsilon: float, **kwargs: Any) -> None:
@@ -30,7 +30,7 @@ class _LastAxisNorm(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class LayerNorm(_LastAxisNorm):
+class LayerNorm(LastAxisNorm):
     """Layer normalisation: `(x - mean) / sqrt(variance + epsilon) * gamma + beta` over the last axis.
 
     Statistics are computed in float32 whatever the policy.
@@ -77,7 +77,7 @@ class LayerNorm(_LastAxisNorm):
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class RMSNorm(_LastAxisNorm):
+class RMSNorm(LastAxisNorm):
     """Root mean square normalisation: `x / sqrt(mean(x^2) + epsilon) * scale` over the last axis.
 
     Statistics are computed in float32 whatever the policy.
@@ -128,7 +128,7 @@ class RMSNorm(_LastAxisNorm):
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class ScaleNorm(_LastAxisNorm):
+class ScaleNorm(LastAxisNorm):
     """Scaled L2 normalisation with one learned length: `scale * x / max(||x||, epsilon)` over the last axis.
 
     The length starts at `sqrt(dim)`, where the layer does what `RMSNorm` does at its start. It is computed in float32
@@ -210,97 +210,3 @@ class DynamicTanh(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "alpha": self.initial_alpha}
-
-
-@keras.saving.register_keras_serializable("keras_transformer_zoo")
-class MaskedBatchNorm(_LastAxisNorm):
-    """Batch normalisation of sequences that does not count padding: statistics per feature over all real positions.
-
-    At training `(x - mean) / sqrt(variance + epsilon) * gamma + beta` with the mean and the (biased) variance of the
-    batch, which also update moving averages; at inference, or when `trainable` is False, with the moving averages.
-    A batch without a single real position leaves the averages alone. Statistics are computed in float32 whatever the
-    policy. Under a distribution strategy each replica uses the statistics of its own part of the batch.
-
-    The outputs at padding are normalised with the same numbers; whatever is there does not reach the real positions.
-
-    Args:
-        epsilon: Added to the variance.
-        momentum: Share of the old moving average that is kept at each step, in [0, 1).
-
-    Call arguments:
-        inputs: `(batch, length, dim)`, or any shape whose last axis is the features.
-        mask: True where a position is real, `(batch, length)`: the shape of the inputs without the last axis.
-            Default: all positions are real.
-        training: Whether the statistics of the batch are used.
-
-    Returns:
-        The shape of the inputs.
-
-    Raises:
-        ValueError: If `epsilon` is not positive, `momentum` not in [0, 1), or `mask` has a wrong rank.
-
-    Example:
-
-    >>> norm = MaskedBatchNorm()
-    >>> norm(keras.ops.ones((2, 3, 4)), mask=[[True, True, False], [True, False, False]], training=True).shape
-    (2, 3, 4)
-
-    Reference:
-        Ioffe and Szegedy 2015, algorithm 1; compared with layer norm in Shen et al. 2020, section 3.
-    """
-
-    def __init__(self, epsilon: float = 1e-5, momentum: float = 0.99, **kwargs: Any) -> None:
-        super().__init__(epsilon, **kwargs)
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum must be at least 0 and below 1, got {momentum}.")
-        self.momentum = momentum
-
-    def build(self, input_shape: tuple) -> None:
-        width = (input_shape[-1],)
-        self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones")
-        self.beta = self.add_weight(name="beta", shape=width, initializer="zeros")
-        self.moving_mean = self.add_weight(name="moving_mean", shape=width, initializer="zeros", trainable=False)
-        self.moving_variance = self.add_weight(name="moving_variance", shape=width, initializer="ones", trainable=False)
-
-    def call(self, inputs: Any, mask: Any = None, training: bool | None = None) -> Any:
-        x = self._wide(inputs)
-        if training and self.trainable:
-            mean, variance, count = self._statistics(x, mask)
-            self._update(self.moving_mean, mean, count)
-            self._update(self.moving_variance, variance, count)
-        else:
-            mean, variance = self._wide(self.moving_mean), self._wide(self.moving_variance)
-        factor = self._wide(self.gamma) * ops.rsqrt(variance + self.epsilon)
-        return ops.cast(x * factor + (self._wide(self.beta) - mean * factor), self.compute_dtype)
-
-    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        # The argument says what to count. What goes on with the outputs is only a mask that the inputs carry.
-        return getattr(inputs, "_keras_mask", None)
-
-    def _statistics(self, x: Any, mask: Any) -> Any:
-        """Mean and variance per feature, `(dim,)`, and the number of positions that they were taken over."""
-        axes = tuple(range(len(x.shape) - 1))
-        if mask is None:
-            mean, variance = ops.moments(x, axes=axes)
-            return mean, variance, ops.cast(ops.size(x) // x.shape[-1], x.dtype)
-        mask = ops.convert_to_tensor(mask, dtype="bool")
-        if len(mask.shape) != len(x.shape) - 1:
-            raise ValueError(
-                f"mask must have the shape of the inputs, {tuple(x.shape)}, without the last axis, "
-                f"got {tuple(mask.shape)}."
-            )
-        mask = ops.expand_dims(mask, -1)
-        count = ops.sum(ops.cast(mask, x.dtype))
-        divisor = ops.maximum(count, 1.0)
-        # `where`, not a product: padding may hold NaN or infinity.
-        mean = ops.sum(ops.where(mask, x, 0.0), axis=axes) / divisor
-        deviation = ops.where(mask, x - mean, 0.0)
-        return mean, ops.sum(ops.square(deviation), axis=axes) / divisor, count
-
-    def _update(self, moving: Any, value: Any, count: Any) -> None:
-        old = self._wide(moving)
-        updated = old * self.momentum + ops.stop_gradient(value) * (1 - self.momentum)
-        moving.assign(ops.where(count > 0, updated, old))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "momentum": self.momentum}

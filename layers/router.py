@@ -130,14 +130,14 @@ class Router(keras.layers.Layer):
         dtype = scores.dtype
         counts = ops.cast(ops.sum(assignments, axis=(0, 1)), dtype)
         total = ops.maximum(ops.sum(counts), 1.0)  # experts_per_token for each real token
-        real = 1.0 if padding_mask is None else ops.cast(padding_mask, dtype)
+        token_mask = 1.0 if padding_mask is None else ops.cast(padding_mask, dtype)
         if self.load_balance_weight:
             if self.scoring == "sigmoid":
                 scores = scores / (ops.sum(scores, axis=-1, keepdims=True) + 1e-20)
-            summed = ops.sum(counts * ops.sum(scores * real, axis=0)) * self.experts_per_token
+            summed = ops.sum(counts * ops.sum(scores * token_mask, axis=0)) * self.experts_per_token
             self.add_loss(self.load_balance_weight * self.num_experts * summed / ops.square(total))
         if self.z_loss_weight:
-            squares = ops.square(ops.logsumexp(logits, axis=-1, keepdims=True)) * real
+            squares = ops.square(ops.logsumexp(logits, axis=-1, keepdims=True)) * token_mask
             self.add_loss(self.z_loss_weight * self.experts_per_token * ops.sum(squares) / total)
 
     def _update_bias(self, assignments: Any) -> None:

@@ -168,7 +168,7 @@ def check_call(layer: Any, inputs: Any, **arguments: Any) -> None:
         )
 
 
-def checked(name: str, x: Any, *shapes: tuple, broadcast: bool = False, kind: str = "") -> Any:
+def to_tensor(name: str, x: Any, *shapes: tuple, broadcast: bool = False, kind: str = "") -> Any:
     """Returns `x` as a tensor of one of `shapes`, whose sizes are None where they are not known; None for None.
 
     Args:
@@ -201,7 +201,7 @@ def checked(name: str, x: Any, *shapes: tuple, broadcast: bool = False, kind: st
     raise ValueError(f"{name} must have shape {allowed}, got {tuple(x.shape)}.")
 
 
-def checked_places(inputs: Any, positions: Any, cache_index: Any) -> tuple[Any, Any]:
+def to_positions(inputs: Any, positions: Any, cache_index: Any) -> tuple[Any, Any]:
     """Returns where the queries of a call stand, and the number of cached entries before them.
 
     Args:
@@ -216,9 +216,9 @@ def checked_places(inputs: Any, positions: Any, cache_index: Any) -> tuple[Any, 
         ValueError: If one has another shape or type.
     """
     batch, length = inputs.shape[:2]
-    positions = checked("positions", positions, (length,), (batch, length), kind="int")
+    positions = to_tensor("positions", positions, (length,), (batch, length), kind="int")
     if cache_index is not None and not isinstance(cache_index, int):
-        cache_index = checked("cache_index", cache_index, (), (batch,), kind="int")
+        cache_index = to_tensor("cache_index", cache_index, (), (batch,), kind="int")
     return positions, cache_index
 
 
@@ -253,22 +253,24 @@ def mask_of_call(
         ValueError: If one has a wrong shape or type.
     """
     batch, pair = query.shape[0], (query.shape[2], key.shape[2])
-    real = checked("padding_mask", padding_mask, (batch, pair[1]), kind="mask")
-    real = both(real, checked("The Keras mask", keras_mask, (batch, pair[1]), kind="mask"))
+    key_padding_mask = to_tensor("padding_mask", padding_mask, (batch, pair[1]), kind="mask")
+    key_padding_mask = both(key_padding_mask, to_tensor("The Keras mask", keras_mask, (batch, pair[1]), kind="mask"))
     if started:
-        real = both(real, ops.broadcast_to(key_positions >= 0, (ops.shape(query)[0], ops.shape(key)[2])))
-    segments = checked("segment_ids", segment_ids, (batch, pair[0]), kind="int")
-    memory_segments = checked("memory_segment_ids", memory_segment_ids, (batch, pair[1]), kind="int")
+        key_padding_mask = both(
+            key_padding_mask, ops.broadcast_to(key_positions >= 0, (ops.shape(query)[0], ops.shape(key)[2]))
+        )
+    segments = to_tensor("segment_ids", segment_ids, (batch, pair[0]), kind="int")
+    memory_segments = to_tensor("memory_segment_ids", memory_segment_ids, (batch, pair[1]), kind="int")
     shapes = (pair, (batch, *pair), (batch, layer.num_heads, *pair))
     return AttentionMask(
         causal=layer.causal,
         window=layer.window,
         block_size=layer.block_size,
-        prefix_length=checked("prefix_length", prefix_length, (batch,), kind="int"),
+        prefix_length=to_tensor("prefix_length", prefix_length, (batch,), kind="int"),
         query_positions=query_positions,
         key_positions=key_positions,
-        key_padding_mask=real,
+        key_padding_mask=key_padding_mask,
         query_segment_ids=segments,
         key_segment_ids=segments if memory_segments is None else memory_segments,
-        allowed=checked("attention_mask", attention_mask, *shapes, broadcast=True, kind="mask"),
+        allowed=to_tensor("attention_mask", attention_mask, *shapes, broadcast=True, kind="mask"),
     )

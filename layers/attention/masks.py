@@ -11,6 +11,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.attention.runs import larger, pad_axis, smaller, take_run
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AttentionMask:
@@ -61,7 +63,7 @@ class AttentionMask:
     allowed: Any = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "window", checked_window(self.window))
+        object.__setattr__(self, "window", to_window(self.window))
         if self.block_size is not None and int(self.block_size) < 1:
             raise ValueError(f"block_size must be at least 1, got {self.block_size}.")
         if self.prefix_length is not None and not self.causal:
@@ -266,7 +268,7 @@ class AttentionMask:
         return result
 
 
-def checked_window(window: Any) -> tuple[int | None, int | None] | None:
+def to_window(window: Any) -> tuple[int | None, int | None] | None:
     """Returns a window as a pair `(left, right)`, or None where there is no limit on either side.
 
     Args:
@@ -295,36 +297,6 @@ def both(x: Any, y: Any) -> Any:
     if x is None or y is None:
         return y if x is None else x
     return ops.logical_and(x, y)
-
-
-def take_run(x: Any, start: Any, length: Any, axis: Any = -1) -> Any:
-    """`length` entries of `x` along `axis`, from index `start` on (ints or scalar tensors)."""
-    axis %= len(x.shape)
-    if isinstance(start, int) and start == 0 and (length is x.shape[axis] or length == x.shape[axis]):
-        return x
-    starts = [0] * len(x.shape)
-    sizes = list(ops.shape(x))
-    starts[axis], sizes[axis] = start, length
-    return ops.slice(x, starts, sizes)
-
-
-def pad_axis(x: Any, axis: Any, more: Any, front: bool = False) -> Any:
-    """`x` with `more` (an int or a scalar tensor) zeros, or false, along an axis: after it, or in `front` of it."""
-    if isinstance(more, int) and more == 0:
-        return x
-    widths = [[0, 0] for _ in x.shape]
-    widths[axis][0 if front else 1] = more
-    return ops.pad(x, widths)
-
-
-def larger(x: Any, y: Any) -> Any:
-    """The larger of two ints or scalar tensors; an int of two ints."""
-    return max(x, y) if isinstance(x, int) and isinstance(y, int) else ops.maximum(x, y)
-
-
-def smaller(x: Any, y: Any) -> Any:
-    """The smaller of two ints or scalar tensors; an int of two ints."""
-    return min(x, y) if isinstance(x, int) and isinstance(y, int) else ops.minimum(x, y)
 
 
 def _run_of_positions(positions: Any, start: Any, length: Any) -> Any:

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from layers.attention.cache import CacheLayout, count_new, layout_for
-from layers.attention.checks import PROJECTIONS, check_call, check_configuration, checked, checked_places, mask_of_call
+from layers.attention.checks import PROJECTIONS, check_call, check_configuration, mask_of_call, to_positions, to_tensor
 from layers.attention.kernels import attend
 from layers.attention.masks import AttentionMask
 from layers.attention.weighting import AttentionWeighting, FunctionWeighting
@@ -259,7 +259,7 @@ class MultiHeadAttention(keras.layers.Layer):
             cache_index=cache_index,
         )
         is_self = memory is None and projected_memory is None
-        positions, cache_index = checked_places(inputs, positions, cache_index)
+        positions, cache_index = to_positions(inputs, positions, cache_index)
         has_positions = positions is not None or cache is not None
         query_positions = positions_from(cache_index, ops.shape(inputs)[1]) if positions is None else positions
         prepared = self._encoding.prepare(query_positions, sequence_length)  # of (length,) or (batch, length)
@@ -269,7 +269,7 @@ class MultiHeadAttention(keras.layers.Layer):
             key, value = self._project_key_value(inputs, prepared)  # (batch, key_value_heads, length, ...)
             key_positions = query_positions
         else:
-            memory = projected_memory or self.project_memory(checked("memory", memory, (inputs.shape[0], None, None)))
+            memory = projected_memory or self.project_memory(to_tensor("memory", memory, (inputs.shape[0], None, None)))
             key, value = memory["key"], memory["value"]  # (batch, key_value_heads, memory_length, ...)
             key_positions = ops.arange(ops.shape(key)[2])
         if cache is not None:

@@ -58,8 +58,8 @@ def all_states(
             parts = features.split(columns)
             new, saved = equations.forward(parts["projected"], states, kernel, *rest[count:])
             if mask is not None:
-                real = parts["mask"] > 0.5
-                new = [ops.where(real, after, before) for after, before in zip(new, states, strict=True)]
+                token_mask = parts["mask"] > 0.5
+                new = [ops.where(token_mask, after, before) for after, before in zip(new, states, strict=True)]
             return (ops.concatenate(new, axis=-1), saved), new
 
         (sequence, saved), _ = run_steps(step, features.joined, initial, backwards=backwards)
@@ -77,9 +77,9 @@ def all_states(
                 total = [a + b for a, b in zip(_split(parts["gradient"], count), carried, strict=True)]
                 before, record = equations.backward(total, parts, kernel)
                 if mask is not None:
-                    real = parts["mask"] > 0.5
-                    before = [ops.where(real, a, b) for a, b in zip(before, total, strict=True)]
-                    record = ops.where(real, record, ops.cast(0, record.dtype))
+                    token_mask = parts["mask"] > 0.5
+                    before = [ops.where(token_mask, a, b) for a, b in zip(before, total, strict=True)]
+                    record = ops.where(token_mask, record, ops.cast(0, record.dtype))
                 return record, before
 
             zeros = [ops.zeros_like(state) for state in initial]

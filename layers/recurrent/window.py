@@ -70,12 +70,12 @@ class AttentionWindow(keras.layers.Layer):
 
     def call(self, query: Any, mask: Any, step: Any = None) -> Any:
         length = ops.shape(mask)[1]
-        real = ops.convert_to_tensor(mask, dtype="bool")
-        tokens = ops.sum(ops.cast(real, "float32"), axis=1)
+        token_mask = ops.convert_to_tensor(mask, dtype="bool")
+        tokens = ops.sum(ops.cast(token_mask, "float32"), axis=1)
         places = ops.cast(ops.arange(length), "float32") + 1
         many = len(query.shape) == 3
         if many:
-            tokens, real = ops.expand_dims(tokens, 1), ops.expand_dims(real, 1)
+            tokens, token_mask = ops.expand_dims(tokens, 1), ops.expand_dims(token_mask, 1)
         if self.center == "monotonic":
             if step is None:
                 raise ValueError("step must be given with center='monotonic', got None.")
@@ -85,7 +85,7 @@ class AttentionWindow(keras.layers.Layer):
             share = ops.sigmoid(self.position_projection(self.hidden_projection(query)))
             centers = tokens * ops.squeeze(share, -1)
         distance = places - ops.expand_dims(centers, -1)
-        visible = ops.logical_and(ops.abs(distance) <= self.radius, real)
+        visible = ops.logical_and(ops.abs(distance) <= self.radius, token_mask)
         if self.center == "monotonic":
             return visible, None
         return visible, ops.exp(-2.0 * ops.square(distance / self.radius))

@@ -78,6 +78,6 @@ class TokenWindows(ResumableBatches):
 
     def _assemble(self, starts: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]:
         places = starts[:, None] + tf.range(self._length, dtype=tf.int64)
-        real = places < self._count - 1
-        inputs = {"token_ids": tf.gather(self._token_ids, places), "padding_mask": real}
-        return inputs, tf.gather(self._token_ids, places + 1), tf.cast(real, tf.float32)
+        token_mask = places < self._count - 1
+        inputs = {"token_ids": tf.gather(self._token_ids, places), "padding_mask": token_mask}
+        return inputs, tf.gather(self._token_ids, places + 1), tf.cast(token_mask, tf.float32)

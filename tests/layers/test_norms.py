@@ -6,8 +6,9 @@ import pytest
 from keras import ops
 
 from layers.attention import MultiHeadAttention
+from layers.masked_batch_norm import MaskedBatchNorm
 from layers.norm_makers import make_norm
-from layers.norms import DynamicTanh, LayerNorm, MaskedBatchNorm, RMSNorm, ScaleNorm
+from layers.norms import DynamicTanh, LayerNorm, RMSNorm, ScaleNorm
 
 KINDS = ["layer", "rms", "scale", "dynamic_tanh", "batch"]
 

@@ -260,10 +260,10 @@ def require_right_padding(name: str, mask: Any) -> None:
         ValueError: If one has, naming the first.
     """
     try:
-        real = ops.convert_to_numpy(mask).astype("bool")
+        token_mask = ops.convert_to_numpy(mask).astype("bool")
     except (NotImplementedError, TypeError):
         return  # a traced tensor of TensorFlow or JAX
-    wrong = np.flatnonzero((real[:, 1:] & ~real[:, :-1]).any(axis=1))
+    wrong = np.flatnonzero((token_mask[:, 1:] & ~token_mask[:, :-1]).any(axis=1))
     if wrong.size:
         raise ValueError(f"{name} must have its padding on the right, got a token behind padding in row {wrong[0]}.")
 

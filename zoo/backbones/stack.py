@@ -235,9 +235,9 @@ class TransformerStack(keras.layers.Layer):
                 places = ops.minimum(places, self.config.max_length - 1)
             x = self.position.on_embeddings(x, places)
         # with caches, padding_mask is about slots; the norms see only the new positions, all real
-        real = padding_mask if caches is None else None
+        token_mask = padding_mask if caches is None else None
         if self.embedding_norm is not None:
-            x = normalize(self.embedding_norm, x, real, training)
+            x = normalize(self.embedding_norm, x, token_mask, training)
         if self.embedding_dropout is not None:
             x = self.embedding_dropout(x, training=training)
         new_caches, weights = [], []
@@ -262,7 +262,7 @@ class TransformerStack(keras.layers.Layer):
             if return_weights:
                 weights.append(rest[-1])
         if self.final_norm is not None:
-            x = normalize(self.final_norm, x, real, training)
+            x = normalize(self.final_norm, x, token_mask, training)
         results = (x,)
         if caches is not None:
             results += (new_caches,)

@@ -65,7 +65,7 @@ class ContrastiveSearch(Loop):
         if inputs["prompt_hidden"] is not None:
             known = [_directions(inputs["prompt_hidden"]), *known]
         unknown = ops.zeros((batch, length, ops.shape(known[0])[2]), dtype="float32")
-        real = [
+        token_mask = [
             inputs["prompt"][:, :-1] >= 0,
             ops.ones((batch, 1), dtype="bool"),
             ops.zeros((batch, length), dtype="bool"),
@@ -84,7 +84,7 @@ class ContrastiveSearch(Loop):
                 "tokens": first_tokens,
                 "logits": ops.cast(logits, "float32"),
                 "directions": ops.concatenate([*known, unknown], axis=1),
-                "real": ops.concatenate(real, axis=1),
+                "token_mask": ops.concatenate(token_mask, axis=1),
                 "state": state,
             },
         }
@@ -106,7 +106,7 @@ class ContrastiveSearch(Loop):
         )
         directions = ops.reshape(_directions(state["hidden"]), (-1, count, moving["directions"].shape[2]))
         cosines = ops.einsum("bkd,bld->bkl", directions, moving["directions"])
-        likeness = ops.max(ops.where(ops.expand_dims(moving["real"], 1), cosines, float("-inf")), axis=-1)
+        likeness = ops.max(ops.where(ops.expand_dims(moving["token_mask"], 1), cosines, float("-inf")), axis=-1)
         scores = (1.0 - alpha) * probabilities - alpha * likeness
         # a forbidden token has no probability, however new it is
         best = ops.cast(ops.argmax(ops.where(probabilities > 0, scores, float("-inf")), axis=-1), "int32")
@@ -116,12 +116,12 @@ class ContrastiveSearch(Loop):
         )
         place = fixed["known"] + position
         chosen = ops.take_along_axis(candidates, ops.expand_dims(best, 1), axis=1)[:, 0]
-        here = ops.arange(ops.shape(moving["real"])[1], dtype="int32") == place
+        here = ops.arange(ops.shape(moving["token_mask"])[1], dtype="int32") == place
         return {
             **add_tokens(moving, chosen, logits, fixed["length_limit"], settings),
             "logits": ops.cast(following, "float32"),
             "directions": ops.slice_update(moving["directions"], (0, place, 0), ops.expand_dims(direction, 1)),
-            "real": ops.logical_or(moving["real"], here),
+            "token_mask": ops.logical_or(moving["token_mask"], here),
             "state": state,
         }
 

@@ -62,16 +62,16 @@ def pool(hidden: Any, mask: Any, pooling: str, backbone: Any = None) -> Any:
         return backbone.pool(hidden)
     if pooling == "first":
         return hidden[:, 0]
-    real = ops.expand_dims(ops.cast(mask, "float32"), -1)
+    token_mask = ops.expand_dims(ops.cast(mask, "float32"), -1)
     if pooling == "last":
         last = ops.maximum(ops.sum(ops.cast(mask, "int32"), axis=1) - 1, 0)
         return ops.squeeze(ops.take_along_axis(hidden, last[:, None, None], axis=1), 1)
     states = ops.cast(hidden, "float32")
     if pooling == "mean":
-        pooled = ops.sum(states * real, axis=1) / ops.maximum(ops.sum(real, axis=1), 1.0)
+        pooled = ops.sum(states * token_mask, axis=1) / ops.maximum(ops.sum(token_mask, axis=1), 1.0)
     else:
-        has_tokens = ops.max(real, axis=1) > 0
-        pooled = ops.where(has_tokens, ops.max(ops.where(real > 0, states, -1e30), axis=1), 0.0)
+        has_tokens = ops.max(token_mask, axis=1) > 0
+        pooled = ops.where(has_tokens, ops.max(ops.where(token_mask > 0, states, -1e30), axis=1), 0.0)
     return pooled
 
 

@@ -13,7 +13,8 @@ from keras import ops
 
 from layers.attention.kernels.bias import bias_by_distance, toeplitz
 from layers.attention.kernels.plain import mean_of_values, penalty, softmax_with_sinks, to_float32
-from layers.attention.masks import AttentionMask, larger, pad_axis, smaller
+from layers.attention.masks import AttentionMask
+from layers.attention.runs import larger, pad_axis, smaller
 
 # Queries in a chunk: at least so many, because products of small matrices are slow, and not many more than the window
 # is wide, because each query meets all keys of its chunk.
@@ -157,10 +158,10 @@ def _visible(
     in_chunk = ops.expand_dims(ops.arange(chunk, dtype="int32"), -1)
     in_frame = ops.arange(frame, dtype="int32") - before
     visible = ops.reshape(mask.visible(in_chunk, in_frame), (1, 1, 1, chunk, frame))
-    real = mask.key_padding_mask
-    if real is None:
-        real = ops.ones((1, key_length), dtype="bool")
-    visible = ops.logical_and(visible, frames(real, 1)[:, None, :, None, :])
+    key_padding_mask = mask.key_padding_mask
+    if key_padding_mask is None:
+        key_padding_mask = ops.ones((1, key_length), dtype="bool")
+    visible = ops.logical_and(visible, frames(key_padding_mask, 1)[:, None, :, None, :])
     if mask.query_segment_ids is not None:
         query_segments = _split_axis(_fit_axis(mask.query_segment_ids, 1, chunks * chunk), 1, chunk)
         same = ops.equal(query_segments[:, None, :, :, None], frames(mask.key_segment_ids, 1)[:, None, :, None, :])

@@ -25,7 +25,7 @@ from keras import ops
 from layers.attention.kernels.bias import bias_by_distance, depends_on_distance, evaluate_bias
 from layers.attention.kernels.block_bias import DistanceBias, MatrixBias
 from layers.attention.kernels.blocks import BlockGrid, BlockMask
-from layers.attention.kernels.loops import after, put
+from layers.attention.kernels.loops import after, replace_block
 from layers.attention.kernels.plain import BATCH_IF_UNKNOWN, HIDDEN, to_float32
 from layers.attention.masks import AttentionMask
 
@@ -225,7 +225,7 @@ class _Problem:
             if self.sinks is not None:
                 log_sum_of_keys, log_sum = log_sum, ops.where(seen, ops.logaddexp(log_sum, self.sinks), self.sinks)
                 output = output * ops.where(seen, ops.exp(log_sum_of_keys - log_sum), 0)
-            return i + 1, put(outputs, i, output), put(log_sums, i, log_sum)
+            return i + 1, replace_block(outputs, i, output), replace_block(log_sums, i, log_sum)
 
         _, outputs, log_sums = ops.while_loop(
             lambda i, *_: i < grid.query_blocks,
@@ -276,8 +276,8 @@ class _Problem:
                 return (
                     after(j, row_gradients),
                     row_gradients,
-                    put(key_gradients, j, key_gradients[j] + key_gradient),
-                    put(value_gradients, j, value_gradients[j] + value_gradient),
+                    replace_block(key_gradients, j, key_gradients[j] + key_gradient),
+                    replace_block(value_gradients, j, value_gradients[j] + value_gradient),
                     *bias_gradient,
                 )
 
@@ -286,7 +286,7 @@ class _Problem:
                 inner,
                 (first, ops.zeros_like(query_rows), key_gradients, value_gradients, *bias_gradient),
             )
-            return (i + 1, put(query_gradients, i, row_gradients), *rest)
+            return (i + 1, replace_block(query_gradients, i, row_gradients), *rest)
 
         _, query_gradients, key_gradients, value_gradients, *bias_gradient = ops.while_loop(
             lambda i, *_: i < grid.query_blocks,

@@ -6,7 +6,8 @@ from typing import Any
 from keras import ops
 
 from layers.attention.kernels.plain import HIDDEN, penalty
-from layers.attention.masks import AttentionMask, pad_axis
+from layers.attention.masks import AttentionMask
+from layers.attention.runs import pad_axis
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,11 +130,13 @@ class BlockMask:
         grid = self.grid
         if self.key_padding_mask is None and not self.pads_keys:
             return None
-        real = self.key_padding_mask
-        if real is None:
-            real = ops.ones((1, grid.key_length), dtype="bool")
-        real = ops.cast(pad_axis(real, 1, grid.key_blocks * grid.key_block - grid.key_length), dtype)
-        offsets = ops.reshape((1 - real) * HIDDEN, (-1, 1, grid.key_blocks * grid.key_block, 1))
+        key_padding_mask = self.key_padding_mask
+        if key_padding_mask is None:
+            key_padding_mask = ops.ones((1, grid.key_length), dtype="bool")
+        key_padding_mask = ops.cast(
+            pad_axis(key_padding_mask, 1, grid.key_blocks * grid.key_block - grid.key_length), dtype
+        )
+        offsets = ops.reshape((1 - key_padding_mask) * HIDDEN, (-1, 1, grid.key_blocks * grid.key_block, 1))
         offsets = ops.broadcast_to(offsets, (grid.batch, grid.key_value_heads, grid.key_blocks * grid.key_block, 1))
         offsets = ops.reshape(offsets, (grid.batch, grid.key_value_heads, grid.key_blocks, grid.key_block, 1))
         return ops.transpose(offsets, (2, 0, 1, 3, 4))

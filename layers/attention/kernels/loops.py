@@ -5,7 +5,7 @@ from typing import Any
 from keras import ops
 
 
-def put(blocks: Any, index: Any, block: Any) -> Any:
+def replace_block(blocks: Any, index: Any, block: Any) -> Any:
     """`blocks` with the one at `index` of the first axis replaced."""
     # Scattering, because TensorFlow without XLA runs `slice_update` by compiling it with XLA.
     return ops.scatter_update(blocks, ops.reshape(index, (1, 1)), ops.expand_dims(block, 0))
