@@ -61,7 +61,7 @@ def make_norm(kind: str, epsilon: float | None = None, **options: Any) -> keras.
 
 
 class NormMaker:
-    """Makes norms that are alike.
+    """Makes norms of the same kind with the same options.
 
     Args:
         norm: A norm layer, of which copies are made, or a callable without arguments that returns one.

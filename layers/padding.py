@@ -1,4 +1,4 @@
-"""What padding is: positions that a mask calls false, whatever stands there."""
+"""Padding: positions where a mask is false, whatever their values."""
 
 from typing import Any
 

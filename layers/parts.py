@@ -1,4 +1,4 @@
-"""Parts that are handed to a layer: how they are written down, and what they can be made with."""
+"""Parts that are passed to a layer: how they are serialized, and which options they can be made with."""
 
 import inspect
 from typing import Any

@@ -9,7 +9,7 @@ from layers.attention.kernels.plain import grouped_matmul, penalty, to_float32
 
 
 class AttentionWeighting(keras.layers.Layer):
-    """The score and normalisation of an attention, to be handed to `MultiHeadAttention` as `weighting`.
+    """The score and normalisation of an attention layer, passed to `MultiHeadAttention` as `weighting`.
 
     Override `normalize` for another normalisation of the scores (softpick, entmax), `weigh` for other scores
     (cosine, differential attention). Weights are made in `build`, which gets the shape of queries

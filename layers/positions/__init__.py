@@ -1,4 +1,4 @@
-"""How a model knows where a token stands.
+"""Position encodings: how a model knows the order of its tokens.
 
 Every layer here takes the positions themselves, integers of shape `(length,)` or `(batch, length)`, instead of
 assuming 0, 1, 2, ...: a row that starts in the middle (a key-value cache), a left-padded row and several texts packed

@@ -201,7 +201,7 @@ def make_position(kind: str, sizes: dict[str, Any], **options: Any) -> PositionE
 
 
 def positions_from(index: Any, length: Any) -> Any:
-    """Positions of new entries that go on from entry `index`.
+    """Positions of new entries, from entry `index` on.
 
     Args:
         index: Number of entries before, a scalar or `(batch,)`; None for none.

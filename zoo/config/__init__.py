@@ -13,7 +13,7 @@ CONFIGURATIONS: dict[str, type[ModelConfig]] = {cls.kind: cls for cls in (Transf
 
 
 def config_from_dict(values: dict[str, Any]) -> TransformerConfig | RecurrentConfig:
-    """Returns the configuration that `to_dict` described, of whatever kind it is.
+    """Returns the configuration, of any kind, that `to_dict` described.
 
     Args:
         values: Nested dictionaries; `kind` names the class, "transformer" if it is not there.

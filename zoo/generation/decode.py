@@ -1,4 +1,4 @@
-"""Decoding with a step function of one's own: from first tokens to token ids."""
+"""Decoding with your own step function: from first tokens to token ids."""
 
 from collections.abc import Callable
 from typing import Any

@@ -193,7 +193,7 @@ class Engine:
         width: int,
         capacity: int,
     ) -> tuple[Any, int]:
-        """The cached state, moved so that all rows end together (None: start anew), and how many tokens to feed."""
+        """The cached state, moved so that all rows end together (None: start afresh), and how many tokens to feed."""
         if cache is None:
             return None, width
         if cache.backbone() is not self.backbone:

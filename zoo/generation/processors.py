@@ -181,7 +181,7 @@ def ends_with(texts: Any, count: Any, sequence: tuple) -> Any:
 
 
 def get_processors(identifiers: Any) -> tuple:
-    """Returns the processors that a list of processors and configurations stands for.
+    """Returns the processors of a list that may hold processors and their configurations.
 
     Args:
         identifiers: List of callables `(logits, context) -> logits`, which must be hashable, and of dictionaries with

@@ -1,4 +1,4 @@
-"""What is asked for: the options of a generation, and the rows of token ids that texts become."""
+"""A request for generation: its options, and the texts as rows of token ids."""
 
 import dataclasses
 import weakref
@@ -201,7 +201,7 @@ def make_request(
 
 
 def before_texts(texts: Any, beginnings: Any, sources: Any) -> Any:
-    """Returns what stands before the generated texts in a result, string tensor `(batch,)`; a graph function."""
+    """Returns the texts that precede the generated ones in a result, string tensor `(batch,)`; a graph function."""
     import tensorflow as tf
 
     if sources is None:

@@ -179,7 +179,7 @@ def _weights(logits: Any) -> Any:
 
 
 def get_sampler(identifier: Any) -> Sampler:
-    """Returns the sampler that a name, a configuration or a sampler stands for.
+    """Returns the sampler for a name, a configuration or a sampler.
 
     Args:
         identifier: A `Sampler` (returned as it is), one of the names "greedy", "sample", "beam" and

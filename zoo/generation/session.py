@@ -101,7 +101,7 @@ class Session:
         return result
 
     def _as_asked(self, token_ids: np.ndarray) -> np.ndarray:
-        """The columns that were asked for; the program may have more, or fewer where no row may have as many."""
+        """The requested columns; the program may have more, or fewer if no row may have that many."""
         columns = self._asked.max_new_tokens
         missing = max(columns - token_ids.shape[-1], 0)
         padding = [(0, 0)] * (token_ids.ndim - 1) + [(0, missing)]

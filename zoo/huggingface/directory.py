@@ -74,7 +74,7 @@ def load_backbone(directory: str | os.PathLike, **overrides: Any) -> Backbone:
 def load_task_parts(
     directory: str | os.PathLike, task: str, load_weights: bool = True, **overrides: Any
 ) -> tuple[Backbone, dict[str, Any], "HeadWeights"]:
-    """Returns what a task is made of.
+    """Returns the parts of a task.
 
     Args:
         directory: The directory.

@@ -13,7 +13,7 @@ from zoo.preprocessing.token_rows import add_start_end, dense
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class CausalLMPreprocessor(Preprocessor):
-    """Texts for training: start token, tokens, end token, as far as the tokenizer has these; prompts without the end.
+    """Texts for training: start token, tokens and end token, if the tokenizer has them; prompts have no end token.
 
     Args:
         tokenizer: The tokenizer; None for use on token level.

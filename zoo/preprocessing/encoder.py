@@ -60,7 +60,7 @@ class EncoderPreprocessor(Preprocessor):
         return inputs
 
     def packed(self, tokens: Any, special: dict[str, int | None] | None = None) -> tuple[Any, Any]:
-        """Returns ragged `(token_ids, segment_ids)` with the special tokens, cut where that is asked for.
+        """Returns ragged `(token_ids, segment_ids)` with the special tokens, truncated on request.
 
         Args:
             tokens: Ragged ids of one text, or a tuple of two.

@@ -234,7 +234,7 @@ class Preprocessor:
         RowReader(self).check_fits(*arguments, **options)
 
     def for_backbone(self, config: Any) -> Self:
-        """Returns the preprocessor of a task: what was left open is taken from its backbone's configuration.
+        """Returns the preprocessor of a task; missing options are taken from the configuration of its backbone.
 
         Args:
             config: The configuration of the backbone.

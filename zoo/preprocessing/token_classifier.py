@@ -23,7 +23,7 @@ from zoo.preprocessing.words import OUTSIDE, SPLITS, Entity, character_spans, jo
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TokenClassifierPreprocessor(EncoderPreprocessor):
-    """Texts as words with a label each; the first token of a word stands for it.
+    """Texts as words with a label each; the first token of a word represents it.
 
     Each word is split into tokens by itself. A word of which no token reaches the model (nothing but control
     characters, or cut off by `truncate`) does not count in training.

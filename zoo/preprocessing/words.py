@@ -1,4 +1,4 @@
-"""Texts as words with their places, and words with tags: B- begins an entity, I- goes on, O is outside."""
+"""Texts as words with their positions, and words with tags: B- begins an entity, I- continues it, O is outside."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple

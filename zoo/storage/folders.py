@@ -160,7 +160,7 @@ def read_one_version(directory: str | os.PathLike, read: Callable[[], T]) -> T:
 
 
 def _identity(directory: Path) -> tuple[int, ...] | None:
-    """What tells a folder from those that were at its place before."""
+    """What distinguishes a folder from earlier ones of the same path."""
     try:
         status = os.stat(directory)
     except OSError:

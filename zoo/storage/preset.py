@@ -138,7 +138,7 @@ def _free_name(directory: Path, part: str) -> str:
 
 
 def _remove_part(path: Path) -> None:
-    """Removes a part that nobody reads. One that is being read is left: the next save tries again."""
+    """Removes a part that is not being read. One that is stays: the next save tries again."""
     if path.is_symlink() or not path.is_dir():
         with abandoned(path) as is_free:
             if is_free:

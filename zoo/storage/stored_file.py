@@ -106,7 +106,7 @@ def folder_inside(directory: Path, name: str, key: str) -> Path:
 
 
 def is_plain(name: str) -> bool:
-    """Whether a name is that of a file in the same folder, whatever the system.
+    """Whether a name is that of a file in the same folder, on every operating system.
 
     Args:
         name: The name.

@@ -42,7 +42,7 @@ class TokenizerDescription:
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerFiles:
-    """What a tokenizer is made of.
+    """The parts of a tokenizer.
 
     Args:
         path: Its `tokenizer.json`.

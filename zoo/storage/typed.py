@@ -107,7 +107,7 @@ def _converted(value: Any, hint: Any, name: str) -> Any:
 
 
 def _fits_outside(value: Any, hint: Any) -> bool:
-    """Whether a value is of the kind of an annotation, whatever its entries are."""
+    """Whether a value is of the kind of an annotation; its entries are not looked at."""
     origin = typing.get_origin(hint) or hint
     if origin is typing.Literal:
         return any(value == option and type(value) is type(option) for option in typing.get_args(hint))

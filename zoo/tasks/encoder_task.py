@@ -76,7 +76,7 @@ def pool(hidden: Any, mask: Any, pooling: str, backbone: Any = None) -> Any:
 
 
 def require_pooling(pooling: Any, backbone: Any) -> str:
-    """Returns the kind of pooling that was asked for.
+    """Returns the kind of pooling, the default if none is given.
 
     Args:
         pooling: A kind; None for "pooler" where the backbone has one, else "last" for a decoder and "first" otherwise.

@@ -43,7 +43,7 @@ class GenerativeTask(Task):
         return self.generator.generate_tokens(*arguments, **options)
 
     def predict_texts(self, x: Any, batch_size: int) -> list[Any]:
-        """Returns what `generate` makes of the texts."""
+        """Returns the output of `generate` for the texts."""
         return self.generate(as_sequence(x, "x"), batch_size=batch_size)
 
     def score_endpoint(self) -> Endpoint:

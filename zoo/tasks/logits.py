@@ -123,12 +123,12 @@ def _metric(metric: Any, is_binary: bool, name: str) -> Any:
 
 
 def _kind_of(value: Any, kinds: Mapping[Any, type]) -> type | None:
-    """The class that a name, a class or a function stands for; None for all else."""
+    """The class for a name, a class or a function; None for anything else."""
     return kinds.get(value) if isinstance(value, (str, type)) or inspect.isfunction(value) else None
 
 
 def _refuse_probabilities(given: Any, made_of: Callable, name: str) -> Any:
-    """Returns what was given, a class as the object that Keras makes of it, unless it expects probabilities."""
+    """Returns what was given, a class as an object made by Keras, or refuses it if it expects probabilities."""
     value = made_of(dict(given) if isinstance(given, Mapping) else given)
     kind = type(value).__name__
     got = f"got {shorten(given)}"

@@ -212,7 +212,7 @@ class TextModel(keras.Model):
     # Prediction.
 
     def predict(self, x: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
-        """Returns what the task makes of raw rows; of token-level batches the outputs of the model.
+        """Returns the task's predictions for raw rows, and the outputs of the model for token-level batches.
 
         Args:
             x: Texts, what else the task takes, a `tf.data.Dataset` of these, or token-level inputs.

@@ -13,7 +13,7 @@ _VISIBLE = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE,
 
 @functools.lru_cache
 def byte_characters() -> tuple[str, ...]:
-    """Returns the character that stands for each byte: itself if visible, else the next free one from U+0100.
+    """Returns the character that represents each byte: itself if visible, else the next free one from U+0100.
 
     Example:
 
@@ -30,7 +30,7 @@ def _bytes_of_characters() -> dict[str, int]:
 
 
 def to_bytes(token: str) -> bytes:
-    """Returns the bytes that a token of the printable alphabet stands for.
+    """Returns the bytes that a token of the printable alphabet represents.
 
     Raises:
         ValueError: A character is not in the alphabet.
@@ -83,5 +83,5 @@ def merging_model(tokens: Sequence[str], scores: Mapping[str, int]) -> bytes:
 
 
 def byte_to_code_point() -> np.ndarray:
-    """Returns the code point of the character that stands for each byte, int32 `(256,)`."""
+    """Returns the code point of the character that represents each byte, int32 `(256,)`."""
     return np.array([ord(character) for character in byte_characters()], np.int32)

@@ -69,7 +69,7 @@ def following(values: tf.Tensor, last: tf.Tensor | bool) -> tf.Tensor:
 
 
 def words_at_white_space(spaces: CodePointSet) -> Callable:
-    """Words are what stands between white space, which is dropped."""
+    """Words are separated by white space, which is dropped."""
 
     def find(points: tf.Tensor, begins_row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         is_space = spaces.holds(points)
@@ -146,7 +146,7 @@ def _rows(row_splits: tf.Tensor) -> tf.Tensor:
 
 
 def cumulative_in_rows(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
-    """Running sums of int32 values that begin anew with each row, the value itself included."""
+    """Running sums of int32 values, restarted at each row and including the value itself."""
     tf = import_tensorflow()
     total = tf.cumsum(values)
     before = tf.gather(tf.concat([[0], total], axis=0), row_splits[:-1])

@@ -20,7 +20,7 @@ _NUM_THREADS = 4
 
 
 class VocabularyTooLargeError(ValueError):
-    """More tokens are asked for than the texts allow.
+    """The requested vocabulary is larger than the texts allow.
 
     Args:
         vocabulary_size: What was asked for.

@@ -14,7 +14,7 @@ _KINDS: dict[str, type[StoredTokenizer]] = {}
 
 
 class StoredTokenizer:
-    """What a tokenizer of some `kind` is made of, in files, in a configuration and when it is copied."""
+    """A tokenizer of some `kind` that can be stored: in files, in a configuration, and as a copy."""
 
     kind: ClassVar[str]
 
@@ -105,7 +105,7 @@ class StoredTokenizer:
 
 
 def _arguments(kind: type) -> set[str] | None:
-    """Names of the arguments that a class takes, those included that it hands on as `**kwargs`; None for any."""
+    """Names of the arguments of a class, including those that it passes on as `**kwargs`; None if it takes any."""
     names: set[str] = set()
     for owner in kind.__mro__:
         if "__init__" not in vars(owner):
@@ -118,7 +118,7 @@ def _arguments(kind: type) -> set[str] | None:
 
 
 def _hints(kind: type) -> dict[str, Any]:
-    """Types of the arguments that a class takes, those included that it hands on as `**kwargs`."""
+    """Types of the arguments of a class, including those that it passes on as `**kwargs`."""
     hints: dict[str, Any] = {}
     for owner in reversed(kind.__mro__):
         if "__init__" in vars(owner):

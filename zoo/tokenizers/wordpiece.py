@@ -188,7 +188,7 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         return tokenize_distinct_words(texts, self._find_words, self._encode_words, with_offsets=True)
 
     def _encode_words(self, words: tf.Tensor, with_offsets: bool) -> Tokens:
-        """Encodes what stands between white space; punctuation and ideographs are words of their own in it."""
+        """Encodes the parts between white space, in which punctuation and ideographs are words of their own."""
         tf = import_tensorflow()
         characters = normalize_characters(code_points_of(words), self._characters)
         count = tf.size(characters.points, out_type=tf.int64)

@@ -125,7 +125,7 @@ def plan_batches(
 
 
 def count_batches(row_lengths: np.ndarray, bucket_lengths: Sequence[int], batch_sizes: Sequence[int]) -> int:
-    """The number of batches that `plan_batches` makes of these rows, in any order.
+    """The number of batches that `plan_batches` forms from these rows, in any order.
 
     Args:
         row_lengths: Length of every row in tokens, ints (rows,).

@@ -56,7 +56,7 @@ class Throughput(keras.callbacks.Callback):
 
 
 class SampleOutputs(keras.callbacks.Callback):
-    """Prints and writes what the model makes of a few examples, after every validation.
+    """Prints and writes the model's outputs for a few examples after every validation.
 
     Args:
         make_samples: Function without arguments that runs the model and returns lines of text.

@@ -21,7 +21,7 @@ def _is_concrete(tensor: Any) -> bool:
 
 
 def check_labels(labels: Any, vocabulary_size: int | None) -> None:
-    """Raises an error for a label that names no class, as far as the values can be read.
+    """Raises an error for a label that is not a class, if its value can be read.
 
     Args:
         labels: Ints of any shape.

@@ -1,4 +1,4 @@
-"""Metrics of tokens: exact means over the tokens that count, whatever the lengths of the batches."""
+"""Token metrics: exact means over the tokens that count, for batches of any lengths."""
 
 from typing import Any
 

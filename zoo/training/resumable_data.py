@@ -1,4 +1,4 @@
-"""Training data whose position can be set, so that a training can go on in the middle of an epoch."""
+"""Training data whose position can be set, so that training can resume in the middle of an epoch."""
 
 from collections.abc import Callable
 from typing import Any, Protocol

@@ -1,4 +1,4 @@
-"""Resume: the same command goes on where a killed one was."""
+"""Resuming: the same command continues where a killed run stopped."""
 
 import sys
 from collections.abc import Sequence
@@ -209,7 +209,7 @@ class TrainingState(keras.callbacks.Callback):
         self._save(epoch + 1, 0, logs, finished=bool(self._model.stop_training))
 
     def _go_on(self) -> None:
-        """Lets the training go on after the epoch, unless another callback has meanwhile said that it shall stop."""
+        """Lets training continue after the epoch, unless another callback has asked for it to stop in the meantime."""
         # `_model`, because asking for `model` makes the JAX trainer write all variables back.
         if self._model.stop_training is _END_OF_EPOCH:
             self._model.stop_training = False

@@ -71,7 +71,7 @@ def _longest_chunk(mask: AttentionMask) -> tuple[int, int, int]:
 
 
 def _most_pieces(mask: AttentionMask) -> int:
-    """How many chunks the keys of one chunk reach over at most, whatever the lengths are."""
+    """The largest number of chunks that the keys of one chunk span, for any lengths."""
     chunk, left, right = _longest_chunk(mask)
     # a short sequence is one chunk, with at most one more of empty keys on each side that the window has
     return max(-(-(left + chunk + right) // chunk), 1 + (left > 0) + (right > 0))

@@ -17,7 +17,7 @@ def depends_on_distance(bias: Any) -> bool:
 
 
 def evaluate_bias(bias: Any, mask: AttentionMask | None, query_length: Any, key_length: Any) -> Any:
-    """The bias as a tensor: itself, or the callable's value at the positions that the mask tells (else indices).
+    """The bias as a tensor: itself, or the callable's value at the positions of the mask (by default, indices).
 
     Args:
         bias: A tensor, or a callable of query positions and key positions.

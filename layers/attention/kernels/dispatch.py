@@ -184,7 +184,7 @@ def _is_long_for_its_window(mask: AttentionMask, query_length: int, key_length: 
 
 
 def _score_bytes(query: Any, key: Any, mask: AttentionMask | None) -> int:
-    """Memory of the scores in float32 on the plain path, with `BATCH_IF_UNKNOWN` rows where nobody knows."""
+    """Memory of the scores in float32 on the plain path, with `BATCH_IF_UNKNOWN` rows if the batch is unknown."""
     batch, heads, query_length, _ = query.shape
     batch = batch if isinstance(batch, int) else BATCH_IF_UNKNOWN
     size = 4 * batch * heads * query_length * key.shape[2]
@@ -203,7 +203,7 @@ def _objection(
     weighting: Any,
     return_weights: bool,
 ) -> str | None:
-    """Why a path cannot do what is asked for, or `None` if it can."""
+    """The reason why a path does not support the arguments, or `None` if it does."""
     if weighting is not None and path not in weighting.paths:
         return f"weighting={weighting!r} is computed by {' and '.join(map(repr, weighting.paths))} only"
     if path == "plain":

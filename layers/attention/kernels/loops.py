@@ -1,4 +1,4 @@
-"""What loops over blocks need besides `keras.ops.while_loop`."""
+"""Helpers for loops over blocks with `keras.ops.while_loop`."""
 
 from typing import Any
 

@@ -14,7 +14,7 @@ ANY = object()
 
 @dataclasses.dataclass(frozen=True)
 class OfType:
-    """Values of a type that a key may have, whatever they are.
+    """Any value of a given type.
 
     Args:
         hint: The type, as `zoo.storage.to_dataclass` takes it.
