@@ -91,7 +91,9 @@ def graph_function(
         shape = (-1, width) if per_text else (-1,)
         return tf.reshape(new, shape), tf.reshape(scores, shape)
 
-    return generate
+    # traced once, by whichever endpoint comes first; XLA compiles it once, too
+    signature = [((None,), "string"), ((), "int64"), ((), "int32")]
+    return compiled(generate, jit_compile=False, signature=signature)
 
 
 def _results(outputs: dict[str, Any], rows: Any, width: int) -> tuple[Any, Any]:

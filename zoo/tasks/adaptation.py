@@ -1,9 +1,11 @@
 """Adapting a trained task cheaply: low-rank updates (LoRA) and weights of 8 or 4 bits, with reports of it."""
 
+import contextlib
 import dataclasses
+import gc
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -173,7 +175,7 @@ class Adaptation:
         if self._quantized_layers():
             raise ValueError(f"{self._quantized_layers()[0]} is quantized already: quantize() can be called once.")
         before = sum(_bytes(variable) for variable in self._task.weights)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _quick_collection():
             # layers without weights to quantize; what was and what was not is in the report
             warnings.filterwarnings("ignore", message=".*does not have a `quantize.*")
             keras.Model.quantize(self._task, mode)
@@ -195,6 +197,17 @@ class Adaptation:
 
     def _updated_layers(self) -> tuple[str, ...]:
         return tuple(path for path, layer in layers_of(self._task, LORA_LAYERS) if layer.lora_enabled)
+
+
+@contextlib.contextmanager
+def _quick_collection() -> Iterator[None]:
+    # Keras looks for rubbish whenever it takes a kernel away, each time among all objects of the process. What is there
+    # before can stay out of it: kernels are no part of a circle, and are gone with their last reference.
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _bytes(variable: Any) -> int:
