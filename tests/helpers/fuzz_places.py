@@ -10,6 +10,11 @@ from pathlib import Path
 from typing import Any
 
 ABSENT = object()
+# our names of keys that errors show
+OURS = {
+    **{"eos_token": "end_token", "sep_token": "end_token", "bos_token": "start_token", "cls_token": "start_token"},
+    **{"unk_token": "unknown_token", "hidden_size": "hidden_dim", "vocab_size": "vocabulary_size"},
+}
 SPECS = ("normalizer_spec", "denormalizer_spec", "trainer_spec")
 
 
@@ -17,8 +22,9 @@ def place_of(text: str, seed: dict, original: bytes, folder: Path) -> str:
     """What an error names, where it names the changed file.
 
     "key" is the very key (tensor, field, line) that was changed; "position" a byte, line, entry or tensor that the file
-    has; "other" another key that it has. "file" is the file alone, where the change has no key: bytes of a file without
-    keys, a size, a checksum. Where it has one and the error names none of these, the result is empty.
+    has; "other" another key that it has, or our name of the key. "file" is the file alone, where the change has no key:
+    bytes of a file without keys, a size, a checksum. Where it has one and the error names none of these, the result is
+    empty.
 
     Args:
         text: The error.
@@ -39,9 +45,12 @@ def place_of(text: str, seed: dict, original: bytes, folder: Path) -> str:
         return "key"
     if _says_that_it_is_another_file(text):
         return "file"
+    if "the number of tokens in" in text:  # too many for the backbone, whichever they are
+        return "other"
     if _names_position(text, name, original, content, folder):
         return "position"
     keys = _keys(_values(name, original)) | _keys(_values(name, content))
+    keys |= {OURS[key] for key in keys & set(OURS)}
     if any(names_key(text, key) if len(key) > 2 else f"[{key!r}]" in text for key in keys):
         return "other"
     return "" if changed else "file"

@@ -1,6 +1,7 @@
 """Tensors of a directory of the Transformers library: one safetensors file, or several with an index."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -87,6 +88,9 @@ def open_checkpoint(directory: Path) -> Iterator[TensorFiles]:
             )
         if not shapes:
             raise ValueError(f"{directory / source} must hold tensors, got a header that names none.")
+        if not any(math.prod(shape) for shape in shapes.values()):
+            first = quote(next(iter(shapes)), most=100, plain=True)
+            raise ValueError(f"{directory / source}: {first} must hold numbers, as one tensor at least; all are empty.")
         yield TensorFiles(shapes, lambda name: files[owner[name]].get_tensor(name), source, owner)
 
 

@@ -101,8 +101,10 @@ def read_preset_file(directory: Path) -> tuple[PresetFile, bytes]:
     values = parse_json(content, str(path))
     version = values.get("format_version") if isinstance(values, dict) else None
     if version != FORMAT_VERSION:
+        of_others = "" if version is not None else " A model of the Transformers library would have a 'model_type'."
         raise ValueError(
             f"{path} has format_version {quote(version)}; this version of the library reads {FORMAT_VERSION}."
+            f"{of_others}"
         )
     config = to_dataclass(PresetFile, values, str(path))
     names = {"weights.file": config.weights.file.split("/")}

@@ -191,8 +191,13 @@ def _from_open_preset(
     require_weights(config, preset.weights.elements * (2 if saved.mode else 1), f"{preset.path}: backbone")
     if saved.task is not task_class and config.architecture not in task_class.architectures:
         raise ValueError(f"{directory} holds a {description.task}, not a {task_class.__name__}.")
-    backbone = _backbone(config, description, preset.path)
     tokenizer = None if preset.tokenizer is None else Tokenizer.from_stored(preset.tokenizer)
+    if preset.tokenizer is not None and tokenizer.vocabulary_size > config.vocabulary_size:
+        raise ValueError(
+            f"{preset.path}: backbone.vocabulary_size must be at least {tokenizer.vocabulary_size}, the number of "
+            f"tokens in {preset.tokenizer.path} ({', '.join(preset.tokenizer.names)}), got {config.vocabulary_size}."
+        )
+    backbone = _backbone(config, description, preset.path)
     weights = preset.weights if load_weights else None
     labels = given.get("labels", saved.options.get("labels"))
     # a file holds names as a list

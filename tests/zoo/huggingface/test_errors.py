@@ -40,7 +40,11 @@ def change_tensors(folder, change):
             {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "phase": 1}},
             "'linear' must have no keys but .*, got 'phase'",
         ),
-        ("llama", {"rope_parameters": {"rope_type": "default", "factor": 2.0}}, "'default' must be none, got .'factor'."),
+        (
+            "llama",
+            {"rope_parameters": {"rope_type": "default", "factor": 2.0}},
+            "'default' must be none, got .'factor'.",
+        ),
         ("qwen2", {"layer_types": ["chunked", "chunked"]}, "layer_types must be 'full_attention' or"),
         ("modernbert_masked_lm", {"attention_dropout": 0.1}, "attention_dropout must be one of"),
         (

@@ -92,6 +92,13 @@ def test_parts(load, changes, message):
         load(**changes)
 
 
+def test_more_tokens_than_the_backbone_knows(load, saved):
+    values = json.loads((saved / "config.json").read_text())
+    backbone = {**values["backbone"], "vocabulary_size": 7}
+    with pytest.raises(ValueError, match="size must be at least 27, .*tokenizer.json .sentencepiece-.*, got 7"):
+        load(backbone=backbone)
+
+
 def modules(directory, path, changes=()):
     """A sentence model whose pooling is at a path, with the same file in the folders around it."""
     flags = json.dumps({"pooling_mode_mean_tokens": True})
