@@ -56,7 +56,8 @@ class RecurrentDecoder(keras.layers.Layer):
     Call arguments:
         embedded: Embedded target without its last token, `(batch, length, embedding_dim)`.
         memory: The encoder's outputs, `(batch, source_length, memory_dim)`.
-        memory_mask: True where a source token is real, `(batch, source_length)`.
+        memory_mask: True where a source token is real, `(batch, source_length)`; Keras's mask of the memory if it is
+            given as None by name.
         encoder_states: The encoder's last states, see `RecurrentEncoder`.
         use_gold: For training on the model's own output: true where a step's input is `embedded`, elsewhere it is what
             `choose` made of the step before; `(batch, length)`. The first step always takes `embedded`.
@@ -368,7 +369,7 @@ class RecurrentDecoder(keras.layers.Layer):
         return (readout, weights) if return_weights else readout
 
     def compute_mask(self, embedded: Any, previous_mask: Any) -> Any:
-        return None
+        return previous_mask, None  # that of the embedded tokens, for the readouts; none for the weights
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self.options}

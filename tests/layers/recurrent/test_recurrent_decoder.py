@@ -92,6 +92,24 @@ def test_decoder_is_the_formula(name, rng):
             np.testing.assert_allclose(step_weights, weights[:, t], atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["bahdanau", "luong_dot"])
+def test_masks_of_keras(name, rng):
+    """What `Masking` says of sources and targets: the former in place of `memory_mask`, the latter is carried on."""
+    encoder, decoder, sources, mask, targets = make(name, rng)
+    real = np.arange(5) < np.array([[5], [2], [4]])
+    sources, targets = (np.where(m[..., None], x, np.float32(0)) for m, x in ((mask, sources), (real, targets)))
+    memory, encoder_states = encoder(sources, mask)
+    expected = ops.convert_to_numpy(decoder(targets, memory, mask, encoder_states))
+    masking = keras.layers.Masking()
+    memory, encoder_states = encoder(masking(sources))
+    for return_weights in (False, True):
+        arguments = {"memory_mask": None, "encoder_states": encoder_states, "return_weights": return_weights}
+        outputs = decoder(masking(targets), memory, **arguments)
+        outputs = outputs[0] if return_weights else outputs
+        np.testing.assert_allclose(ops.convert_to_numpy(outputs)[real], expected[real], atol=1e-6)
+        np.testing.assert_array_equal(ops.convert_to_numpy(outputs._keras_mask), real)
+
+
 @pytest.mark.parametrize("name", ["cho", "bahdanau", "luong_dot", "luong_deep_feeding", "luong_local_m"])
 def test_own_output_as_input(name, rng):
     """Where it is told to, a step reads what was chosen at the step before, as decoding does."""
