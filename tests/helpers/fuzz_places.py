@@ -69,7 +69,7 @@ def names_key(text: str, key: str) -> bool:
     if cut not in text:  # thousands of keys may have changed
         return shown in text
     word, end = re.escape(cut), r"(?![\w-])" if len(key) <= 60 else ""
-    before = rf"(?:[.\[('\"]|[:;,] |^){word}{end}"
+    before = rf"(?:[.\[('\"]|[:;,] | has |^){word}{end}"
     after = rf"(?<![\w-]){word}{end}(?=[=.\[]\S| must| is missing| is not known| for )"
     return re.search(f"{before}|{after}", text) is not None
 
@@ -85,6 +85,8 @@ def _changed_keys(name: str, before: bytes, after: bytes) -> Iterator[str]:
     if name.endswith(".txt"):  # what a line holds is its key: a token
         tokens = set(before.split(b"\n")) ^ set(after.split(b"\n"))
         yield from (token.decode("utf-8", "replace") for token in tokens if token)
+    if name.endswith(".model"):
+        yield from set(_pieces(before)) ^ set(_pieces(after))
     for path in _differing(old, new):
         yield from [key for key in path if isinstance(key, str)][-2:]
         # an entry of a list by its number
@@ -130,6 +132,12 @@ def _of_proto(content: bytes) -> dict[str, Any] | None:
     # an entry that is there no more, or for the first time, is one of "pieces"
     pieces = [repr(_fields(piece)) for piece in model.pieces]
     return {**values, "pieces": pieces}
+
+
+def _pieces(content: bytes) -> list[str]:
+    from sentencepiece import sentencepiece_model_pb2
+
+    return [piece.piece for piece in sentencepiece_model_pb2.ModelProto.FromString(content).pieces if piece.piece]
 
 
 def _fields(message: Any) -> dict[str, Any]:
