@@ -249,23 +249,40 @@ def require_plain_policy(policy: keras.DTypePolicy) -> None:
         )
 
 
-def require_right_padding(name: str, mask: Any) -> None:
-    """Checks that no row has a token behind padding, as far as numbers are known: a compiled program has none.
+def require_right_padding(name: str, mask: Any, training: bool | None = None) -> None:
+    """Checks that no row has a token behind padding.
+
+    A graph of TensorFlow has the check in it, an `InvalidArgumentError`, which XLA leaves out. Elsewhere numbers are
+    looked at where they are known, and not in training, which would wait for the device in each step.
 
     Args:
         name: What the mask is called, for the error.
         mask: True where a token is real, `(batch, length)`.
+        training: Whether the model trains.
 
     Raises:
-        ValueError: If one has, naming the first.
+        ValueError: If one has, naming the first, or the mask has another rank.
     """
+    if len(mask.shape) != 2:
+        raise ValueError(f"{name} must have the shape (batch, length), got {tuple(mask.shape)}.")
+    message = f"{name} must have its padding on the right, got a token behind padding in row"
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        if not tf.executing_eagerly():
+            token_mask = tf.cast(mask, tf.bool)
+            wrong = tf.reduce_any(token_mask[:, 1:] & ~token_mask[:, :-1], axis=1)
+            tf.debugging.Assert(~tf.reduce_any(wrong), [message, tf.argmax(tf.cast(wrong, tf.int32))])
+            return
+    if training:
+        return
     try:
         token_mask = ops.convert_to_numpy(mask).astype("bool")
     except (NotImplementedError, TypeError):
-        return  # a traced tensor of TensorFlow or JAX
+        return  # a traced tensor of JAX or torch
     wrong = np.flatnonzero((token_mask[:, 1:] & ~token_mask[:, :-1]).any(axis=1))
     if wrong.size:
-        raise ValueError(f"{name} must have its padding on the right, got a token behind padding in row {wrong[0]}.")
+        raise ValueError(f"{message} {wrong[0]}.")
 
 
 def require_quantization_mode(mode: Any) -> None:

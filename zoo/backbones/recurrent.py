@@ -135,7 +135,7 @@ class RecurrentSeq2Seq(Backbone):
         return self.config.memory_dim, self.config.readout_width
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> dict[str, Any]:
-        self._check_inputs(inputs)
+        self._check_inputs(inputs, training)
         mask = inputs["encoder_padding_mask"]
         memory, states = self.encode(inputs["encoder_token_ids"], mask, training=training)
         token_ids = inputs["decoder_token_ids"]
@@ -150,10 +150,10 @@ class RecurrentSeq2Seq(Backbone):
         hidden = self.readout_dropout(hidden, training=training)
         return {"encoder_sequence_output": memory, "decoder_sequence_output": hidden}
 
-    def _check_inputs(self, inputs: dict[str, Any]) -> None:
+    def _check_inputs(self, inputs: dict[str, Any], training: bool | None = None) -> None:
         if set(inputs) != set(self.input_names):
             raise ValueError(f"inputs must have the keys {sorted(self.input_names)}, got {sorted(inputs)}.")
-        require_right_padding("decoder_padding_mask", inputs["decoder_padding_mask"])
+        require_right_padding("decoder_padding_mask", inputs["decoder_padding_mask"], training)
 
     def _feeding(self, token_ids: Any) -> dict[str, Any]:
         """What the decoder is told about its inputs in training."""

@@ -137,7 +137,7 @@ class Transformer(Backbone):
         return (Field("segment_ids", ("batch", "length"), "int32", "number of the text that a token is of"),)
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        self._check_inputs(inputs)
+        self._check_inputs(inputs, training)
         if self.config.architecture != "encoder_decoder":
             stack = self.encoder or self.decoder
             return stack(
@@ -166,7 +166,7 @@ class Transformer(Backbone):
         )
         return {"encoder_sequence_output": memory, "decoder_sequence_output": hidden}
 
-    def _check_inputs(self, inputs: dict[str, Any]) -> None:
+    def _check_inputs(self, inputs: dict[str, Any], training: bool | None = None) -> None:
         if self.config.architecture == "encoder_decoder":
             sides = ("encoder", "decoder")
             needed = {f"{side}_{name}" for side in sides for name in ("token_ids", "padding_mask")}
@@ -186,7 +186,7 @@ class Transformer(Backbone):
                 f"embedding.num_segments={self.config.embedding.num_segments}, got {sorted(given)}."
             )
         if "decoder_padding_mask" in given and "decoder_sequence_ids" not in given:
-            require_right_padding("decoder_padding_mask", inputs["decoder_padding_mask"])
+            require_right_padding("decoder_padding_mask", inputs["decoder_padding_mask"], training)
 
     def _decoder_padding_mask(self, inputs: dict[str, Any]) -> Any:
         # causal attention over right-padded rows never reaches the padding from a real token and needs no mask;

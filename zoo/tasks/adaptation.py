@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import gc
+import threading
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from zoo.tasks.low_rank import LORA_LAYERS, LoraReport, LowRankUpdates, add_upda
 QUANTIZED_LAYERS = (*LORA_LAYERS, keras.layers.Embedding)
 # the tasks of each backbone, as long as both are used
 _TASKS_OF: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_LOCK = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +58,8 @@ class Adaptation:
 
     def __init__(self, task: keras.Model) -> None:
         self._task = task
-        _TASKS_OF.setdefault(task.backbone, weakref.WeakSet()).add(task)
+        with _LOCK:
+            _TASKS_OF.setdefault(task.backbone, weakref.WeakSet()).add(task)
         self.mode: str | None = None
         self.updates: LowRankUpdates | None = None
 
@@ -81,9 +84,10 @@ class Adaptation:
         modes = (layer.quantization_mode for _, layer in layers_of(self._task, QUANTIZED_LAYERS))
         mode = next((mode for mode in modes if mode is not None), None)
         if mode is not None and not self._updated_layers():
+            by, of = ("", "") if self.mode is not None else (" by another task of the backbone", " of that task")
             raise ValueError(
-                f"{what} needs weights that can train; these are stored in {mode}. Train before quantize(), or "
-                "call enable_lora() behind it."
+                f"{what} needs weights that can train; these are stored in {mode}{by}. Train before quantize(){of}, or "
+                f"call enable_lora(){of} behind it."
             )
 
     def require_own(self, what: str) -> None:
@@ -133,6 +137,8 @@ class Adaptation:
         if alpha is not None and not alpha > 0:
             raise ValueError(f"alpha must be above 0, got {alpha!r}.")
         self.require_own("enable_lora()")
+        if self._of_another():
+            raise ValueError(f"enable_lora() needs a model without low-rank updates; {self._of_another()}.")
         report, self.updates = add_updates(self._task, rank, alpha=alpha, targets=targets)
         self._renew_training()
         return report
@@ -146,7 +152,8 @@ class Adaptation:
             ValueError: If there are no updates, or the weights are quantized.
         """
         if self.updates is None:
-            raise ValueError("merge_lora() needs low-rank updates: call enable_lora() first.")
+            hint = self._of_another() or "call enable_lora() first"
+            raise ValueError(f"merge_lora() needs low-rank updates of this task: {hint}.")
         self.updates.merge()
         self.updates = None
         self._renew_training()
@@ -170,7 +177,8 @@ class Adaptation:
         int8 weights in 77 layers: 437,935,112 bytes became 110,713,352 (4.0 times less).
         """
         if self._updated_layers():
-            raise ValueError("quantize() needs a model without low-rank updates: call merge_lora() first.")
+            hint = self._of_another() or "call merge_lora() first"
+            raise ValueError(f"quantize() needs a model without low-rank updates: {hint}.")
         require_quantization_mode(mode)
         if self._quantized_layers():
             raise ValueError(f"{self._quantized_layers()[0]} is quantized already: quantize() can be called once.")
@@ -187,9 +195,19 @@ class Adaptation:
         return QuantizationReport(mode, layers, before, sum(_bytes(variable) for variable in self._task.weights))
 
     def _renew_training(self) -> None:
-        # what other tasks have compiled, and what their optimizers hold, is of the variables of before
-        for task in list(_TASKS_OF[self._task.backbone]):
+        # what the backbone and other tasks have compiled, and what optimizers hold, is of the variables of before
+        backbone = self._task.backbone
+        backbone.train_function = backbone.test_function = backbone.predict_function = None
+        with _LOCK:
+            tasks = list(_TASKS_OF[backbone])
+        for task in tasks:
             task.renew_training()
+
+    def _of_another(self) -> str:
+        """What to do about updates that another task has made; nothing where there are none."""
+        if self.updates is not None or not self._updated_layers():
+            return ""
+        return "those that are there belong to another task of the backbone, call its merge_lora()"
 
     def _quantized_layers(self) -> tuple[str, ...]:
         layers = layers_of(self._task, QUANTIZED_LAYERS)

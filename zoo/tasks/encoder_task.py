@@ -54,18 +54,17 @@ def pool(hidden: Any, mask: Any, pooling: str, backbone: Any = None) -> Any:
     Args:
         hidden: `(batch, length, hidden_dim)`.
         mask: True where a token is real, `(batch, length)`.
-        pooling: "first" token, "last" real token, "mean" or "max" over the real tokens, or the backbone's "pooler". The
+        pooling: The "first" or "last" real token, "mean" or "max" over the real tokens, or the backbone's "pooler". The
             mean of a row without tokens is zero, and so is its maximum.
         backbone: The backbone, for "pooler".
     """
-    if pooling == "pooler":
-        return backbone.pool(hidden)
-    if pooling == "first":
-        return hidden[:, 0]
+    if pooling in ("first", "last", "pooler"):
+        # padding may be on either side
+        places = ops.cast(mask, "int32") * ops.arange(1, ops.shape(mask)[1] + 1, dtype="int32")
+        chosen = ops.argmax(places if pooling == "last" else ops.cast(mask, "int32"), axis=1)
+        states = ops.take_along_axis(hidden, chosen[:, None, None], axis=1)
+        return backbone.pool(states) if pooling == "pooler" else ops.squeeze(states, 1)
     token_mask = ops.expand_dims(ops.cast(mask, "float32"), -1)
-    if pooling == "last":
-        last = ops.maximum(ops.sum(ops.cast(mask, "int32"), axis=1) - 1, 0)
-        return ops.squeeze(ops.take_along_axis(hidden, last[:, None, None], axis=1), 1)
     states = ops.cast(hidden, "float32")
     if pooling == "mean":
         pooled = ops.sum(states * token_mask, axis=1) / ops.maximum(ops.sum(token_mask, axis=1), 1.0)

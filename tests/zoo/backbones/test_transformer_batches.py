@@ -1,12 +1,12 @@
 """The rows of a batch do not see each other: padding and packing."""
 
+import keras
 import numpy as np
 import pytest
 from small_transformers import POSITIONS, TOLERANCE, array, below, made, pair, token_ids
 
-from zoo import (
-    NormConfig,
-)
+from zoo import NormConfig
+from zoo.backbones.backbone import require_right_padding
 
 
 @pytest.mark.parametrize("position", POSITIONS)
@@ -39,6 +39,18 @@ def test_targets_padded_on_the_left_are_refused():
     for call in (backbone, backbone.attention_weights):
         with pytest.raises(ValueError, match="decoder_padding_mask must .*on the right, got a token behind .* row 1"):
             call(inputs)
+    mask = inputs["decoder_padding_mask"]
+    # training with numbers at hand does not wait for them, a graph has the check in it
+    require_right_padding("mask", mask, training=True)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        graph = tf.function(lambda given: require_right_padding("mask", given, training=True))
+        graph(mask[:, ::-1])
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"padding on the right[^1]*row.*\n?.*1"):
+            graph(mask)
+    with pytest.raises(ValueError, match=r"mask must have the shape \(batch, length\), got \(6,\)"):
+        require_right_padding("mask", mask[0])
     # rows of several texts say themselves which tokens belong together
     backbone({**inputs, "encoder_sequence_ids": token_ids(2, 7), "decoder_sequence_ids": token_ids(2, 6)})
 

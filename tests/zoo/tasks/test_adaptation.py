@@ -62,7 +62,7 @@ def test_lora_trains_updates_and_head_alone(make_task, texts, tmp_path):
     model.save(tmp_path / "merged.keras")
     loaded = keras.models.load_model(tmp_path / "merged.keras")
     np.testing.assert_allclose(loaded.predict(texts[:4]), adapted, rtol=1e-3, atol=1e-5)
-    with pytest.raises(ValueError, match="merge_lora.. needs low-rank updates: call enable_lora.. first"):
+    with pytest.raises(ValueError, match="merge_lora.. needs low-rank updates of this task: call enable_lora.. first"):
         model.merge_lora()
     assert model.enable_lora(3).rank == 3
 

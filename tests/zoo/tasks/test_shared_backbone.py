@@ -61,10 +61,13 @@ def test_other_tasks_go_on_with_the_weights_of_now(make_task, texts):
     inputs = {name: np.zeros((2, 3), "int32") for name in embedder.input_names}
     inputs |= {"token_ids": np.array([[1, 2, 3], [4, 5, 6]]), "padding_mask": np.ones((2, 3), bool)}
     before = embedder.predict_on_batch(inputs)
+    first.backbone.predict_on_batch(inputs)
     layer, kernel, _ = give_updates(first)
     found = embedder.predict_on_batch(inputs)
     assert np.abs(found - before).max() > 1e-3
     np.testing.assert_allclose(found, embedder(inputs), rtol=1e-5, atol=1e-6)
+    states = first.backbone.predict_on_batch(inputs)
+    np.testing.assert_allclose(states, first.backbone(inputs), rtol=1e-5, atol=1e-6)
     # what is frozen is so for the others, too
     trained.train_on_batch(texts[:4], [0, 1, 0, 1])
     np.testing.assert_array_equal(layer._kernel, kernel)
@@ -82,7 +85,7 @@ def test_weights_that_another_task_has_quantized(make_task, texts, tmp_path):
     saved = "needs weights that this task has quantized; .* was stored in int8 by another task"
     for task in (early, late):
         task.run_eagerly = True
-        with pytest.raises(ValueError, match="fit.. needs weights that can train; these are stored in int8"):
+        with pytest.raises(ValueError, match="stored in int8 by another task of .* enable_lora.. of that"):
             task.fit(texts[:4], verbose=0)
         for save in (
             lambda: task.save_to_preset(tmp_path / "preset"),  # noqa: B023
@@ -106,8 +109,9 @@ def test_updates_of_another_task_are_not_quantized(make_task):
     first = make_task(TextClassifier, labels=2)
     second = MaskedLM(first.backbone, first.tokenizer)
     give_updates(first)
-    with pytest.raises(ValueError, match="quantize.. needs a model without low-rank updates"):
-        second.quantize("int8")
+    for act in (second.quantize, second.merge_lora, lambda: second.enable_lora(2)):
+        with pytest.raises(ValueError, match=r"\(\) needs .*belong to another task of the .*, call its merge_"):
+            act()
 
 
 class Watched(dict):

@@ -197,6 +197,19 @@ def test_poolings_ignore_padding(make_task, texts, pooling):
     np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-6)
 
 
+def test_poolings_ignore_padding_on_the_left(make_task):
+    from zoo import PositionConfig
+    from zoo.tasks.encoder_task import POOLINGS, pool
+
+    backbone = make_task(TextClassifier, labels=2, config={"position": PositionConfig("rotary")}).backbone
+    alone, padded = np.array([[5, 6, 7], [8, 9, 0]]), np.array([[0, 0, 5, 6, 7], [0, 8, 9, 0, 0]])
+    rows = [({"token_ids": ids, "padding_mask": ids > 0}, ids > 0) for ids in (alone, padded)]
+    states = [(backbone(inputs), mask) for inputs, mask in rows]
+    for pooling in POOLINGS:
+        expected, found = (np.array(pool(hidden, mask, pooling, backbone)) for hidden, mask in states)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5, err_msg=pooling)
+
+
 def test_decoders_classify_their_last_token(make_task, texts):
     model = make_task(TextClassifier, labels=2, config={"architecture": "decoder", "pooler": False})
     assert model.pooling == "last"
