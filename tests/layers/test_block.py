@@ -455,9 +455,9 @@ def test_wrong_arguments(options, message):
 
 def test_memory_exactly_with_cross_attention():
     x, memory = normal(2, 5, 8), normal(2, 3, 8)
-    with pytest.raises(ValueError, match="memory given: False"):
+    with pytest.raises(ValueError, match="got memory=None and projected_memory=None with cross_attention=<Multi"):
         made(True)(x)
-    with pytest.raises(ValueError, match="cross_attention=None, memory given: True"):
+    with pytest.raises(ValueError, match="projected_memory=None with cross_attention=None"):
         made()(x, memory)
 
 
