@@ -1,10 +1,12 @@
 """Low-rank updates (LoRA) of a task's backbone: added, saved, loaded, merged."""
 
 import contextlib
+import contextvars
 import dataclasses
 import difflib
 import functools
 import math
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +18,8 @@ from zoo.backbones.low_rank import kernel_with_update
 
 # Layers of Keras that know low-rank updates and that the blocks are made of.
 LORA_LAYERS = (keras.layers.Dense, keras.layers.EinsumDense)
+# whether the files that are written have factors of updates
+_KEEPS_FACTORS = contextvars.ContextVar("keeps_factors", default=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,10 +65,9 @@ class LowRankUpdates:
     ) -> None:
         self.rank, self.alpha, self.targets = rank, alpha, tuple(targets)
         self.layers, self.trainable = layers, tuple(trainable)
-        self._loaded: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        self._is_added = False
-        # layers whose factors the task has just written
-        self._apart: set[str] = set()
+        # of each file that is written or read, as long as it is; Keras hands its store to all objects in turn
+        self._has_factors: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self._factors: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         for path, layer in layers.items():
             layer.load_own_variables = functools.partial(self._load_layer, path, layer)
             layer.save_own_variables = functools.partial(self._save_layer, path, layer)
@@ -73,25 +76,18 @@ class LowRankUpdates:
         """Returns the arguments of `enable_lora`."""
         return {"rank": self.rank, "alpha": self.alpha, "targets": list(self.targets)}
 
-    @contextlib.contextmanager
-    def added(self) -> Iterator[None]:
-        """Weights that are written inside hold the updates, added in float32, and no factors."""
-        self._is_added = True
-        try:
-            yield
-        finally:
-            self._is_added = False
-
     def save(self, store: Any) -> None:
-        """Writes the factors of the updates; the kernels that follow are written without the updates.
+        """Writes the factors of the updates; the kernels in the same file are written without the updates.
 
-        Kernels that are written without this, with another task or the backbone alone, hold the updates.
+        Kernels in files without factors, those of another task or of the backbone alone, hold the updates.
 
         Args:
-            store: Where to, a dictionary of arrays.
+            store: Where to, as Keras hands it to `save_own_variables`.
         """
-        self._apart = set() if self._is_added else set(self.layers)
-        for index, layer in enumerate(self.layers.values() if self._apart else ()):
+        # a file may have the kernels already, where the backbone is part of something else, too
+        if not _of_file(self._has_factors, store, _KEEPS_FACTORS.get()):
+            return
+        for index, layer in enumerate(self.layers.values()):
             store[f"lora_{index}_a"] = ops.convert_to_numpy(layer.lora_kernel_a)
             store[f"lora_{index}_b"] = ops.convert_to_numpy(layer.lora_kernel_b)
 
@@ -102,16 +98,16 @@ class LowRankUpdates:
             store: What `save` wrote to; one without factors gives each layer fresh ones.
         """
         names = set(store.keys())
-        self._loaded = {
+        factors = {
             path: (np.array(store[f"lora_{index}_a"]), np.array(store[f"lora_{index}_b"]))
             for index, path in enumerate(self.layers)
             if f"lora_{index}_a" in names
         }
+        _of_file(self._factors, store, factors)
 
     def _save_layer(self, path: str, layer: Any, store: Any) -> None:
         # whoever saves the backbone alone, or with another task, has no place for the factors
-        is_added = self._is_added or path not in self._apart
-        self._apart.discard(path)
+        is_added = not _of_file(self._has_factors, store, False)
         mode = layer.quantization_mode
         if is_added and mode is not None:
             raise ValueError(
@@ -130,7 +126,7 @@ class LowRankUpdates:
     def _load_layer(self, path: str, layer: Any, store: Any) -> None:
         # Keras leaves both factors zero, which would never train
         type(layer).load_own_variables(layer, store)
-        factors = self._loaded.pop(path, None)
+        factors = _of_file(self._factors, store, {}).get(path)
         first = layer.lora_kernel_a
         if factors is None:
             first.assign(keras.initializers.HeUniform()(first.shape, dtype=first.dtype))
@@ -152,6 +148,22 @@ class LowRankUpdates:
             del layer.lora_kernel_a, layer.lora_kernel_b, layer.load_own_variables, layer.save_own_variables
         for variable, trains in self.trainable:
             variable.trainable = trains
+
+
+@contextlib.contextmanager
+def updates_added() -> Iterator[None]:
+    """Files that this thread writes inside hold no factors of updates, but kernels with these added, in float32."""
+    token = _KEEPS_FACTORS.set(False)
+    try:
+        yield
+    finally:
+        _KEEPS_FACTORS.reset(token)
+
+
+def _of_file(known: weakref.WeakKeyDictionary, store: Any, default: Any) -> Any:
+    """What is known of the file of a store; the default from now on where nothing is."""
+    # a plain dictionary stands for one entry, whatever the file
+    return known.setdefault(store, default) if hasattr(store, "make") else type(default)()
 
 
 def add_updates(

@@ -1,6 +1,5 @@
 """What a saved task holds: weights, tokenizer, options, and the registered name of its preprocessor's class."""
 
-import contextlib
 import os
 import uuid
 import weakref
@@ -12,6 +11,7 @@ import keras
 from zoo.preprocessing import Preprocessor
 from zoo.preprocessing.rows import shorten
 from zoo.storage import PresetDescription, write_preset
+from zoo.tasks.low_rank import updates_added
 
 # Keys of a saved model's options: the mode of its quantized weights, the class of a preprocessor of one's own.
 QUANTIZATION, PREPROCESSOR = "quantization", "preprocessor"
@@ -129,9 +129,8 @@ def saved_options(task: Any) -> dict[str, Any]:
 def _save_weights(task: Any, path: Path) -> None:
     # Keras would write the optimizer's moments, too: twice the weights again
     optimizer = vars(task).pop("optimizer", None)
-    updates = task.adaptation.updates
     try:
-        with contextlib.nullcontext() if updates is None else updates.added():
+        with updates_added():
             task.save_weights(path)
     finally:
         if optimizer is not None:

@@ -7,6 +7,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from zoo import Backbone  # noqa: E402
+from zoo.backbones.low_rank import kernel_with_update  # noqa: E402
 from zoo.tasks import MaskedLM, TextClassifier, TextEmbedder  # noqa: E402
 
 
@@ -136,3 +137,84 @@ def test_saving_leaves_adapted_layers_as_they_are(make_task):
     for is_enabled, found in store.seen:
         assert is_enabled
         np.testing.assert_array_equal(found, kernel)
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_each_file_is_whole_whatever_else_is_saved(make_task, tmp_path):
+    """Another thread saves the backbone and a preset while the task is half written; then writing fails half-way."""
+    first = make_task(TextClassifier, labels=2)
+    other = TextEmbedder(first.backbone, first.tokenizer)
+    _, kernel, adapted = give_updates(first)
+    backbone, hooks = first.backbone, []
+
+    def save_own_variables(store):
+        keras.Model.save_own_variables(backbone, store)
+        while hooks:
+            hooks.pop()()
+
+    backbone.save_own_variables = save_own_variables
+    hooks[:] = [
+        lambda: first.save_to_preset(tmp_path / "preset"),
+        lambda: first.save_weights(tmp_path / "again.weights.h5"),
+        lambda: backbone.save_weights(tmp_path / "backbone.weights.h5"),
+        lambda: other.save_weights(tmp_path / "other.weights.h5"),
+    ]
+    first.save_weights(tmp_path / "first.weights.h5")
+
+    def interrupt():
+        raise Interrupted
+
+    hooks[:] = [interrupt]
+    with pytest.raises(Interrupted):
+        first.save_weights(tmp_path / "half.weights.h5")
+    backbone.save_weights(tmp_path / "after.weights.h5")
+    for name, make, expected in (
+        ("first", lambda: fresh_with_updates(make_task), kernel),
+        ("again", lambda: fresh_with_updates(make_task), kernel),
+        ("backbone", lambda: Backbone.from_config(backbone.config), adapted),
+        ("after", lambda: Backbone.from_config(backbone.config), adapted),
+        ("other", lambda: make_task(TextEmbedder), adapted),
+    ):
+        model = make()
+        model.load_weights(tmp_path / f"{name}.weights.h5")
+        np.testing.assert_allclose(query_of(model), expected, rtol=1e-6, atol=1e-6, err_msg=name)
+    loaded = TextClassifier.from_preset(tmp_path / "preset")
+    np.testing.assert_allclose(query_of(loaded), adapted, rtol=1e-6, atol=1e-6)
+
+
+def fresh_with_updates(make_task):
+    fresh = make_task(TextClassifier, labels=2)
+    fresh.enable_lora(2, targets=["query"])
+    return fresh
+
+
+class Both(keras.Model):
+    """A model that Keras saves the backbone of before the task."""
+
+    def __init__(self, task):
+        super().__init__()
+        self.backbone, self.task = task.backbone, task
+        self.built = True
+
+
+def test_kernels_that_are_written_before_the_factors(make_task, tmp_path):
+    first = make_task(TextClassifier, labels=2)
+    _, _, adapted = give_updates(first)
+    Both(first).save_weights(tmp_path / "both.weights.h5")
+    fresh = fresh_with_updates(make_task)
+    Both(fresh).load_weights(tmp_path / "both.weights.h5")
+    (layer,) = (layer for layer in fresh._flatten_layers() if getattr(layer, "lora_enabled", False))
+    np.testing.assert_allclose(kernel_with_update(layer), adapted, rtol=1e-6, atol=1e-6)
+    # of a file that could not be read to its end nothing is left
+    first.save_weights(tmp_path / "first.weights.h5")
+    backbone, load = fresh.backbone, keras.Model.load_own_variables
+    backbone.load_own_variables = lambda store: load(backbone, {"odd": 1.0})
+    with pytest.raises(ValueError, match="variables"):
+        fresh.load_weights(tmp_path / "first.weights.h5")
+    del backbone.load_own_variables
+    backbone.save_weights(tmp_path / "backbone.weights.h5")
+    backbone.load_weights(tmp_path / "backbone.weights.h5")
+    np.testing.assert_allclose(kernel_with_update(layer), adapted, rtol=1e-6, atol=1e-6)
