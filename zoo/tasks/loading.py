@@ -205,6 +205,13 @@ def _from_open_preset(
     if saved.task is task_class and labels == saved.options.get("labels"):
         with _naming_options(preset):
             task = saved.make(backbone, tokenizer, {**saved.options, **given})
+            as_saved = saved.make(backbone, tokenizer, saved.options) if given and load_weights else task
+        # Keras does not look for weights of a file that nobody reads
+        if [weight.shape for weight in task.weights] != [weight.shape for weight in as_saved.weights]:
+            raise ValueError(
+                f"Arguments must leave the head as it is in {directory}, got {sorted(given)}, with which it has other "
+                f"weights: leave them out, or make a {task_class.__name__} on the backbone of the loaded model."
+            )
         return _restored(task, saved.mode, weights, preset.path)
     if saved.mode is not None:
         raise ValueError(

@@ -106,6 +106,21 @@ def test_labels_as_a_tuple_are_those_of_the_file(make_task, tmp_path):
         TextClassifier.from_preset(tmp_path / "model", labels=("yes", "no"))
 
 
+def test_choices_that_would_leave_weights_unread(make_task, tmp_path):
+    make_task(TextClassifier, labels=2, hidden_activation="tanh").save_to_preset(tmp_path / "classifier")
+    make_task(MaskedLM, head="transform").save_to_preset(tmp_path / "masked_lm")
+    for kind, name, choice in (
+        (TextClassifier, "classifier", {"hidden_activation": None}),
+        (MaskedLM, "masked_lm", {"head": "projection"}),
+    ):
+        with pytest.raises(
+            ValueError, match=rf"must leave the head as it is in .*{name}, got \['{next(iter(choice))}'\]"
+        ):
+            kind.from_preset(tmp_path / name, **choice)
+        assert kind.from_preset(tmp_path / name, load_weights=False, **choice).options().items() >= choice.items()
+    assert TextClassifier.from_preset(tmp_path / "classifier", head_dropout=0.25).head.dropout == 0.25
+
+
 @keras.saving.register_keras_serializable("tests_of_loading")
 class Tempered(TextEmbedder):
     """An embedder with weights of its own, one of which does not train."""
