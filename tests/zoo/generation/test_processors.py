@@ -449,7 +449,7 @@ class PlusFive(LogitProcessor):
         PresencePenalty(-5.0, include_prompt=True),
         FrequencyPenalty(-2.5, include_prompt=True),
     ],
-    ids=repr,
+    ids=lambda processor: getattr(processor, "__name__", None) or repr(processor),
 )
 def test_beam_goes_on_where_a_hypothesis_can_gain(processor):
     """Token 3 gains 5 nats: [2, 3, END] comes to 3.97, long after [END] is finished with -0.5."""
