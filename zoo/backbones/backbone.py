@@ -272,7 +272,7 @@ def require_right_padding(name: str, mask: Any, training: bool | None = None) ->
         if not tf.executing_eagerly():
             token_mask = tf.cast(mask, tf.bool)
             wrong = tf.reduce_any(token_mask[:, 1:] & ~token_mask[:, :-1], axis=1)
-            tf.debugging.Assert(~tf.reduce_any(wrong), [message, tf.argmax(tf.cast(wrong, tf.int32))])
+            tf.debugging.Assert(~tf.reduce_any(wrong), [message, tf.where(wrong)[:1, 0]])
             return
     if training:
         return
