@@ -51,9 +51,11 @@ def replace_folder(directory: str | os.PathLike, may_replace: Callable[[Path], b
     """
     directory = absolute(directory)
     recover(directory)
-    is_free = not directory.exists() or (directory.is_dir() and not any(directory.iterdir()))
-    if not is_free and not may_replace(directory):
-        raise FileExistsError(f"{directory} exists and is no {what}: it will not be overwritten.")
+    while not _is_free(directory, may_replace):
+        found = _identity(directory)
+        # another writer may have exchanged it while it was looked at
+        if not _is_free(directory, may_replace) and _identity(directory) == found:
+            raise FileExistsError(f"{directory} exists and is no {what}: it will not be overwritten.")
     stays = directory.is_dir() and (os.path.ismount(directory) or _is_working_directory(directory))
     home = directory if stays else directory.parent
     home.mkdir(parents=True, exist_ok=True)
@@ -68,6 +70,20 @@ def replace_folder(directory: str | os.PathLike, may_replace: Callable[[Path], b
         else:
             _exchange(new, directory, place)
             synchronize(home)
+
+
+def _is_free(directory: Path, may_replace: Callable[[Path], bool]) -> bool:
+    try:
+        return not directory.exists() or (directory.is_dir() and not os.listdir(directory)) or may_replace(directory)
+    except FileNotFoundError:
+        return False
+
+
+def _identity(directory: Path) -> int | None:
+    try:
+        return directory.stat().st_ino
+    except FileNotFoundError:
+        return None
 
 
 def _is_working_directory(directory: Path) -> bool:

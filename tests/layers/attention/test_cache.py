@@ -51,7 +51,7 @@ def test_write_converts_to_the_type_of_the_cache():
 
 @pytest.mark.parametrize(("count", "index"), [(5, 0), (2, 3), (5, ops.convert_to_tensor(0))])
 def test_entries_that_do_not_fit(count, index):
-    with pytest.raises(ValueError, match=f"{count} new entries from index .* capacity of 4"):
+    with pytest.raises(ValueError, match=f"{count} new entries in a cache with a capacity of 4"):
         WHOLE.write(empty(), *entries(0, count), index)
 
 

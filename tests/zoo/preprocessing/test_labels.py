@@ -53,7 +53,7 @@ def test_several_labels():
         (["bad", []], r"y\[0\] must be a list of labels, got 'bad'"),
         (np.ones((2, 2)), r"y must have the shape \(2, 3\), rows and labels, got \(2, 2\)"),
         (np.array([[0, 1, 0], [0, 0, 7]]), r"y\[1, 2\] must be 0 or 1, got"),
-        ([["bad"]], "2 in x, 1 in y"),
+        ([["bad"]], "y must hold one list of labels per row, got 1 for 2 in x"),
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             NAMED.indicators(y, 2, "y", "x")
@@ -66,7 +66,7 @@ def test_values():
         ([1, np.inf], 1, r"y\[1\] must be finite, got \[inf\]"),
         ([1, "a"], 1, "y must hold numbers, 1 per row"),
         ([1, 2], 2, r"y must have the shape \(2, 2\), got \(2,\)"),
-        ([1, 2, 3], 1, "2 in x, 3 in y"),
+        ([1, 2, 3], 1, "y must hold one entry per row, got 3 for 2 in x"),
     ):
         with pytest.raises(ValueError, match=message):
             as_numbers(y, 2, width, "y", "x")
@@ -89,7 +89,7 @@ def test_names_and_numbers():
     for labels, message in (
         (["a", ""], r"labels\[1\] must be a name that is not empty, got ''"),
         (["a", 3], r"labels\[1\] must be a name"),
-        (["a", "b", "a"], r"labels\[2\] is 'a', as labels\[0\] is"),
+        (["a", "b", "a"], r"labels\[2\] must be a name of its own, got 'a', as labels\[0\] is"),
         (["a"], "labels must hold at least 2 names"),
         (1, "labels must be an integer of at least 2, got 1"),
         ("ab", "labels must be an integer of at least 2, got 'ab'"),

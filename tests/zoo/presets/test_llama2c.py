@@ -42,8 +42,8 @@ def test_order_of_the_weights(tmp_path):
 @pytest.mark.parametrize(
     ("sizes", "change", "message"),
     [
-        (SIZES, 1, "must hold 1092 weights, as its header says; it holds 1093"),
-        (SIZES, -1, "must hold 1092 weights, as its header says; it holds 1091"),
+        (SIZES, 1, "must hold 1092 weights, as its header says, got 1093"),
+        (SIZES, -1, "must hold 1092 weights, as its header says, got 1091"),
         ((0x616B3432, *SIZES[1:]), 0, "of a later version of llama2.c: export it with --version 0"),
         ((-8, *SIZES[1:]), 0, "dim in the header of a checkpoint of llama2.c must be 1 to"),
     ],
