@@ -326,7 +326,7 @@ def test_score(model, texts):
     np.testing.assert_allclose(scores, given, rtol=1e-4)
     assert model.score([]).shape == (0,)
     np.testing.assert_array_equal(model.score([""]), [0])
-    with pytest.raises(ValueError, match="2 in texts, 1 in prompts"):
+    with pytest.raises(ValueError, match="prompts must hold one prompt per text, got 1 for 2 in texts"):
         model.score(["a", "b"], prompts=["c"])
     with pytest.raises(ValueError, match=r"texts\[0\] has"):
         model.score(["theta " * 40])
