@@ -118,7 +118,7 @@ def test_damaged_config(saved, content):
         ({"kind": "syllables"}, r"tokenizer.json: kind must be one of \[.*'sentencepiece'.*got 'syllables'"),
         ({"version": 2}, "version must be 1, got 2"),
         ({"config": {"pad_tokn": "<pad>"}}, "tokenizer.json: config.pad_tokn is not known"),
-        ({"config": {"pad_token": "<none>"}}, "pad_token='<none>'"),
+        ({"config": {"pad_token": "<none>"}}, "pad_token must be in the vocabulary of 72 tokens, got '<none>'"),
         ({"config": {"special_tokens": [{}]}}, r"tokenizer.json: config.special_tokens\[0\] must be a text, got {}"),
         ({"config": {"special_tokens": "<a>"}}, "tokenizer.json: config.special_tokens must be a list of a text, got"),
         ({"files": {}}, "needs the file 'sentencepiece.model'"),
