@@ -84,6 +84,8 @@ def mutate_json(content: bytes, rng: random.Random) -> bytes:
             old = parent[last]
         except (KeyError, IndexError, TypeError):
             continue
+        if isinstance(parent, str):
+            continue  # an earlier change put a text there
         kind = rng.randrange(9)
         if kind == 0:
             del parent[last]
