@@ -84,8 +84,8 @@ def test_weighting(tmp_path, name):
 
 
 def test_wrong_name():
-    with pytest.raises(ValueError, match="position.kind must be one of .*'test_recency'.* got 'recency'"):
-        PositionConfig("recency")
+    with pytest.raises(ValueError, match="position.kind must be one of .*'test_recency'.* got 'nowhere'"):
+        PositionConfig("nowhere")
 
 
 @keras.saving.register_keras_serializable("test_parts")
