@@ -199,7 +199,8 @@ def _tensors(folder: Path, name: str, before: bytes) -> Iterable[str]:
     contents = [(path.name, path.read_bytes()) for path in folder.rglob("*") if path.suffix in (".safetensors", ".h5")]
     for file, content in [*contents, (name, before)]:
         if file.endswith((".safetensors", ".h5")):
-            for key in _values(file, content) or ():
+            values = _values(file, content)
+            for key in values if isinstance(values, dict) else ():
                 # errors leave out the prefix of the base model
                 parts = key.split(".")
                 yield from (".".join(parts[start:]) for start in range(3))
