@@ -62,6 +62,10 @@ def _check_pieces(model: Any) -> None:
     texts = [piece.piece for piece in pieces]
     types = np.array([piece.type for piece in pieces])
     scores = np.array([piece.score for piece in pieces])
+    for index, text in enumerate(texts):
+        # protobuf gives bytes that are no UTF-8 as they are
+        if not isinstance(text, str):
+            raise ValueError(f"pieces[{index}].piece must be UTF-8, got {quote(text)}.")
     check_tokens(texts, "pieces")
     for index in np.flatnonzero(~(np.abs(scores) <= MOST_SCORE))[:1]:
         raise ValueError(f"pieces[{index}].score must be a finite number, got {scores[index]}.")

@@ -191,3 +191,11 @@ def test_the_map_of_the_way_back(model):
     changed.denormalizer_spec.precompiled_charsmap = units_of(0xFFFFFFFF)
     with pytest.raises(ValueError, match="denormalizer_spec.precompiled_charsmap has a trie that leads outside itself"):
         parse_model(changed.SerializeToString())
+
+
+def test_a_piece_that_is_no_utf_8(model):
+    text = model.pieces[20].piece.encode("utf-8")
+    field = b"\n" + bytes([len(text)])
+    damaged = model.SerializeToString().replace(field + text, field + b"\xff" * len(text), 1)
+    with pytest.raises(ValueError, match=r"pieces\[20\].piece must be UTF-8, got b'"):
+        parse_model(damaged)
