@@ -22,6 +22,7 @@ def test_data():
         assert set(source[:length]) <= {3, 4, 5, 6}
 
 
+@pytest.mark.slow
 def test_a_short_run(tmp_path, monkeypatch):
     monkeypatch.delitem(copy_and_reverse.MODELS, "fixed context")
     options = ["--tasks", "reverse", "--longest", "3", "--symbols", "2", "--examples", "32", "--epochs", "1"]

@@ -21,6 +21,7 @@ def normal(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="SavedModels of other backends need TensorFlow")
 def test_all_kinds_in_a_saved_model(tmp_path):
     """One model of them: the same numbers in Keras and in the SavedModel, for sizes that it has not seen."""

@@ -63,6 +63,7 @@ def test_unknown_kind_of_layer():
         layer_growth.make_layer("magic", GrowthConfig())
 
 
+@pytest.mark.slow
 def test_tiny_run(tmp_path, monkeypatch, capsys):
     pytest.importorskip("keras_nlp")
 

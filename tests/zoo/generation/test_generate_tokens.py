@@ -109,7 +109,7 @@ def translator():
     return make_translator(0)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_proposals_behind_the_last_position(translator, jit_compile):
     """A table of positions has no row for them; those before are what they are without a draft."""
     options = {"source": [[5, 6, 7]], "max_new_tokens": 16, "end_ids": (), "jit_compile": jit_compile}

@@ -70,7 +70,7 @@ def test_loss_is_that_of_the_hidden_tokens(model, texts):
     np.testing.assert_allclose(history["val_loss"][0], expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize("head", ["transform", "projection"])
+@pytest.mark.parametrize("head", ["transform", pytest.param("projection", marks=pytest.mark.slow)])
 def test_learns(make_task, head):
     model = make_task(MaskedLM, head=head, mask_rate=0.5)
     cycle = "alpha beta gamma omega theta iota".split()
