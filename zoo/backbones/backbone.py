@@ -84,6 +84,18 @@ class Backbone(keras.Model):
         require_quantization_mode(mode)
         super().quantize(mode, **kwargs)
 
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Saves the backbone to a `.keras` file, see `keras.Model.save`.
+
+        Raises:
+            ValueError: If its weights are quantized: the file says nothing of it and would not load.
+        """
+        if any(getattr(layer, "quantization_mode", None) for layer in self._flatten_layers()):
+            raise ValueError(
+                "save() needs a backbone whose weights are not quantized: quantize() a task of it, whose files keep it."
+            )
+        super().save(*args, **kwargs)
+
     def start_decoding(self, inputs: dict[str, Any], capacity: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns what a decoding loop carries and what it only reads.
 

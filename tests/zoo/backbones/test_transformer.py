@@ -277,6 +277,14 @@ def test_keras_file(tmp_path, architecture, policy):
         np.testing.assert_array_equal(array(ops.cast(first, "float32")), array(ops.cast(second, "float32")))
 
 
+def test_quantized_backbone_is_not_saved_alone(tmp_path):
+    backbone = made("encoder")
+    backbone.quantize("int8")
+    with pytest.raises(ValueError, match=r"save\(\) needs a backbone whose weights are not quantized"):
+        backbone.save(tmp_path / "backbone.keras")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision(policy):
     single = made("encoder_decoder", "rotary")
