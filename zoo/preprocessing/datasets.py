@@ -8,7 +8,7 @@ import numpy as np
 
 from zoo.preprocessing.examples import Examples
 from zoo.preprocessing.preprocessor import Preprocessor
-from zoo.preprocessing.rows import is_dataset, require_count, shorten, take
+from zoo.preprocessing.rows import batch_parts, is_dataset, require_count, shorten, take
 from zoo.preprocessing.token_rows import require_all
 
 
@@ -88,7 +88,7 @@ def rows_of(preprocessor: Preprocessor, data: Any) -> Any:
     batches = in_batches(preprocessor, data, 1024, None) if is_dataset(data) else _batches_in(data)
     parts = None
     for batch in batches:
-        x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        x, _, _ = batch_parts(batch, preprocessor.row_rank)
         leaves = [_as_list(leaf) for leaf in (x if isinstance(x, tuple) else (x,))]
         parts = leaves if parts is None else [whole + part for whole, part in zip(parts, leaves, strict=True)]
     if parts is None:
@@ -101,7 +101,7 @@ class RawBatches(keras.utils.PyDataset):
 
     Args:
         dataset: The dataset of the user: batches `x`, `(x, y)` or `(x, y, sample_weight)`.
-        convert: From `(x, y, sample_weight)` to a token-level batch.
+        convert: From one of these to a token-level batch.
     """
 
     def __init__(self, dataset: keras.utils.PyDataset, convert: Callable) -> None:
@@ -120,7 +120,7 @@ class RawBatches(keras.utils.PyDataset):
         return len(self._dataset)
 
     def __getitem__(self, index: int) -> Any:
-        return self._convert(*keras.utils.unpack_x_y_sample_weight(self._dataset[index]))
+        return self._convert(self._dataset[index])
 
     def on_epoch_begin(self) -> None:
         self._dataset.on_epoch_begin()
@@ -159,7 +159,8 @@ def converted(preprocessor: Preprocessor, data: Any, seed: Any, class_weight: np
         seed, class_weight: As for `batches_of`.
     """
 
-    def convert(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+    def convert(batch: Any) -> Any:
+        x, y, sample_weight = batch_parts(batch, preprocessor.row_rank)
         if isinstance(x, (str, bytes)):
             raise TypeError(f"A generator must yield batches, lists of texts; got one text {shorten(x)}.")
         rows = preprocessor.examples(x, y, sample_weight)
@@ -171,7 +172,7 @@ def converted(preprocessor: Preprocessor, data: Any, seed: Any, class_weight: np
 
     if isinstance(data, keras.utils.PyDataset):
         return RawBatches(data, convert)
-    return (convert(*keras.utils.unpack_x_y_sample_weight(batch)) for batch in data)
+    return (convert(batch) for batch in data)
 
 
 def weigh_labels(
@@ -234,7 +235,7 @@ def weigh_labels(
 
         return _counted_as(x, x.map(weigh_in_graph)), None
     if isinstance(x, keras.utils.PyDataset):
-        return RawBatches(x, weigh), None
+        return RawBatches(x, lambda batch: weigh(*keras.utils.unpack_x_y_sample_weight(batch))), None
     if isinstance(x, Iterator):
         return (weigh(*keras.utils.unpack_x_y_sample_weight(batch)) for batch in x), None
     return x, weigh(x, y, sample_weight)[2]

@@ -109,7 +109,10 @@ class Labels:
             TypeError, ValueError: If there are not as many rows, or one holds no labels, naming the row; if lists of 2
                 labels can be read both ways.
         """
-        is_array = hasattr(y, "numpy") or (hasattr(y, "__array__") and np.asarray(y).ndim == 2)
+        is_ragged = hasattr(y, "row_splits")
+        is_array = not is_ragged and (hasattr(y, "numpy") or (hasattr(y, "__array__") and np.asarray(y).ndim == 2))
+        if not is_array:
+            y = as_sequence(y, name, "lists of labels")
         if is_array or self._are_indicators(y, name):
             matrix = np.asarray(y)
             if matrix.shape != (count, len(self)):
@@ -121,7 +124,6 @@ class Labels:
                 row, label = wrong[0]
                 raise ValueError(f"{name}[{row}, {label}] must be 0 or 1, got {matrix[row, label]!r}.")
             return matrix.astype("float32")
-        y = as_sequence(y, name, "lists of labels")
         require_same_length(count, len(y), x_name, name, "list of labels")
         matrix = np.zeros((count, len(self)), "float32")
         for row, labels in enumerate(y):

@@ -32,6 +32,24 @@ def is_raw(data: Any) -> bool:
     return "str" in str(dtype) or getattr(dtype, "kind", "") in ("S", "U")
 
 
+def batch_parts(batch: Any, row_rank: int) -> tuple[Any, Any, Any]:
+    """Returns `(x, y, sample_weight)` of what a generator or a `PyDataset` yields, None for what it lacks.
+
+    Keras takes a list for a tuple of these parts; a list of raw rows is the inputs alone here.
+
+    Args:
+        batch: What it yields.
+        row_rank: Rank of a raw row: 0 for texts, 1 for lists of words.
+    """
+    if isinstance(batch, list):
+        first = batch[0] if batch else ""
+        for _ in range(row_rank):
+            first = first[0] if isinstance(first, (list, tuple, np.ndarray)) and len(first) else first
+        if isinstance(first, (str, bytes)):
+            return batch, None, None
+    return keras.utils.unpack_x_y_sample_weight(batch)
+
+
 def is_dataset(data: Any) -> bool:
     """Whether data are a `tf.data.Dataset`.
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from zoo.preprocessing import EVALUATION_SEED, Examples, Preprocessor
 from zoo.preprocessing.datasets import batches_of, converted, opened, rows_of, weigh_labels
-from zoo.preprocessing.rows import is_dataset, is_raw, shorten
+from zoo.preprocessing.rows import batch_parts, is_dataset, is_raw, shorten
 
 NAMES = ("x", "y", "sample_weight")
 
@@ -47,7 +47,7 @@ class Feed:
             validation_data = self._validation(validation_data, held_size, packed)
         weights = None if class_weight is None else self._preprocessor.class_weights(class_weight)
         x, batch = opened(x, "x")
-        if is_raw(x if batch is None else _inputs(batch)):
+        if is_raw(x if batch is None else self._inputs(batch)):
             if validation_split and (validation_data is not None or packed or is_dataset(x) or batch is not None):
                 raise ValueError(
                     "validation_split must be 0 with a dataset, with packed texts or with validation_data, got "
@@ -88,7 +88,7 @@ class Feed:
     ) -> dict[str, Any]:
         """Returns the arguments of `keras.Model.evaluate`; those here are the ones of `TextModel.evaluate`."""
         x, batch = opened(x, "x")
-        if is_raw(x if batch is None else _inputs(batch)):
+        if is_raw(x if batch is None else self._inputs(batch)):
             return {"x": self._batches((x, y, sample_weight), NAMES, batch_size, packed=packed, seed=EVALUATION_SEED)}
         if packed:
             raise ValueError(f"packed={packed!r} needs texts, got {type(x).__name__} {shorten(x)}.")
@@ -125,7 +125,7 @@ class Feed:
             x: What the user passed. A dataset, a generator or a `PyDataset` of raw rows becomes lists.
         """
         x, batch = opened(x, "x")
-        first = x if batch is None else _inputs(batch)
+        first = x if batch is None else self._inputs(batch)
         if not is_raw(first):
             self.require_token_level(first, "x" if batch is None else "each batch of x")
             return x, False
@@ -235,7 +235,7 @@ class Feed:
         options = {"packed": packed, "seed": EVALUATION_SEED}
         data, batch = opened(data, "validation_data")
         if batch is not None or is_dataset(data):
-            is_text = is_raw(data if batch is None else _inputs(batch))
+            is_text = is_raw(data if batch is None else self._inputs(batch))
             return self._batches((data, None, None), names, batch_size, **options) if is_text else data
         parts = data
         if not isinstance(data, tuple) or (data and isinstance(data[0], (str, bytes))):
@@ -246,6 +246,6 @@ class Feed:
             return data
         return self._batches((*parts, *[None] * (3 - len(parts))), names, batch_size, **options)
 
-
-def _inputs(batch: Any) -> Any:
-    return keras.utils.unpack_x_y_sample_weight(batch)[0]
+    def _inputs(self, batch: Any) -> Any:
+        """The inputs of what a generator or a `PyDataset` yields."""
+        return batch_parts(batch, self._preprocessor.row_rank)[0]

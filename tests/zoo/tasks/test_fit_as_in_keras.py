@@ -158,6 +158,16 @@ def test_nested_lists_of_zeros_and_ones_are_no_label_numbers(make_task):
     np.testing.assert_allclose(model.evaluate(X[:1], [[0, 1]], verbose=0)[0], misread, rtol=1e-5)
 
 
+def test_series_of_zeros_and_ones_are_no_label_numbers(make_task):
+    import pandas
+
+    preprocessor = make_task(TextClassifier, labels=2, problem="multi_label").preprocessor
+    rows = np.empty(2, object)
+    rows[:] = [[1, 0], [1, 1]]
+    for labels in (pandas.Series([[1, 0], [1, 1]]), rows):
+        np.testing.assert_array_equal(preprocessor.examples(X[:2], labels).targets, [[1.0, 0.0], [1.0, 1.0]])
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -232,6 +242,20 @@ def test_generators_and_datasets_of_keras(classifier):
         classifier.fit(forked, verbose=0)
     with pytest.raises(ValueError, match=r"validation_data must have use_multiprocessing=False"):
         classifier.fit(X, Y, validation_data=forked, verbose=0)
+
+
+def test_generators_of_lists_of_texts(classifier, language_model, make_task):
+    """Keras takes a list for a tuple of inputs and labels; a list of texts is one of inputs."""
+    expected = classifier.predict(X[:2])
+    np.testing.assert_allclose(classifier.predict(batch for batch in [X[:2]]), expected, rtol=1e-5)
+    parts = classifier.predict(batch for batch in [[X[:2], Y[:2]]])
+    np.testing.assert_allclose(parts, expected, rtol=1e-5)
+    language_model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    loss = language_model.evaluate((batch for batch in [X[:2]]), verbose=0)
+    np.testing.assert_allclose(loss, language_model.evaluate(X[:2], verbose=0), rtol=1e-5)
+    tagger, words = make_task(TokenClassifier, labels=2), [["alpha", "beta"], ["omega"]]
+    for row, other in zip(tagger.predict(batch for batch in [words]), tagger.predict(words), strict=True):
+        np.testing.assert_allclose(row, other, rtol=1e-5)
 
 
 def test_a_number_of_batches_that_the_user_gave_is_kept(classifier):
