@@ -31,7 +31,14 @@ from recipes.common.encoder_recipe import (
 from recipes.common.errors import ConfigError, DataError, shown
 from recipes.common.finish import finish
 from recipes.common.label_metrics import label_scores, linear_baseline
-from recipes.common.labelled_text import LABELLED, LabelledText, columns_of, read_examples, require_known_labels
+from recipes.common.labelled_text import (
+    LABELLED,
+    LabelledText,
+    columns_of,
+    read_examples,
+    require_known_labels,
+    unknown_labels,
+)
 from recipes.common.run_folder import RunFolder
 from recipes.common.training import prepare
 
@@ -88,10 +95,15 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
     with RunFolder(config.run_folder, config) as run:
         train_examples, validation_examples, test_examples = open_examples_of(config)
         task = make_model(config, run, train_examples)
+        unknown: dict[str, int] = {}
         if config.model.problem != "regression":
             several = config.model.problem == "multi_label"
-            rows = ((each.label if several else [each.label], each.origin) for each in validation_examples)
-            require_known_labels(task.labels.names, rows)
+            validation_rows, test_rows = (
+                [(each.label if several else [each.label], each.origin) for each in examples]
+                for examples in (validation_examples, test_examples)
+            )
+            require_known_labels(task.labels.names, validation_rows)
+            unknown = unknown_labels(task.labels.names, test_rows, "label")
         seconds, _ = train_encoder_task(
             task,
             run,
@@ -104,7 +116,7 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
         texts, truth = columns_of(test_examples)
         predicted = task.classify(texts)
         draw(run, task, truth, predicted)
-        results: dict[str, Any] = {"parameters": task.count_params(), "test_examples": len(truth)}
+        results: dict[str, Any] = {"parameters": task.count_params(), "test_examples": len(truth), **unknown}
         results.update(label_scores(truth, predicted, config.model.problem))
         if config.baseline:
             problem = config.model.problem

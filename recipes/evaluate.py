@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -19,9 +18,9 @@ import numpy as np
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.data_sets import is_name, open_part
-from recipes.common.errors import ConfigError, DataError, errors_of, shown
+from recipes.common.errors import ConfigError, DataError, errors_of
 from recipes.common.label_metrics import label_scores, tag_scores
-from recipes.common.labelled_text import LABELLED, columns_of, read_examples
+from recipes.common.labelled_text import LABELLED, columns_of, read_examples, unknown_labels
 from recipes.common.models import TASKS, language_tokens_of, load_task, make_sampler, require_texts_alone
 from recipes.common.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
 from recipes.common.plain_text import PLAIN, read_plain
@@ -193,28 +192,6 @@ def as_strings(labels: Sequence[Any]) -> list[Any]:
     ['1', ['0', '1']]
     """
     return [as_strings(label) if isinstance(label, list) else str(label) for label in labels]
-
-
-def unknown_labels(known: Sequence[str], rows: Sequence[tuple[Sequence[str], str]], what: str) -> dict[str, int]:
-    """Returns how many labels, or tags, of the data the model cannot give, and says which, if there are any.
-
-    Args:
-        known: Those of the model.
-        rows: For each row its labels and where it stands.
-        what: "label" or "tag".
-
-    Raises:
-        DataError: If the model can give none of them.
-    """
-    counts = Counter(label for labels, _ in rows for label in labels if label not in known)
-    if not counts:
-        return {}
-    first = next(origin for labels, origin in rows if any(label in counts for label in labels))
-    names = f"{what}s {shown(list(counts), 200)}, first at {first}; it knows {shown(list(known), 200)}"
-    if all(label in counts for labels, _ in rows for label in labels):
-        raise DataError(f"the model knows none of the {names}")
-    print(f"the model does not know the {names}")
-    return {f"unknown_{what}s": counts.total()}
 
 
 def open_texts(config: EvaluateConfig, unit: str) -> tuple[list[str], int]:

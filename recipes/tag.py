@@ -28,7 +28,7 @@ from recipes.common.encoder_recipe import (
 )
 from recipes.common.finish import finish
 from recipes.common.label_metrics import tag_scores
-from recipes.common.labelled_text import require_known_labels
+from recipes.common.labelled_text import require_known_labels, unknown_labels
 from recipes.common.run_folder import RunFolder
 from recipes.common.tagged_words import TAGGED, TaggedWords, read_tagged
 from recipes.common.training import prepare
@@ -83,6 +83,7 @@ def main(config: TagConfig) -> dict[str, Any]:
             truncate=True,
         )
         require_known_labels(labels, ((sentence.tags, sentence.origin) for sentence in validation))
+        unknown = unknown_labels(labels, [(sentence.tags, sentence.origin) for sentence in test], "tag")
         seconds, _ = train_encoder_task(
             task, run, config.training, _columns(train), _columns(validation), metric="accuracy", mode="max"
         )
@@ -94,6 +95,7 @@ def main(config: TagConfig) -> dict[str, Any]:
             "parameters": task.count_params(),
             "test_sentences": len(words),
             "test_words": sum(map(len, words)),
+            **unknown,
             **tag_scores(truth, predicted),
             "training_seconds": round(seconds, 1),
         }

@@ -249,6 +249,28 @@ def require_known_labels(known: Sequence[str], rows: Iterable[tuple[Iterable[str
             raise DataError(f"{origin}: {label} does not occur in the training data, which have {names}")
 
 
+def unknown_labels(known: Sequence[str], rows: Sequence[tuple[Sequence[str], str]], what: str) -> dict[str, int]:
+    """Returns how many labels, or tags, of the data the model cannot give, and says which, if there are any.
+
+    Args:
+        known: Those of the model.
+        rows: For each row its labels and where it stands.
+        what: "label" or "tag".
+
+    Raises:
+        DataError: If the model can give none of them.
+    """
+    counts = Counter(label for labels, _ in rows for label in labels if label not in known)
+    if not counts:
+        return {}
+    first = next(origin for labels, origin in rows if any(label in counts for label in labels))
+    names = f"{what}s {shown(list(counts), 200)}, first at {first}; it knows {shown(list(known), 200)}"
+    if all(label in counts for labels, _ in rows for label in labels):
+        raise DataError(f"the model knows none of the {names}")
+    print(f"the model does not know the {names}")
+    return {f"unknown_{what}s": counts.total()}
+
+
 def columns_of(examples: Iterable[LabelledText]) -> tuple[Any, list[Any]]:
     """Returns texts and labels as columns: a list of texts, or two lists of them, and the labels.
 

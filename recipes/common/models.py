@@ -220,7 +220,10 @@ def load_task(directory: str, kind: str | None = None) -> Task:
     if kind not in (None, *TASKS):
         raise ConfigError(f"task must be one of {', '.join(TASKS)}, got {kind!r}")
     try:
-        return getattr(zoo, kind or read_description(directory).task).from_preset(directory)
+        name = kind or read_description(directory).task
+        if name not in TASKS:
+            raise ValueError(f"{directory}: task must be one of {', '.join(TASKS)}, got {shown(name)}.")
+        return getattr(zoo, name).from_preset(directory)
     except (OSError, ValueError) as error:
         raise DataError(str(error)) from error
 

@@ -13,6 +13,7 @@ from recipes.common.config import setting
 from recipes.common.errors import ConfigError, RecipeError, errors_of
 from recipes.common.models import check_architecture
 from recipes.common.run_folder import RunFolder
+from zoo.backbones.backbone import require_plain_policy
 from zoo.inspect import plot_curves
 from zoo.storage import average_weights, load_weights
 from zoo.tasks import Task
@@ -96,7 +97,9 @@ def prepare(config: Any) -> None:
         check_architecture(model.preset, model.options)
     keras.utils.set_random_seed(training.seed)
     with errors_of("training.dtype"):
-        keras.config.set_dtype_policy(training.dtype)
+        policy = keras.DTypePolicy(training.dtype)
+        require_plain_policy(policy)
+    keras.config.set_dtype_policy(policy)
 
 
 def make_schedule(config: TrainingConfig, updates: int) -> keras.optimizers.schedules.LearningRateSchedule:

@@ -8,18 +8,20 @@ import zoo
 from recipes import evaluate, generate
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError, DataError
+from recipes.common.labelled_text import unknown_labels
+from recipes.common.models import load_task
 from zoo.preprocessing.labels import Labels
 
 
 def test_labels_that_the_model_cannot_give(capsys):
     rows = [(["DET", "NOUN"], "a:1"), (["B-PER"], "a:3")]
-    assert evaluate.unknown_labels(["DET", "NOUN", "B-PER"], rows, "tag") == {}
+    assert unknown_labels(["DET", "NOUN", "B-PER"], rows, "tag") == {}
     assert capsys.readouterr().out == ""
-    assert evaluate.unknown_labels(["DET", "NOUN"], rows, "tag") == {"unknown_tags": 1}
+    assert unknown_labels(["DET", "NOUN"], rows, "tag") == {"unknown_tags": 1}
     said = "the model does not know the tags ['B-PER'], first at a:3; it knows ['DET', 'NOUN']\n"
     assert capsys.readouterr().out == said
     with pytest.raises(DataError, match=r"the model knows none of the tags .*first at a:1; it knows \['O'\]"):
-        evaluate.unknown_labels(["O"], rows, "tag")
+        unknown_labels(["O"], rows, "tag")
 
 
 class Tagger(zoo.TokenClassifier):
@@ -128,3 +130,9 @@ def test_a_source_without_its_language_token_is_not_translated_in_silence(tmp_pa
     config = parse(generate.GenerateConfig, ["--model", "m", "--texts", "<2de> one", "two"])
     with pytest.raises(ConfigError, match="texts must begin with one of <2de>, <2fr> each, got 'two'"):
         generate.main(config)
+
+
+def test_models_that_name_no_task(tmp_path):
+    (tmp_path / "config.json").write_text('{"format_version": 1, "task": "load_policy"}', encoding="utf-8")
+    with pytest.raises(DataError):
+        load_task(str(tmp_path))

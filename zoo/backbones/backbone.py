@@ -249,12 +249,14 @@ class Backbone(keras.Model):
 
 
 def require_plain_policy(policy: keras.DTypePolicy) -> None:
-    """Raises a ValueError if a dtype policy is one of quantized layers, which models here are made of afterwards.
+    """Raises a ValueError unless a dtype policy is one of floating-point numbers, which models are made with.
 
     Args:
         policy: The policy of a model that is being made.
     """
-    if policy.quantization_mode is not None:
+    types = (policy.compute_dtype, policy.variable_dtype)
+    # a policy of quantized layers computes in floats, too; models are quantized afterwards
+    if policy.quantization_mode is not None or any(kind is not None and "float" not in kind for kind in types):
         raise ValueError(
             f"dtype must be a policy of floating-point numbers, such as 'mixed_bfloat16', got {policy.name!r}: make "
             f"the model first, then call quantize() with one of {QUANTIZATION_MODES}."

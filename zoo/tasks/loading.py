@@ -217,6 +217,10 @@ def _from_open_preset(
         raise ValueError(
             f"{directory} holds {saved.mode} weights, which cannot be trained further as a {task_class.__name__}."
         )
+    if "labels" not in given and "labels" in _parameters(task_class.preprocessor_class):
+        raise ValueError(
+            f"labels must be names or a number of labels, got none: {directory} holds a {description.task}."
+        )
     with _naming_options(preset):
         donor = saved.make(backbone, tokenizer, saved.options)
     _restored(donor, None, weights, preset.path)

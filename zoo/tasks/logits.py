@@ -40,6 +40,7 @@ _LOSS_KINDS = _by_identifier(_LOSSES, keras.losses)
 _METRIC_KINDS = _by_identifier(_METRICS, keras.metrics)
 # these have no option for logits
 _OF_PROBABILITIES = (
+    keras.losses.CategoricalGeneralizedCrossEntropy,
     keras.losses.Dice,
     keras.losses.KLDivergence,
     keras.losses.Poisson,
@@ -53,6 +54,8 @@ _OF_PROBABILITIES = (
     keras.metrics.SpecificityAtSensitivity,
 )
 _FUNCTIONS_OF_PROBABILITIES = (
+    keras.losses.categorical_generalized_cross_entropy,
+    keras.losses.CategoricalGeneralizedCrossEntropy,
     keras.losses.dice,
     keras.losses.kl_divergence,
     keras.losses.poisson,

@@ -176,6 +176,7 @@ def test_series_of_zeros_and_ones_are_no_label_numbers(make_task):
         ({"loss": ["crossentropy"]}, "loss must be a cross-entropy by its full name"),
         ({"loss": keras.losses.KLDivergence}, "loss must take logits, .* got .*, one of probabilities"),
         ({"loss": "kl_divergence"}, "loss must take logits"),
+        ({"loss": keras.losses.CategoricalGeneralizedCrossEntropy()}, "loss must take logits, .* one of probabilities"),
         ({"metrics": ["auc"]}, r"metrics\[0\] must take logits, .*AUC\(from_logits=True\), got 'auc'"),
         ({"metrics": [keras.metrics.AUC]}, r"metrics\[0\] must take logits, .*AUC\(from_logits=True\)"),
         ({"metrics": [keras.metrics.Precision]}, r"metrics\[0\] must look at logits, .*Precision\(thresholds=0.0\)"),
@@ -322,6 +323,10 @@ def test_single_batches(classifier):
         (
             lambda model, ids: CausalLM(model.backbone, dtype="float8_from_float32"),
             "dtype must be a policy of floating-point numbers, such as 'mixed_bfloat16', got 'float8_from_float32'",
+        ),
+        (
+            lambda model, ids: CausalLM(model.backbone, model.tokenizer, dtype="int32"),
+            "dtype must be a policy of floating-point numbers, such as 'mixed_bfloat16', got 'int32'",
         ),
         (lambda model, ids: model.fit(X, Y, class_weight={0: 1.0}, verbose=0), "class_weight must be None|y must be"),
     ],

@@ -78,6 +78,8 @@ def test_saved_and_loaded(make_task, task_class, texts, tmp_path):
 def test_backbone_of_another_task(make_task, texts, tmp_path):
     model = make_task(MaskedLM, sequence_length=20, truncate=True)
     model.save_to_preset(tmp_path / "model")
+    with pytest.raises(ValueError, match="labels must be names or a number of labels, got none: .* holds a MaskedLM"):
+        TextClassifier.from_preset(tmp_path / "model")
     with pytest.warns(UserWarning, match="has no weights for the head of this task: it starts untrained"):
         classifier = TextClassifier.from_preset(tmp_path / "model", labels=["no", "yes"], truncate=False)
     assert (classifier.longest, classifier.preprocessor.truncate, classifier.pooling) == (20, False, "pooler")
