@@ -169,6 +169,18 @@ def test_wrong_json(text, message):
         (lambda: PositionConfig("sinusoidal", rotary_dim=8), "position.rotary_dim must be None with"),
         (lambda: PositionConfig("rotary", max_distance=8), "position.max_distance must be 128 with .*'shaw'"),
         (lambda: PositionConfig("learned", local_base=5.0), "position.local_base must be None .*'rotary', 'xpos'"),
+        (lambda: PositionConfig("learned", layers=(True,)), "position.layers must be None .*'rotary'"),
+        (lambda: PositionConfig("rotary", layers=()), "position.layers must be None or not empty"),
+        (lambda: PositionConfig("rotary", layers=(1, 0)), "position.layers must be of type"),
+        (lambda: PositionConfig("rotary", local_scaling=False), "local_scaling must be True without position.scaling"),
+        (
+            lambda: TransformerConfig(
+                "decoder",
+                10,
+                position=PositionConfig("rotary", scaling={"kind": "linear", "factor": 2.0}, local_scaling=False),
+            ),
+            "position.local_scaling must be True without attention.window",
+        ),
         (
             lambda: PositionConfig("xpos", options={"gama": 1.0}),
             r"position.options\['gama'\] must be left out .*'gamma'",

@@ -96,11 +96,10 @@ class TransformerStack(keras.layers.Layer):
         options = {"name": position.kind, "dtype": self.dtype_policy}
         return make_position(position.kind, sizes, **position.layer_options(has_window), **options)
 
-    def _block_position(self, has_window: bool) -> PositionEncoding | None:
-        if self.config.position.kind == "none":
+    def _block_position(self, index: int) -> PositionEncoding | None:
+        if not self.config.position.acts_in_layer(index):
             return None
-        position = self.position or self._make_position(has_window)
-        return position if position.acts_in_attention() else None
+        return self.position or self._make_position(self.config.attention.has_window(index))
 
     def _initializer(self, default: str | None = None, gain: float = 1.0) -> Any:
         """Initial weights as configured; `gain` multiplies their deviation."""
@@ -113,8 +112,6 @@ class TransformerStack(keras.layers.Layer):
 
     def _make_block(self, index: int) -> TransformerBlock:
         config, attention = self.config, self.config.attention
-        pattern = attention.window_layers
-        has_window = attention.window is not None and (pattern is None or pattern[index % len(pattern)])
         stack = "decoder" if self.causal else "encoder"
         gains = config.initial_gains(stack)
 
@@ -146,8 +143,8 @@ class TransformerStack(keras.layers.Layer):
             attention=make_attention(
                 "attention",
                 causal=self.causal,
-                position=self._block_position(has_window),
-                window=attention.window if has_window else None,
+                position=self._block_position(index),
+                window=attention.window if attention.has_window(index) else None,
             ),
             cross_attention=make_attention("cross_attention") if self.has_cross_attention else None,
             feed_forward=self._make_feed_forward(gains),

@@ -55,6 +55,31 @@ def require_types(config: Any, prefix: str = "") -> None:
         require(is_of_type(value, hint), prefix + name, value, f"of type {kind}")
 
 
+def require_pattern(argument: str, pattern: tuple[bool, ...] | None) -> None:
+    """Raises a ValueError where a repeating pattern of layers has no entry.
+
+    Args:
+        argument: Name of the argument.
+        pattern: Its value.
+    """
+    require(pattern != (), argument, pattern, "None or not empty")
+
+
+def in_pattern(pattern: tuple[bool, ...] | None, index: int) -> bool:
+    """Whether a layer has what a repeating pattern says of the layers; all have where there is no pattern.
+
+    Args:
+        pattern: Whether the first layers have it, and so on from the beginning; None for all.
+        index: Number of the layer, from 0.
+
+    Example:
+
+    >>> [in_pattern((True, True, False), index) for index in range(4)]
+    [True, True, False, True]
+    """
+    return pattern is None or pattern[index % len(pattern)]
+
+
 def is_of_type(value: Any, hint: Any) -> bool:
     """Whether a value has the type of an annotation; integers pass for floats, booleans for neither.
 

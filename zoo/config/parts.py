@@ -7,7 +7,7 @@ import keras
 
 from layers.norm_makers import norm_class
 from layers.parts import constructor_options
-from zoo.config.checks import require, require_positive, require_types
+from zoo.config.checks import in_pattern, require, require_pattern, require_positive, require_types
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,11 @@ class AttentionConfig:
             self.window_layers,
             "None where there is no window",
         )
-        require(self.window_layers != (), "attention.window_layers", self.window_layers, "None or not empty")
+        require_pattern("attention.window_layers", self.window_layers)
+
+    def has_window(self, index: int) -> bool:
+        """Returns whether the layer of this number has the window."""
+        return self.window is not None and in_pattern(self.window_layers, index)
 
 
 @dataclasses.dataclass(frozen=True)

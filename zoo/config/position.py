@@ -6,7 +6,7 @@ from typing import Any
 
 from layers.parts import constructor_options
 from layers.positions import position_class, position_kinds
-from zoo.config.checks import require, require_positive, require_types
+from zoo.config.checks import in_pattern, require, require_pattern, require_positive, require_types
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +23,9 @@ class PositionConfig:
             "interleaved" for "rotary" and "xpos"; None for the first of each.
         rotary_dim: Number of coordinates of a head that are turned; None for all.
         scaling: Rotary scaling, for example `{"kind": "linear", "factor": 2.0}`; None for none.
+        local_scaling: Whether layers with a window are scaled, too; in Gemma 3 they are not.
+        layers: Which layers of a repeating pattern have the encoding, for example `(True, True, True, False)` for three
+            out of four (SmolLM 3); None for all. For encodings that act in attention.
         num_buckets: Buckets of "relative_bias".
         max_distance: Distance from which all are one bucket ("relative_bias"), or clipping distance ("shaw").
         offset: Added to each position before it is looked up ("learned"): 2 in BART and RoBERTa.
@@ -39,6 +42,8 @@ class PositionConfig:
     layout: str | None = None
     rotary_dim: int | None = None
     scaling: dict[str, Any] | None = None
+    local_scaling: bool = True
+    layers: tuple[bool, ...] | None = None
     num_buckets: int = 32
     max_distance: int = 128
     offset: int = 0
@@ -49,6 +54,13 @@ class PositionConfig:
         require(self.kind in _kinds(), "position.kind", self.kind, f"one of {_kinds()}")
         require_positive(self, "position.", "base", "local_base", "rotary_dim", "num_buckets", "max_distance")
         require(self.offset >= 0, "position.offset", self.offset, "at least 0")
+        require_pattern("position.layers", self.layers)
+        require(
+            self.local_scaling or self.scaling is not None,
+            "position.local_scaling",
+            self.local_scaling,
+            "True without position.scaling",
+        )
         for field in dataclasses.fields(self):
             if field.name in ("kind", "options"):
                 continue
@@ -68,11 +80,13 @@ class PositionConfig:
         """Returns the arguments of the encoding, those that it has a default for left out where they are ours.
 
         Args:
-            has_window: Whether it is for a layer with a window, which has a base of its own (`local_base`).
+            has_window: Whether it is for a layer with a window, which may have another base and no scaling.
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         if has_window and self.local_base is not None:
             values["base"] = self.local_base
+        if has_window and not self.local_scaling:
+            values["scaling"] = None
         parameters = constructor_options(position_class(self.kind))
         chosen = {
             field.name: values[field.name]
@@ -81,6 +95,10 @@ class PositionConfig:
             and (values[field.name] != field.default or parameters[field.name].default is inspect.Parameter.empty)
         }
         return chosen | (self.options or {})
+
+    def acts_in_layer(self, index: int) -> bool:
+        """Returns whether the encoding acts in the attention of the layer of this number."""
+        return self.kind != "none" and position_class(self.kind).acts_in_attention() and in_pattern(self.layers, index)
 
 
 def _kinds() -> tuple[str, ...]:
@@ -92,7 +110,8 @@ def _options(kind: str) -> frozenset[str]:
 
 
 def _kinds_with(option: str) -> tuple[str, ...]:
-    """The kinds of positions that have an option; a base in some layers only makes no sense before the first layer."""
-    if option == "local_base":
-        return tuple(kind for kind in _kinds_with("base") if position_class(kind).acts_in_attention())
+    """The kinds of positions that have an option; what concerns some layers only acts in their attention."""
+    if option in ("layers", "local_base", "local_scaling"):
+        kinds = position_kinds() if option == "layers" else _kinds_with(option.removeprefix("local_"))
+        return tuple(kind for kind in kinds if position_class(kind).acts_in_attention())
     return tuple(kind for kind in position_kinds() if option in _options(kind))

@@ -115,12 +115,9 @@ class TransformerConfig(ModelConfig):
             self.residual_scale,
             f"1.0 with norm.placement={self.norm.placement!r}: DeepNorm is defined for 'post'",
         )
-        require(
-            self.position.local_base is None or self.attention.window is not None,
-            "position.local_base",
-            self.position.local_base,
-            "None without attention.window",
-        )
+        for name, default in (("local_base", None), ("local_scaling", True)):
+            value, allowed = getattr(self.position, name), f"{default} without attention.window"
+            require(value is default or self.attention.window is not None, f"position.{name}", value, allowed)
         require(
             self.residual_scale != "deep_norm" or not self.scale_residual_initializer,
             "scale_residual_initializer",

@@ -159,10 +159,7 @@ def window_of_layers(layer_types: list[str], layers: int, window: tuple[int | No
 
 def types_of_layers(config: TransformerConfig) -> list[str]:
     """Returns "full_attention" or "sliding_attention" for each layer of a configuration."""
-    attention = config.attention
-    if attention.window is None:
-        return ["full_attention"] * config.num_layers
-    pattern = attention.window_layers or (True,)
     return [
-        "sliding_attention" if pattern[index % len(pattern)] else "full_attention" for index in range(config.num_layers)
+        "sliding_attention" if config.attention.has_window(index) else "full_attention"
+        for index in range(config.num_layers)
     ]

@@ -150,6 +150,7 @@ def effective(config: TransformerConfig) -> dict[str, Any]:
     flat["norm.final"] = config.norm.placement != "post" if config.norm.final is None else config.norm.final
     flat["position.layout"] = config.position.layout or "half_split"
     flat["position.local_base"] = config.position.local_base or config.position.base
+    flat["position.layers"] = [config.position.acts_in_layer(index) for index in range(config.num_layers)]
     if config.num_decoder_layers == config.num_layers:
         flat["num_decoder_layers"] = None
     return flat

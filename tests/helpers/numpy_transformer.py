@@ -1,0 +1,122 @@
+"""One stack of a Transformer in NumPy, written from the formulas: one row, no padding, no cache."""
+
+import math
+
+import numpy as np
+from keras import ops
+
+
+def weights(x):
+    return ops.convert_to_numpy(x).astype("float64")
+
+
+def dense(layer, x):
+    y = x @ weights(layer.kernel)
+    return y if layer.bias is None else y + weights(layer.bias)
+
+
+def normed(layer, kind, x, epsilon, unit_offset=False):
+    if kind == "rms":
+        factor = weights(layer.scale) + (1 if unit_offset else 0)
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon) * factor
+    mean = x.mean(-1, keepdims=True)
+    y = (x - mean) / np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + epsilon) * weights(layer.gamma)
+    return y if layer.beta is None else y + weights(layer.beta)
+
+
+def rotated(x, base, factor=1.0):
+    """`x` is `(length, heads, head_dim)`; pair i is the features i and i + head_dim / 2."""
+    half = x.shape[-1] // 2
+    y = np.empty_like(x)
+    for position in range(x.shape[0]):
+        for i in range(half):
+            angle = position / factor * base ** (-i / half)
+            first, second = x[position, :, i], x[position, :, i + half]
+            y[position, :, i] = first * math.cos(angle) - second * math.sin(angle)
+            y[position, :, i + half] = first * math.sin(angle) + second * math.cos(angle)
+    return y
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+ACTIVATIONS = {
+    "relu": lambda x: np.maximum(x, 0),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "quick_gelu": lambda x: x / (1 + np.exp(-1.702 * x)),
+}
+
+
+def attention(layer, config, index, x, causal):
+    choices, position, norm = config.attention, config.position, config.norm
+    heads, width = choices.num_heads, config.head_dim
+    groups = heads // (choices.num_key_value_heads or heads)
+    has_window = choices.window is not None and (
+        choices.window_layers is None or choices.window_layers[index % len(choices.window_layers)]
+    )
+
+    def split(projection, norm_layer=None):
+        y = dense(projection, x).reshape(len(x), -1, width)
+        kind = choices.query_key_norm
+        if norm_layer is not None and kind is not None:
+            y = normed(norm_layer, kind, y, norm.epsilon, norm.unit_offset and kind == norm.kind)
+        return y
+
+    query = split(layer.query_projection, layer.query_norm)
+    key = split(layer.key_projection, layer.key_norm)
+    value = split(layer.value_projection)
+    if position.kind == "rotary" and (position.layers is None or position.layers[index % len(position.layers)]):
+        base = position.local_base if has_window and position.local_base else position.base
+        is_scaled = position.scaling is not None and (position.local_scaling or not has_window)
+        factor = position.scaling["factor"] if is_scaled else 1.0
+        query, key = rotated(query, base, factor), rotated(key, base, factor)
+    context = np.zeros((len(x), heads, width))
+    for head in range(heads):
+        scores = query[:, head] @ key[:, head // groups].T * (choices.scale or width**-0.5)
+        for i in range(len(x)):
+            for j in range(len(x)):
+                left, right = choices.window if has_window else (None, None)
+                if (causal and j > i) or (left is not None and j < i - left) or (right is not None and j > i + right):
+                    scores[i, j] = -np.inf
+        context[:, head] = softmax(scores) @ value[:, head // groups]
+    return dense(layer.output_projection, context.reshape(len(x), -1))
+
+
+def feed_forward(layer, config, x):
+    activation = ACTIVATIONS[config.feed_forward.activation]
+    if not config.feed_forward.gated:
+        return dense(layer.down, activation(dense(layer.up, x)))
+    return dense(layer.down, activation(dense(layer.gate, x)) * dense(layer.up, x))
+
+
+def hidden_states(backbone, token_ids, network=feed_forward):
+    """Hidden states `(length, hidden_dim)` of tokens `(length,)`.
+
+    Args:
+        backbone: An encoder or a decoder with norms before or after the sublayers.
+        token_ids: The tokens.
+        network: The feed-forward network `(layer, config, x)`, or `(layer, config, index, x)` for experts.
+    """
+    config, norm = backbone.config, backbone.config.norm
+    causal = config.architecture == "decoder"
+    stack = backbone.decoder if causal else backbone.encoder
+
+    def apply(layer, x):
+        return normed(layer, norm.kind, x, norm.epsilon, norm.unit_offset)
+
+    x = weights(backbone.token_embedding.table.embeddings)[token_ids]
+    scale = config.embedding.scale
+    x = x * (math.sqrt(config.hidden_dim) if scale is True else 1 if scale is False else scale)
+    for index in range(config.num_layers):
+        block = stack.blocks[index]
+        for name in ("attention", "feed_forward"):
+            y = apply(block.norms[name], x) if norm.placement == "pre" else x
+            if name == "attention":
+                y = attention(block.attention, config, index, y, causal)
+            else:
+                y = network(block.feed_forward, config, y)
+            x = x + y
+            x = x if norm.placement == "pre" else apply(block.norms[name], x)
+    return x if stack.final_norm is None else apply(stack.final_norm, x)

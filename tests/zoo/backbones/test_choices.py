@@ -1,0 +1,100 @@
+"""Choices that model families differ in: against NumPy, alone and padded, step by step, saved and quantized."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+from numpy_transformer import hidden_states
+from small_transformers import TOLERANCE, array, below, made, token_ids
+
+from zoo import AttentionConfig, Backbone, CausalLM, PositionConfig, TextEmbedder, TransformerConfig
+
+ROTARY = PositionConfig("rotary", base=100.0)
+WINDOW = AttentionConfig(num_heads=4, num_key_value_heads=1, head_dim=6, window=(2, 0), window_layers=(True, False))
+CHOICES = {
+    "positions_in_some_layers": {
+        "position": PositionConfig("rotary", base=100.0, layers=(True, False)),
+        "attention": WINDOW,
+        "num_layers": 3,
+    },
+    "local_layers_without_scaling": {
+        "position": PositionConfig(
+            "rotary", base=100.0, local_base=20.0, scaling={"kind": "linear", "factor": 4.0}, local_scaling=False
+        ),
+        "attention": WINDOW,
+    },
+}
+
+
+def inputs_of(lengths):
+    mask = below(lengths, max(lengths))
+    return {"token_ids": token_ids(*mask.shape), "padding_mask": mask}
+
+
+@pytest.fixture(params=CHOICES, scope="module")
+def backbone(request):
+    return made(**{"architecture": "decoder", "dropout": 0.0, **CHOICES[request.param]})
+
+
+def copy(backbone, **changes):
+    again = Backbone.from_config(dataclasses.replace(backbone.config, **changes))
+    again.set_weights(backbone.get_weights())
+    return again
+
+
+def test_formula(backbone):
+    inputs = inputs_of([7])
+    expected = hidden_states(backbone, inputs["token_ids"][0])
+    np.testing.assert_allclose(array(backbone(inputs))[0], expected, **TOLERANCE)
+
+
+def test_padded_batch_is_each_alone(backbone):
+    inputs = inputs_of([7, 3])
+    together = array(backbone(inputs))
+    alone = array(backbone({name: value[1:, :3] for name, value in inputs.items()}))
+    np.testing.assert_allclose(together[1, :3], alone[0], **TOLERANCE)
+
+
+def test_decoding_prompts_padded_on_the_left_is_the_full_pass(backbone):
+    if backbone.config.architecture == "encoder":
+        return
+    texts, lengths = token_ids(2, 7), [4, 2]
+    prompts = np.stack([np.roll(row[:4], 4 - length) for row, length in zip(texts, lengths, strict=True)])
+    state, constants = backbone.start_decoding({"padding_mask": below(lengths, 4)[:, ::-1]}, capacity=9)
+    _, state = backbone.advance(prompts[:, :3], 0, state, constants)
+    token, steps = prompts[:, 3], []
+    for index in range(3, 6):
+        logits, state = backbone.decode_step(token, index, state, constants)
+        steps.append(array(logits))
+        token = texts[np.arange(2), np.array(lengths) + index - 3]
+    for row, length in enumerate(lengths):
+        total = length + 2
+        hidden = backbone({"token_ids": texts[row : row + 1, :total], "padding_mask": np.ones((1, total), "bool")})
+        expected = array(backbone.logits(hidden))[0, length - 1 :]
+        np.testing.assert_allclose(np.stack(steps)[:, row], expected, **TOLERANCE)
+
+
+def test_file_and_configuration(backbone, tmp_path):
+    assert TransformerConfig.from_json(backbone.config.to_json()) == backbone.config
+    backbone.save(tmp_path / "backbone.keras")
+    loaded, inputs = keras.models.load_model(tmp_path / "backbone.keras"), inputs_of([5])
+    np.testing.assert_array_equal(array(loaded(inputs)), array(backbone(inputs)))
+
+
+def test_computing_again_in_training(backbone):
+    again, inputs = copy(backbone, remat=True), inputs_of([5])
+    np.testing.assert_allclose(array(again(inputs, training=True)), array(backbone(inputs)), **TOLERANCE)
+
+
+def test_low_rank_updates_and_integers(backbone):
+    adapted, inputs = copy(backbone), inputs_of([5])
+    task = (TextEmbedder if adapted.config.architecture == "encoder" else CausalLM)(adapted)
+    task.enable_lora(rank=2)
+    expected = array(backbone(inputs))
+    np.testing.assert_allclose(array(adapted(inputs)), expected, **TOLERANCE)  # they begin at zero
+    task.merge_lora()
+    adapted.quantize("int8")
+    # an eighth bit of each weight and of each input, through four sublayers
+    difference = np.abs(array(adapted(inputs)) - expected)
+    assert 0 < difference.max() < 0.15 * np.abs(expected).max()
