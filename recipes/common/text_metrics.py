@@ -226,8 +226,8 @@ def rouge(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> dic
     return {name: round(100 * total / len(hypotheses), 2) for name, total in totals.items()}
 
 
-def perplexity(loss: float) -> float:
-    """Returns the exponential of a mean negative log-likelihood, infinity where it is beyond all numbers.
+def perplexity(loss: float) -> float | None:
+    """Returns the exponential of a mean negative log-likelihood; None where it is no number that JSON can hold.
 
     Args:
         loss: Mean over the tokens, in nats.
@@ -235,12 +235,10 @@ def perplexity(loss: float) -> float:
     Example:
 
     >>> perplexity(0.0), perplexity(1000.0)
-    (1.0, inf)
+    (1.0, None)
     """
-    try:
-        return round(math.exp(loss), 3)
-    except OverflowError:
-        return math.inf
+    # the logarithm of the largest number is 709.78
+    return round(math.exp(loss), 3) if loss < 709 else None
 
 
 def scores_by_language(

@@ -234,6 +234,8 @@ def train(
         raise RecipeError(f"training.learning_rate {config.learning_rate:g}? {error}") from error
     seconds = time.monotonic() - started
     if config.weights == "best":
+        if not state.best_weights_path.exists():
+            raise RecipeError(f"training.weights 'best': {monitor} was finite after no epoch; lower the rate?")
         load_weights(state.best_weights_path, model)
     else:
         average_weights(averaging.paths, model)

@@ -1,11 +1,13 @@
 """What recipes make of the keys of `training`, against formulas."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from recipes.common.errors import ConfigError
+from recipes.common import training
+from recipes.common.errors import ConfigError, RecipeError
 from recipes.common.training import TrainingConfig, make_schedule
 
 T = np.arange(1, 61, dtype="float64")
@@ -34,3 +36,19 @@ def test_a_warm_up_as_a_share_and_none_at_all():
     assert learning_rates(warmup_steps=0)[0] == pytest.approx(0.001) and learning_rates(warmup_steps=0)[49] < 1e-9
     with pytest.raises(ConfigError, match="training.warmup_steps must be below the 50 updates .* got 50"):
         learning_rates(warmup_steps=50)
+
+
+def test_no_epoch_was_the_best(tmp_path, monkeypatch):
+    """A validation that was never finite leaves no best weights: an error that says so, not one about a file."""
+    monkeypatch.setattr(
+        training,
+        "TrainingState",
+        lambda folder, *arguments, **options: SimpleNamespace(
+            resumed=False, initial_epoch=0, best_weights_path=folder / "best.safetensors"
+        ),
+    )
+    model = SimpleNamespace(fit=lambda *arguments, **options: SimpleNamespace(history={"loss": [1.0]}))
+    run = SimpleNamespace(path=tmp_path, folder=lambda name: tmp_path / name)
+    config = dataclasses.replace(TrainingConfig(), weights="best")
+    with pytest.raises(RecipeError, match="training.weights 'best': val_loss was finite after no epoch"):
+        training.train(model, run, config, SimpleNamespace(dataset=None), None, curves={})
