@@ -34,8 +34,8 @@ class TransformerBlock(keras.layers.Layer):
     * `placement="parallel"`: `x = x + attention(norm(x)) [+ cross(norm(x))] + feed_forward(norm(x))`, one norm for all,
       or with `shared_norm=False` one for each, as in GPT-NeoX.
 
-    With `layer_scale` each `f(x)` is multiplied by a learned factor per feature; with `drop_path` it is left out for
-    some rows in training.
+    With `branch_scale` each `f(x)` is multiplied by a number, with `layer_scale` by a learned factor per feature; with
+    `drop_path` it is left out for some rows in training.
 
     A sublayer is any layer. It gets what its call has an argument for: a padding mask under the name `padding_mask` or
     `mask`, and what the call of the block was given for it. A sublayer that is given a cache returns a tuple with the
@@ -54,6 +54,7 @@ class TransformerBlock(keras.layers.Layer):
         shared_norm: Whether parallel sublayers share their norm. False only with "parallel".
         dropout: Rate of the dropout on the output of each sublayer (residual dropout).
         residual_scale: Factor on the residual branch, for DeepNorm. Only with "post".
+        branch_scale: Factor on the outputs of the sublayers, before they are added.
         layer_scale: Value with which the learned factors on the outputs of the sublayers begin; None for no factors.
         drop_path: Rate at which, in training, the output of a sublayer is left out for a whole row (stochastic depth).
             What is kept is divided by the probability of being kept.
@@ -96,7 +97,8 @@ class TransformerBlock(keras.layers.Layer):
         Komatsuzaki 2021, "GPT-J-6B" and Black et al. 2022, "GPT-NeoX-20B", section 2.1 (parallel); Wang et al. 2022,
         "DeepNet", section 3 (DeepNorm); Warner et al. 2024, "ModernBERT", section 2.1.1 (no first attention norm);
         Touvron et al. 2021, "Going deeper with Image Transformers", section 2 (layer scale); Huang et al. 2016, "Deep
-        Networks with Stochastic Depth", section 3 (drop path).
+        Networks with Stochastic Depth", section 3 (drop path); Granite Team 2024, "Granite 3.0 Language Models"
+        (branch scale).
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class TransformerBlock(keras.layers.Layer):
         shared_norm: bool = True,
         dropout: float = 0.0,
         residual_scale: float = 1.0,
+        branch_scale: float = 1.0,
         layer_scale: float | None = None,
         drop_path: float = 0.0,
         remat: bool = False,
@@ -134,8 +137,9 @@ class TransformerBlock(keras.layers.Layer):
                 f"shared_norm must be True with placement={placement!r}, got False: only placement='parallel' has "
                 "sublayers that can share a norm."
             )
-        if not residual_scale > 0:
-            raise ValueError(f"residual_scale must be above 0, got {residual_scale!r}.")
+        for name, scale in (("residual_scale", residual_scale), ("branch_scale", branch_scale)):
+            if not scale > 0:
+                raise ValueError(f"{name} must be above 0, got {scale!r}.")
         for name, rate in (("dropout", dropout), ("drop_path", drop_path)):
             if not 0 <= rate < 1:
                 raise ValueError(f"{name} must be at least 0 and below 1, got {rate!r}.")
@@ -147,6 +151,7 @@ class TransformerBlock(keras.layers.Layer):
         self.has_attention_norm = attention_norm
         self.shared_norm = shared_norm
         self.residual_scale = residual_scale
+        self.branch_scale = branch_scale
         self.dropout_rate = dropout
         self.layer_scale = layer_scale
         self.drop_path = drop_path
@@ -334,7 +339,9 @@ class TransformerBlock(keras.layers.Layer):
         return x, written[0] if written else None, weights
 
     def _branch(self, name: str, x: Any, training: bool | None) -> Any:
-        """The output of a sublayer on its way to the sum: layer scale, dropout, drop path."""
+        """The output of a sublayer on its way to the sum: scales, dropout, drop path."""
+        if self.branch_scale != 1.0:
+            x = x * self.branch_scale
         if name in self.scales:
             x = x * ops.cast(self.scales[name], x.dtype)
         for dropouts in (self.dropouts, self.path_dropouts):
@@ -359,6 +366,7 @@ class TransformerBlock(keras.layers.Layer):
             shared_norm=self.shared_norm,
             dropout=self.dropout_rate,
             residual_scale=self.residual_scale,
+            branch_scale=self.branch_scale,
             layer_scale=self.layer_scale,
             drop_path=self.drop_path,
             remat=self.remat,

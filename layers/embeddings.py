@@ -17,7 +17,8 @@ class TokenEmbedding(keras.layers.Layer):
     Args:
         vocabulary_size: Number of token ids.
         dim: Width of the vectors that come out.
-        scale: Whether vectors are multiplied by `sqrt(dim)`; `project` does not multiply.
+        scale: Whether vectors are multiplied by `sqrt(dim)`, or the number that they are multiplied by; `project` does
+            not multiply.
         factor_dim: Width of the table if it is narrower than `dim`; a linear map then leads from `factor_dim` to `dim`
             (factorised embedding). Default: the table has the width `dim`.
         factor_bias: Whether that map has a bias (as in ALBERT and ELECTRA). Needs `factor_dim`.
@@ -30,7 +31,7 @@ class TokenEmbedding(keras.layers.Layer):
         `(..., dim)`.
 
     Raises:
-        ValueError: If a size is not positive, or `factor_bias` is set without `factor_dim`.
+        ValueError: If a size or a `scale` is not positive, or `factor_bias` is set without `factor_dim`.
 
     Example:
 
@@ -47,7 +48,7 @@ class TokenEmbedding(keras.layers.Layer):
         self,
         vocabulary_size: int,
         dim: int,
-        scale: bool = False,
+        scale: bool | float = False,
         factor_dim: int | None = None,
         factor_bias: bool = False,
         kernel_initializer: Any = None,
@@ -57,6 +58,8 @@ class TokenEmbedding(keras.layers.Layer):
         for name, value in (("vocabulary_size", vocabulary_size), ("dim", dim), ("factor_dim", factor_dim)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}.")
+        if not isinstance(scale, bool) and not scale > 0:
+            raise ValueError(f"scale must be True, False or a number above 0, got {scale!r}.")
         if factor_bias and factor_dim is None:
             raise ValueError("factor_bias must be False without factor_dim, got True: there is no map to add to.")
         if kernel_initializer is None:
@@ -87,8 +90,10 @@ class TokenEmbedding(keras.layers.Layer):
         vectors = self.table(token_ids)
         if self.factor is not None:
             vectors = self.factor(vectors)
-        if self.scale:
+        if self.scale is True:
             vectors = vectors * math.sqrt(self.dim)
+        elif self.scale is not False:
+            vectors = vectors * self.scale
         return vectors
 
     def project(self, hidden: Any) -> Any:

@@ -117,6 +117,6 @@ def hidden_states(backbone, token_ids, network=feed_forward):
                 y = attention(block.attention, config, index, y, causal)
             else:
                 y = network(block.feed_forward, config, y)
-            x = x + y
+            x = x + config.branch_scale * y
             x = x if norm.placement == "pre" else apply(block.norms[name], x)
     return x if stack.final_norm is None else apply(stack.final_norm, x)

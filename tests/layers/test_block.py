@@ -153,6 +153,23 @@ def test_layer_scale(placement):
     assert len(block.trainable_weights) == len(made(placement=placement).trainable_weights) + 2
 
 
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_branch_scale(placement):
+    """A factor on the output of each sublayer is that factor on what the sublayer, or the norm after it, ends with."""
+    block, plain = made(placement=placement, branch_scale=0.3), made(placement=placement)
+    plain.set_weights(block.get_weights())
+    for name in ("attention", "feed_forward"):
+        if name in block.norms_after:
+            last = [plain.norms_after[name].gamma, plain.norms_after[name].beta]
+        else:
+            layer = plain.attention.output_projection if name == "attention" else plain.feed_forward.down
+            last = [layer.kernel, layer.bias]
+        for weight in last:
+            weight.assign(0.3 * weight)
+    x = normal(2, 5, 8)
+    np.testing.assert_allclose(array(block(x)), array(plain(x)), **TOLERANCE)
+
+
 def test_drop_path_leaves_branches_out_row_by_row():
     block, x = made(placement="pre", drop_path=0.25), normal(400, 3, 8)
     np.testing.assert_allclose(array(block(x)), formula(block, x, layer_norm), **TOLERANCE)

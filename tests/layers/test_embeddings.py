@@ -25,15 +25,15 @@ def test_lookup_and_projection(scale, rng):
     np.testing.assert_allclose(layer.project(hidden), hidden @ table.T, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_factorised(bias, rng):
-    layer = TokenEmbedding(11, 6, factor_dim=2, factor_bias=bias, scale=True)
+@pytest.mark.parametrize(("bias", "scale"), [(False, True), (True, 12.5)])
+def test_factorised(bias, scale, rng):
+    layer = TokenEmbedding(11, 6, factor_dim=2, factor_bias=bias, scale=scale)
     layer.build((None, None))
     layer.set_weights([rng.normal(size=weight.shape) for weight in layer.weights])
     table, factor, *rest = layer.get_weights()
     assert table.shape == (11, 2) and factor.shape == (2, 6) and len(rest) == bias
     assert layer.count_params() == 11 * 2 + 2 * 6 + 6 * bias
-    vectors = (table[IDS] @ factor + (rest[0] if bias else 0)) * np.sqrt(6)
+    vectors = (table[IDS] @ factor + (rest[0] if bias else 0)) * (np.sqrt(6) if scale is True else scale)
     np.testing.assert_allclose(layer(IDS), vectors, rtol=1e-5, atol=1e-5)
     hidden = rng.normal(size=(2, 3, 6)).astype("float32")
     np.testing.assert_allclose(layer.project(hidden), hidden @ factor.T @ table.T, rtol=1e-5, atol=1e-5)
@@ -150,6 +150,7 @@ def test_projection_in_half_precision(dtype, rng):
         (lambda: TokenEmbedding(0, 4), "vocabulary_size must be at least 1, got 0"),
         (lambda: TokenEmbedding(4, -1), "dim must be at least 1, got -1"),
         (lambda: TokenEmbedding(4, 4, factor_dim=0), "factor_dim must be at least 1, got 0"),
+        (lambda: TokenEmbedding(4, 4, scale=0.0), "scale must be True, False or a number above 0, got 0.0"),
         (lambda: TokenEmbedding(4, 4, factor_bias=True), "factor_bias must be False without factor_dim, got True"),
         (lambda: TokenEmbedding(4, 6, factor_dim=3).project(np.ones((2, 5))), r"hidden must have 3 or 6.*\(2, 5\)"),
         (lambda: SegmentEmbedding(0, 4), "num_segments must be at least 1, got 0"),

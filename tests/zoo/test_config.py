@@ -67,6 +67,13 @@ def test_head_dim():
     assert TransformerConfig("encoder", 7, hidden_dim=64, attention=AttentionConfig(5, head_dim=3)).head_dim == 3
 
 
+def test_embedding_factor():
+    factors = [
+        TransformerConfig("encoder", 7, 64, embedding=EmbeddingConfig(x)).embedding_factor for x in (False, True, 12)
+    ]
+    assert factors == [1.0, 8.0, 12.0]
+
+
 def test_deep_norm():
     def scales(architecture, *layers):
         config = TransformerConfig(architecture, 7, 512, *layers, residual_scale="deep_norm")
@@ -200,6 +207,8 @@ def test_wrong_json(text, message):
         (lambda: FeedForwardConfig(num_experts=2, experts_per_token=3), "must be from 1 to num_experts=2, got 3"),
         (lambda: FeedForwardConfig(num_experts=2, capacity_factor=0.0), "capacity_factor must be above 0, got 0.0"),
         (lambda: FeedForwardConfig(load_balance_weight=-1.0), "load_balance_weight must be at least 0, got -1.0"),
+        (lambda: EmbeddingConfig(scale=-2.0), "embedding.scale must be True, False or a number above 0, got -2.0"),
+        (lambda: TransformerConfig("encoder", 10, branch_scale=0.0), "branch_scale must be above 0, got 0.0"),
         (lambda: EmbeddingConfig(dropout=1.0), r"embedding.dropout must be None or in \[0, 1\), got 1.0"),
         (lambda: TransformerConfig("encoder", 10, residual_scale="deep"), "must be above 0 or 'deep_norm', got 'deep'"),
         (lambda: FeedForwardConfig(0), "feed_forward.intermediate_dim must be above 0, got 0"),

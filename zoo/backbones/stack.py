@@ -154,6 +154,7 @@ class TransformerStack(keras.layers.Layer):
             shared_norm=config.norm.shared,
             dropout=config.dropout,
             residual_scale=config.residual_factor(stack),
+            branch_scale=config.branch_scale,
             layer_scale=config.layer_scale,
             drop_path=config.drop_path * index / max(self.num_layers - 1, 1),
             remat=config.remat,

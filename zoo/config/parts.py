@@ -249,7 +249,8 @@ class EmbeddingConfig:
     """Token and segment embedding, and the projection back to the vocabulary.
 
     Args:
-        scale: Whether embeddings are multiplied by `sqrt(hidden_dim)`.
+        scale: Whether embeddings are multiplied by `sqrt(hidden_dim)`, or the number that they are multiplied by
+            (Granite).
         dropout: Rate of the dropout on the embedding; None for the `dropout` of the model.
         factor_dim: Inner width of a factorised embedding; None for not factorised.
         num_segments: Number of segment ids; 0 for no segment embedding.
@@ -259,7 +260,7 @@ class EmbeddingConfig:
         logit_soft_cap: Soft cap on the logits; None for none.
     """
 
-    scale: bool = False
+    scale: bool | float = False
     dropout: float | None = None
     factor_dim: int | None = None
     num_segments: int = 0
@@ -271,5 +272,7 @@ class EmbeddingConfig:
     def __post_init__(self) -> None:
         require_types(self, "embedding.")
         require_positive(self, "embedding.", "factor_dim", "output_scale", "logit_soft_cap")
+        is_positive = isinstance(self.scale, bool) or self.scale > 0
+        require(is_positive, "embedding.scale", self.scale, "True, False or a number above 0")
         require(self.num_segments >= 0, "embedding.num_segments", self.num_segments, "at least 0")
         require(0 <= (self.dropout or 0) < 1, "embedding.dropout", self.dropout, "None or in [0, 1)")

@@ -43,6 +43,7 @@ class TransformerConfig(ModelConfig):
         pooler: Whether an encoder has a pooler, `tanh(dense(first hidden state))` (BERT), see `Transformer.pool`.
         residual_scale: Factor on residual branches; "deep_norm" for that of DeepNorm, which follows from the number of
             blocks and comes with smaller initial weights (see `residual_factor` and `initial_gains`).
+        branch_scale: Factor on the outputs of the sublayers, before they are added (Granite).
         layer_scale: Initial value of learned factors on the outputs of the sublayers (CaiT); None for no factors.
         drop_path: Rate at which the last block leaves out a sublayer for a row in training (stochastic depth); the
             rates of the other blocks grow linearly from 0.
@@ -81,6 +82,7 @@ class TransformerConfig(ModelConfig):
     dropout: float = 0.1
     pooler: bool = False
     residual_scale: float | str = 1.0
+    branch_scale: float = 1.0
     layer_scale: float | None = None
     drop_path: float = 0.0
     remat: bool = False
@@ -100,6 +102,7 @@ class TransformerConfig(ModelConfig):
             "num_decoder_layers",
             "max_length",
             "initializer_range",
+            "branch_scale",
             "layer_scale",
         )
         scale = self.residual_scale
@@ -155,6 +158,14 @@ class TransformerConfig(ModelConfig):
     def head_dim(self) -> int:
         """Width of one attention head."""
         return self.attention.head_dim or self.hidden_dim // self.attention.num_heads
+
+    @property
+    def embedding_factor(self) -> float:
+        """What embeddings are multiplied by."""
+        scale = self.embedding.scale
+        if isinstance(scale, bool):
+            return self.hidden_dim**0.5 if scale else 1.0
+        return float(scale)
 
     def residual_factor(self, stack: str) -> float:
         """Returns the factor on residual branches of a stack.

@@ -147,6 +147,7 @@ def effective(config: TransformerConfig) -> dict[str, Any]:
     flat["attention.window_layers"] = types
     if "sliding_attention" not in types:
         flat["attention.window"] = None
+    flat["embedding.scale"] = round(config.embedding_factor, 9)
     flat["norm.final"] = config.norm.placement != "post" if config.norm.final is None else config.norm.final
     flat["position.layout"] = config.position.layout or "half_split"
     flat["position.local_base"] = config.position.local_base or config.position.base

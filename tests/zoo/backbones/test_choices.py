@@ -8,7 +8,7 @@ import pytest
 from numpy_transformer import hidden_states
 from small_transformers import TOLERANCE, array, below, made, token_ids
 
-from zoo import AttentionConfig, Backbone, CausalLM, PositionConfig, TextEmbedder, TransformerConfig
+from zoo import AttentionConfig, Backbone, CausalLM, EmbeddingConfig, PositionConfig, TextEmbedder, TransformerConfig
 
 ROTARY = PositionConfig("rotary", base=100.0)
 WINDOW = AttentionConfig(num_heads=4, num_key_value_heads=1, head_dim=6, window=(2, 0), window_layers=(True, False))
@@ -17,6 +17,8 @@ CHOICES = {
         "position": PositionConfig("rotary", base=100.0, layers=(True, False)),
         "attention": WINDOW,
         "num_layers": 3,
+        "embedding": EmbeddingConfig(scale=3.5),
+        "branch_scale": 0.4,
     },
     "local_layers_without_scaling": {
         "position": PositionConfig(
