@@ -4,8 +4,8 @@
 
 Each file is loaded in one of a few worker processes, which are watched from outside: a worker that dies, or needs more
 than 10 seconds (of processor time; where it waits, five minutes by the clock), is counted and replaced. The mutation of
-file `n` follows from `--seed` and `n` alone: `--files 1 --first n` does one again. What was found is written as lines
-of JSON (`--output`), with the mutated files of the cases that failed.
+file `n` follows from `--seed` and `n` alone: `--cases n` does one again, `--cases n,m` two. What was found is written
+as lines of JSON (`--output`), with the mutated files of the cases that failed.
 
 Processor time and memory are those of the worker and of the processes that it starts.
 
@@ -300,6 +300,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=1000, help="number of mutated files")
     parser.add_argument("--first", type=int, default=0, help="number of the first")
+    parser.add_argument("--cases", default="", help="numbers of the files in place of --first and --files: 3,17,29")
     parser.add_argument("--seed", type=int, default=0, help="another seed, other mutations")
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--only", default="", help="only seeds whose folder or file has this in its name")
@@ -312,6 +313,8 @@ def main() -> int:
     if arguments.resume and path.exists():
         tally.resume(path)
     numbers = range(arguments.first, arguments.first + arguments.files)
+    if arguments.cases:
+        numbers = [int(number) for number in arguments.cases.split(",")]
     with tempfile.TemporaryDirectory() as folder:
         # the seeds are made in a process of their own, so that the workers can be forked from a clean one
         maker = multiprocessing.get_context("fork").Process(target=_write_seeds, args=(Path(folder),))

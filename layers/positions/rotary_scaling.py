@@ -185,25 +185,26 @@ def check_rotary_scaling(scaling: dict, rotary_dim: int) -> dict:
     kind = scaling["kind"]
     required, optional = _KEYS[kind]
     for key in sorted(required - scaling.keys()):
-        raise ValueError(f"scaling of kind {kind!r} must have the key {key!r}, got {sorted(scaling)}.")
+        raise ValueError(f"scaling[{key!r}] must be given with the kind {kind!r}, got None.")
     for key in sorted(scaling.keys() - required - optional - {"kind"}):
-        raise ValueError(f"scaling of kind {kind!r} must have no keys but {sorted(required | optional)}, got {key!r}.")
+        known = f"which has {sorted(required | optional)}"
+        raise ValueError(f"scaling[{key!r}] must be left out with the kind {kind!r}, {known}, got {scaling[key]!r}.")
     if kind == "longrope" and not {"factor", "attention_factor"} & scaling.keys():
         raise ValueError(
-            f"scaling of kind 'longrope' must have the key 'factor' or 'attention_factor', got {sorted(scaling)}."
+            "scaling['factor'] or scaling['attention_factor'] must be given with the kind 'longrope', got neither."
         )
     for key, value in scaling.items():
         if key != "kind":
             _check_value(kind, key, value, rotary_dim)
     if kind == "llama3" and not scaling["high_freq_factor"] > scaling["low_freq_factor"]:
         raise ValueError(
-            "scaling of kind 'llama3': 'high_freq_factor' must be above 'low_freq_factor', got "
+            "scaling['high_freq_factor'] must be above scaling['low_freq_factor'] with the kind 'llama3', got "
             f"{scaling['high_freq_factor']} and {scaling['low_freq_factor']}."
         )
     if kind == "yarn" and scaling.get("beta_fast", 32.0) < scaling.get("beta_slow", 1.0):
         raise ValueError(
-            "scaling of kind 'yarn': 'beta_fast' (default 32) must not be below 'beta_slow' (default 1), got "
-            f"{scaling.get('beta_fast', 32.0)} and {scaling.get('beta_slow', 1.0)}."
+            "scaling['beta_fast'] (default 32) must be at least scaling['beta_slow'] (default 1) with the kind 'yarn', "
+            f"got {scaling.get('beta_fast', 32.0)} and {scaling.get('beta_slow', 1.0)}."
         )
     return scaling
 
@@ -229,7 +230,7 @@ def _check_value(kind: str, key: str, value: Any, rotary_dim: int) -> None:
     else:
         fine, allowed = is_number(value) and value > 0, "a number above zero"
     if not fine:
-        raise ValueError(f"scaling of kind {kind!r}: {key!r} must be {allowed}, got {value!r}.")
+        raise ValueError(f"scaling[{key!r}] must be {allowed}, with the kind {kind!r}, got {value!r}.")
 
 
 def _matching(sequence_length: Any, *arrays: Any) -> Any:

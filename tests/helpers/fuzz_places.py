@@ -39,7 +39,8 @@ def place_of(text: str, seed: dict, original: bytes, folder: Path) -> str:
     # names of files and folders are no keys, though they may be spelled alike
     text = re.sub(rf"{re.escape(str(folder))}[^\s:,']*", "", text)
     for path in sorted(folder.rglob("*"), key=lambda path: -len(path.name)):
-        text = text.replace(path.name, "")
+        # what a folder is called is a key, too ("tokenizer"), where no file in it is named
+        text = text.replace(f"{path.name}/" if path.is_dir() else path.name, "")
     changed = set(_changed_keys(name, original, content))
     if any(names_key(text, key) for key in changed):
         return "key"

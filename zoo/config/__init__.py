@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from zoo.config.checks import shorten
 from zoo.config.model import ModelConfig
+from zoo.config.names import in_names
 from zoo.config.parts import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig
 from zoo.config.position import PositionConfig
 from zoo.config.recurrent import RecurrentConfig
@@ -28,7 +30,7 @@ def config_from_dict(values: dict[str, Any]) -> TransformerConfig | RecurrentCon
     """
     kind = values.get("kind", "transformer") if isinstance(values, dict) else "transformer"
     if not isinstance(kind, str) or kind not in CONFIGURATIONS:
-        raise ValueError(f"kind must be one of {sorted(CONFIGURATIONS)}, got {kind!r}.")
+        raise ValueError(f"kind must be one of {sorted(CONFIGURATIONS)}, got {shorten(kind)}.")
     return CONFIGURATIONS[kind].from_dict(values)
 
 
@@ -43,6 +45,7 @@ __all__ = [
     "RecurrentConfig",
     "TransformerConfig",
     "config_from_dict",
+    "in_names",
     "least_weights",
     "require_weights",
 ]

@@ -7,8 +7,27 @@ import typing
 from typing import Any
 
 
+def shorten(value: Any) -> str:
+    """Returns a value as errors show it: no more than 300 characters.
+
+    Args:
+        value: The value.
+
+    Example:
+
+    >>> shorten("x" * 1000)[-26:]
+    'xxxxx... (1002 characters)'
+    """
+    text = repr(value)
+    return text if len(text) <= 300 else f"{text[:300]}... ({len(text)} characters)"
+
+
+class ChoiceError(ValueError):
+    """A choice of a configuration that is not allowed."""
+
+
 def require(holds: bool, argument: str, value: Any, allowed: str) -> None:
-    """Raises a ValueError that names an argument, its value and what is allowed, unless a condition holds.
+    """Raises a ChoiceError that names an argument, its value and what is allowed, unless a condition holds.
 
     Args:
         holds: The condition.
@@ -19,13 +38,10 @@ def require(holds: bool, argument: str, value: Any, allowed: str) -> None:
     Example:
 
     >>> require(-1 > 0, "hidden_dim", -1, "above 0")
-    ValueError: hidden_dim must be above 0, got -1.
+    ChoiceError: hidden_dim must be above 0, got -1.
     """
     if not holds:
-        shown = repr(value)
-        if len(shown) > 300:
-            shown = f"{shown[:300]}... ({len(shown)} characters)"
-        raise ValueError(f"{argument} must be {allowed}, got {shown}.")
+        raise ChoiceError(f"{argument} must be {allowed}, got {shorten(value)}.")
 
 
 def require_positive(config: Any, prefix: str, *names: str) -> None:
@@ -125,7 +141,7 @@ def configuration_from_dict(cls: type, values: dict[str, Any], path: str) -> Any
             near = difflib.get_close_matches(key[:100], fields, n=1)
             hint = f" Did you mean {path + near[0]!r}?" if near else ""
             raise ValueError(
-                f"The keys of a configuration must be known ones, got {path + key[:100]!r}.{hint} "
+                f"The keys of a configuration must be known ones, got {shorten(path + key)}.{hint} "
                 f"Known: {', '.join(sorted(fields))}."
             )
         hint = hints[key]

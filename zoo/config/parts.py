@@ -7,7 +7,7 @@ import keras
 
 from layers.norm_makers import norm_class
 from layers.parts import constructor_options
-from zoo.config.checks import in_pattern, require, require_pattern, require_positive, require_types
+from zoo.config.checks import in_pattern, require, require_pattern, require_positive, require_types, shorten
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +157,7 @@ class NormConfig:
         names = constructor_options(norm_class(self.kind)).keys() - {"epsilon", "unit_offset", "center"}
         for name, value in (self.options or {}).items():
             allowed = f"left out with norm.kind={self.kind!r}, which has the options {sorted(names)}"
-            require(name in names, f"norm.options[{name!r}]", value, allowed)
+            require(name in names, f"norm.options[{shorten(name)}]", value, allowed)
 
     def layer_options(self) -> dict[str, Any]:
         """Returns the arguments of the norm but for its epsilon."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from layers.parts import constructor_options
 from layers.positions import position_class, position_kinds
-from zoo.config.checks import in_pattern, require, require_pattern, require_positive, require_types
+from zoo.config.checks import in_pattern, require, require_pattern, require_positive, require_types, shorten
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,7 @@ class PositionConfig:
         names = _options(self.kind) - {field.name for field in dataclasses.fields(self)}
         for name, value in (self.options or {}).items():
             allowed = f"left out with position.kind={self.kind!r}, which has the options {sorted(names)}"
-            require(name in names, f"position.options[{name!r}]", value, allowed)
+            require(name in names, f"position.options[{shorten(name)}]", value, allowed)
 
     def layer_options(self, has_window: bool = False) -> dict[str, Any]:
         """Returns the arguments of the encoding, those that it has a default for left out where they are ours.

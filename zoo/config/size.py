@@ -21,7 +21,7 @@ def least_weights(config: ModelConfig) -> dict[str, int]:
     return _of_transformer(config)
 
 
-def require_weights(config: ModelConfig, available: int, source: str) -> None:
+def require_weights(config: ModelConfig, available: int, weights: str) -> None:
     """Raises a ValueError where a configuration needs far more weights than files hold.
 
     What needs twice as many, or a few, can be built: the weights that are missing are then listed by their names.
@@ -29,17 +29,17 @@ def require_weights(config: ModelConfig, available: int, source: str) -> None:
     Args:
         config: The configuration.
         available: How many numbers the files hold.
-        source: The file of the configuration, for the error.
+        weights: Where they are, for the error.
     """
     sizes = least_weights(config)
     most = 2 * available + 1_000_000
     for choice, count in sizes.items():
         if count > most:
-            raise ValueError(f"{source}: {choice} needs at least {count} weights, the files hold {available}.")
+            raise ValueError(f"{choice} must fit the {available} numbers in {weights}, got at least {count}.")
     total = sum(sizes.values())
     if total > most:
         choices = ", ".join(sizes)
-        raise ValueError(f"{source}: {choices} need at least {total} weights, the files hold {available}.")
+        raise ValueError(f"{choices} must fit the {available} numbers in {weights}, got at least {total}.")
 
 
 def _of_transformer(config: TransformerConfig) -> dict[str, int]:
@@ -49,11 +49,14 @@ def _of_transformer(config: TransformerConfig) -> dict[str, int]:
     per_layer = 2 * width * config.head_dim * (heads + key_value_heads)
     inner = width * feed_forward.intermediate_dim * (3 if feed_forward.gated else 2) * (feed_forward.num_experts or 1)
     layers = config.num_layers
+    choice = f"num_layers={layers}"
     if config.architecture == "encoder_decoder":
-        layers += config.num_decoder_layers or config.num_layers
+        decoder_layers = config.num_decoder_layers or layers
+        layers += decoder_layers
+        choice += f" and num_decoder_layers={decoder_layers}"
     sizes = {
         f"vocabulary_size={config.vocabulary_size}": config.vocabulary_size * (embedding.factor_dim or width),
-        f"num_layers={layers} of hidden_dim={width} with {heads} heads of {config.head_dim}": layers * per_layer,
+        f"{choice} of hidden_dim={width} with {heads} heads of {config.head_dim}": layers * per_layer,
         f"feed_forward.intermediate_dim={feed_forward.intermediate_dim}": layers * inner,
         f"embedding.num_segments={embedding.num_segments}": embedding.num_segments * width,
     }

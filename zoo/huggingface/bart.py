@@ -48,9 +48,8 @@ def read(reader: ConfigReader) -> TransformerConfig:
     reader.take_only("add_bias_logits", False)
     reader.take_only("static_position_embeddings", False)
     reader.take_only("extra_pos_embeddings", POSITION_OFFSET)
-    reader.take("num_hidden_layers", None)  # repeats encoder_layers
-    for key in ("classif_dropout", "classifier_dropout"):
-        reader.take(key, None)  # of a head that is not supported
+    reader.skip("num_hidden_layers")  # repeats encoder_layers
+    reader.skip("classif_dropout", "classifier_dropout")  # of a head that is not supported
     return TransformerConfig(
         "encoder_decoder",
         reader.take("vocab_size"),

@@ -10,6 +10,7 @@ from zoo.config import (
     PositionConfig,
     TransformerConfig,
 )
+from zoo.config.checks import require
 from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
 from zoo.huggingface.family import Family, Head, register_family
 from zoo.huggingface.labels import label_names, labels_and_problem, write_labels
@@ -37,13 +38,20 @@ def read(reader: ConfigReader, position_offset: int = 0) -> TransformerConfig:
     reader.take_only("add_cross_attention", False)
     reader.take_only("position_embedding_type", "absolute")
     reader.take_only("tie_word_embeddings", True)
-    reader.take("classifier_dropout", None)  # of heads
+    reader.skip("classifier_dropout")  # of heads
+    positions = reader.take("max_position_embeddings", 512)
+    require(
+        positions > position_offset,
+        "max_position_embeddings",
+        positions,
+        f"above {position_offset}, the number of the first position",
+    )
     return TransformerConfig(
         "encoder",
         reader.take("vocab_size"),
         hidden_dim=reader.take("hidden_size"),
         num_layers=reader.take("num_hidden_layers"),
-        max_length=reader.take("max_position_embeddings", 512) - position_offset,
+        max_length=positions - position_offset,
         attention=AttentionConfig(
             reader.take("num_attention_heads"), dropout=reader.take("attention_probs_dropout_prob", 0.1)
         ),

@@ -113,6 +113,36 @@ _GROUPS = {
     dataclasses.replace(_OBJECT, may_be_null=True): "rope_scaling rope_parameters",
     dataclasses.replace(_LABELS, may_be_null=True): "id2label",
 }
+# our choices and the keys that they are read from, whatever a family calls them
+_CHOICES = {
+    "vocabulary_size": "vocab_size",
+    "hidden_dim": "hidden_size d_model dim n_embd",
+    "num_layers": "num_hidden_layers encoder_layers n_layers n_layer num_layers",
+    "num_decoder_layers": "decoder_layers num_decoder_layers",
+    "max_length": "max_position_embeddings n_positions",
+    "dropout": "hidden_dropout_prob dropout dropout_rate resid_pdrop",
+    "initializer_range": "initializer_range init_std",
+    "attention.num_heads": "num_attention_heads encoder_attention_heads n_heads n_head num_heads",
+    "attention.num_key_value_heads": "num_key_value_heads",
+    "attention.head_dim": "head_dim d_kv",
+    "attention.dropout": "attention_probs_dropout_prob attention_dropout attn_pdrop",
+    "attention.window": "sliding_window local_attention",
+    "attention.scale": "query_pre_attn_scalar scale_attn_weights",
+    "attention.logit_soft_cap": "attn_logit_softcapping",
+    "position.num_buckets": "relative_attention_num_buckets",
+    "position.max_distance": "relative_attention_max_distance",
+    "norm.epsilon": "layer_norm_eps rms_norm_eps layer_norm_epsilon norm_eps",
+    "feed_forward.intermediate_dim": "intermediate_size encoder_ffn_dim hidden_dim n_inner d_ff",
+    "feed_forward.activation": "hidden_act hidden_activation activation activation_function",
+    "feed_forward.dropout": "activation_dropout mlp_dropout",
+    "embedding.num_segments": "type_vocab_size",
+    "embedding.dropout": "embd_pdrop embedding_dropout",
+    "embedding.tie_output": "tie_word_embeddings",
+    "embedding.logit_soft_cap": "final_logit_softcapping",
+    "labels": "id2label",
+    "problem": "problem_type",
+}
+CHOICE_OF = {name: choice for choice, names in _CHOICES.items() for name in names.split()}
 KEYS = {name: key for key, names in _GROUPS.items() for name in names.split()}
 # each has tensors of its own
 LAYERS = frozenset(

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from zoo.config.checks import require
-from zoo.huggingface.config_keys import KEYS, LAYERS
-from zoo.storage import quote
+from zoo.huggingface.config_keys import CHOICE_OF, KEYS, LAYERS
+from zoo.storage import quote, quote_key
 
 # keys that change no output of the model: bookkeeping, numbers of special tokens, choices of generation and training
 # loops, ways to compute the same thing
@@ -64,6 +64,9 @@ class ConfigReader:
             With their shapes, they bound all counts of the configuration before anything is made of it.
         source: The file of the tensors, for errors.
 
+    Attributes:
+        names: The keys that our choices were read from, by the choices, for errors: see `zoo.config.in_names`.
+
     Example:
 
     >>> reader = ConfigReader({"model_type": "gpt2", "n_embd": 768}, ())
@@ -76,6 +79,7 @@ class ConfigReader:
         self.values = values
         self.source = source
         self.tensors = frozenset(tensors)
+        self.names: dict[str, str] = {}
         self._taken: set[str] = set()
         self.elements: float = math.inf
         if isinstance(tensors, Mapping):
@@ -87,6 +91,20 @@ class ConfigReader:
         Raises:
             ValueError: If it is missing and there is no default, or if it is not what this key may hold.
         """
+        if key in CHOICE_OF:
+            self.names.setdefault(CHOICE_OF[key], key)
+        return self._take(key, default)
+
+    def skip(self, *keys: str) -> None:
+        """Passes over keys that choose nothing here; what they hold is checked.
+
+        Args:
+            *keys: The keys.
+        """
+        for key in keys:
+            self._take(key, None)
+
+    def _take(self, key: str, default: Any) -> Any:
         self._taken.add(key)
         if key not in self.values:
             if default is _REQUIRED:
@@ -131,7 +149,7 @@ class ConfigReader:
             raise ValueError(f"pruned_heads must be empty, got {quote(self.values['pruned_heads'])}.")
         unknown = sorted(set(self.values) - self._taken - NEUTRAL - {"pruned_heads"})
         if unknown:
-            shown = ", ".join(f"{key[:80] or repr(key)}={quote(self.values[key], most=80)}" for key in unknown[:10])
+            shown = ", ".join(f"{quote_key(key, most=80)}={quote(self.values[key], most=80)}" for key in unknown[:10])
             shown += f" and {len(unknown) - 10} more" if len(unknown) > 10 else ""
             raise ValueError(
                 f"config.json with model_type={quote(self.values.get('model_type'))} has keys that are not known here: "

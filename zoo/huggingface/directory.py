@@ -12,12 +12,13 @@ import numpy as np
 
 from zoo.backbones.backbone import Backbone
 from zoo.backbones.low_rank import is_factor
-from zoo.config import TransformerConfig, require_weights
+from zoo.config import TransformerConfig, in_names, require_weights
+from zoo.config.checks import ChoiceError
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import Family, Head, get_family
 from zoo.huggingface.weights import Row, check_rows, named_layers, table_rows
-from zoo.storage import TensorFiles, naming, open_checkpoint, quote, read_json
-from zoo.storage.checkpoint import CONFIG_FILE
+from zoo.storage import TensorFiles, naming, open_checkpoint, quote
+from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
 
 
 def is_huggingface(directory: str | os.PathLike) -> bool:
@@ -30,7 +31,7 @@ def is_huggingface(directory: str | os.PathLike) -> bool:
     if not path.is_file():
         return False
     try:
-        return "model_type" in read_json(path)
+        return "model_type" in read_config_file(Path(directory))
     except ValueError:
         return False
 
@@ -45,7 +46,7 @@ def read_config(directory: str | os.PathLike) -> TransformerConfig:
         ValueError: If its `model_type` or a key of its configuration is not supported, or a value of it.
     """
     directory = Path(directory)
-    values = read_json(directory / CONFIG_FILE)
+    values = read_config_file(directory)
     with naming(directory / CONFIG_FILE):
         family = get_family(values.get("model_type"))
     with open_checkpoint(directory) as tensors, naming(directory / CONFIG_FILE):
@@ -68,12 +69,12 @@ def load_backbone(directory: str | os.PathLike, **overrides: Any) -> Backbone:
     >>> backbone.config.num_layers
     12
     """
-    return _load(Path(directory), None, True, overrides)[0]
+    return _load(Path(directory), None, True, overrides).backbone
 
 
 def load_task_parts(
     directory: str | os.PathLike, task: str, load_weights: bool = True, **overrides: Any
-) -> tuple[Backbone, dict[str, Any], "HeadWeights"]:
+) -> "TaskParts":
     """Returns the parts of a task.
 
     Args:
@@ -83,8 +84,7 @@ def load_task_parts(
         **overrides: Replaced choices of the configuration that change no weights.
 
     Returns:
-        The backbone, arguments for the constructor of the task besides backbone and tokenizer, and the weights of its
-        head, to be given to it by `assign`.
+        The parts. The weights of the head are to be given to the task by `assign`.
 
     Raises:
         ValueError: If something in the directory is not supported, damaged or does not fit, or if this family has no
@@ -130,6 +130,23 @@ class HeadWeights:
             row.read(files.get(row.name))
 
 
+@dataclasses.dataclass(frozen=True)
+class TaskParts:
+    """What a task is made of.
+
+    Args:
+        backbone: The backbone.
+        options: Arguments for the constructor of the task besides backbone and tokenizer.
+        head: The weights of its head.
+        names: The keys of `config.json` that choices were read from, see `zoo.config.in_names`.
+    """
+
+    backbone: Backbone
+    options: dict[str, Any]
+    head: HeadWeights
+    names: dict[str, str]
+
+
 def head_layers(task: Any) -> dict[str, Any]:
     """Returns the layers of the head of a task that have weights, by name.
 
@@ -144,10 +161,8 @@ def head_layers(task: Any) -> dict[str, Any]:
     return {name: layer for name, layer in layers.items() if layer is not None}
 
 
-def _load(
-    directory: Path, task: str | None, load_weights: bool, overrides: dict[str, Any]
-) -> tuple[Backbone, dict[str, Any], HeadWeights]:
-    values = read_json(directory / CONFIG_FILE)
+def _load(directory: Path, task: str | None, load_weights: bool, overrides: dict[str, Any]) -> TaskParts:
+    values = read_config_file(directory)
     with naming(directory / CONFIG_FILE):
         family = get_family(values.get("model_type"))
     with open_checkpoint(directory) as files, naming(directory / CONFIG_FILE):
@@ -155,9 +170,12 @@ def _load(
         config, reader = _read_config(family, values, tensors)
         head = head_of(family, task)
         options = head.options(reader)
-        require_weights(config, int(reader.elements), tensors.source)
+        with in_names(reader.names):
+            require_weights(config, int(reader.elements), tensors.source)
         _check_labels(options, head, tensors, config.hidden_dim, reader.elements)
-        backbone = Backbone.from_config(_override(config, overrides))
+        chosen = _override(config, overrides)
+        with in_names(reader.names):
+            backbone = Backbone.from_config(chosen)
         stored = {}
         if load_weights:
             rows = table_rows(named_layers(backbone), family.table_of(config))
@@ -167,7 +185,8 @@ def _load(
             for row in rows:
                 with naming(directory / tensors.file_of(row.name)):
                     row.read(tensors.get(row.name))
-    return backbone, options, HeadWeights(str(directory / files.source), dict(head.table), stored)
+    weights = HeadWeights(str(directory / files.source), dict(head.table), stored)
+    return TaskParts(backbone, options, weights, reader.names)
 
 
 def _check_labels(options: dict[str, Any], head: Head, tensors: TensorFiles, width: int, elements: float) -> None:
@@ -200,7 +219,8 @@ def _read_config(
     family: Family, values: dict[str, Any], tensors: TensorFiles
 ) -> tuple[TransformerConfig, ConfigReader]:
     reader = ConfigReader(values, tensors.shapes, tensors.source)
-    config = family.read(reader)
+    with in_names(reader.names, ChoiceError):
+        config = family.read(reader)
     reader.finish()
     return config, reader
 

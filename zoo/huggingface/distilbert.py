@@ -25,10 +25,8 @@ EPSILON = 1e-12  # not in the configuration
 
 def read(reader: ConfigReader) -> TransformerConfig:
     """Returns the configuration of a DistilBERT."""
-    reader.take("sinusoidal_pos_embds", False)  # how the position table was made; it is stored in any case
-    reader.take("tie_weights_", True)
-    for head in ("qa", "seq_classif"):
-        reader.take(f"{head}_dropout", None)
+    reader.skip("sinusoidal_pos_embds")  # how the position table was made; it is stored in any case
+    reader.skip("tie_weights_", "qa_dropout", "seq_classif_dropout")
     reader.take_only("tie_word_embeddings", True)
     return TransformerConfig(
         "encoder",

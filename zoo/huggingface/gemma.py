@@ -22,8 +22,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
     heads, layers = reader.take("num_attention_heads"), reader.take("num_hidden_layers")
     head_dim, max_length = reader.take_number("head_dim", 256), reader.take("max_position_embeddings", 8192)
     activation = reader.take_activation("hidden_activation", "gelu_pytorch_tanh")
-    for key in ("hidden_act", "sliding_window_size"):
-        reader.take(key, None)  # older keys that the library does not read
+    reader.skip("hidden_act", "sliding_window_size")  # older keys that the library does not read
     reader.take_only("use_bidirectional_attention", None, False)
     size = reader.take("sliding_window", 4096)
     require(size is not None, "sliding_window", size, "a number")

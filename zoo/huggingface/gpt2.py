@@ -37,9 +37,9 @@ def read(reader: ConfigReader) -> TransformerConfig:
     reader.take_only("scale_attn_by_inverse_layer_idx", False)
     reader.take_only("add_cross_attention", False)
     reader.take("reorder_and_upcast_attn", False)  # scores are float32 here in any case
-    reader.take("n_ctx", None)  # older name of n_positions
+    reader.skip("n_ctx")  # older name of n_positions
     for name in ("activation", "first_dropout", "proj_to_labels", "type", "use_proj"):
-        reader.take(f"summary_{name}", None)  # of a head that is not supported
+        reader.skip(f"summary_{name}")  # of a head that is not supported
     width = reader.take("n_embd")
     return TransformerConfig(
         "decoder",

@@ -37,11 +37,13 @@ def read(reader: ConfigReader, attention: Choices, head_dim: int | None = None) 
         head_dim: Width of a head where the configuration says nothing; None for `hidden_size / num_attention_heads`.
     """
     heads, width = reader.take("num_attention_heads"), reader.take("hidden_size")
+    if head_dim is None and reader.values.get("head_dim") is None:
+        reader.names["attention.head_dim"] = "hidden_size / num_attention_heads"
     head_dim = reader.take_number("head_dim", head_dim or width // heads)
     max_length = reader.take("max_position_embeddings", 2048)
     reader.take_only("rope_interleaved", False)
     reader.take_only("use_mrope", False)
-    reader.take("is_llama_config", True)
+    reader.skip("is_llama_config")
     return TransformerConfig(
         "decoder",
         reader.take("vocab_size"),

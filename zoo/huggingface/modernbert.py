@@ -8,7 +8,7 @@ from zoo.config.checks import require
 from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
 from zoo.huggingface.family import Family, Head, register_family, types_of_layers, window_of_layers
 from zoo.huggingface.labels import label_names, labels_and_problem, write_labels
-from zoo.huggingface.rotary import rotary_position
+from zoo.huggingface.rotary import merged, rotary_position
 from zoo.storage import require_type
 
 TABLE = {
@@ -46,18 +46,21 @@ def read(reader: ConfigReader) -> TransformerConfig:
     reader.take_only("rope_scaling", None)
     given = reader.take("rope_parameters", None) or {}
     require_type(given, dict[str, dict[str, Any] | None], "rope_parameters")
-    positions = {
-        kind: rotary_position({"rope_theta": base, **(given.get(kind) or {})}, width // heads, max_length)
-        for kind, base in bases.items()
-    }
+    positions = {}
+    for kind, base in bases.items():
+        older = "global_rope_theta" if kind == "full_attention" else "local_rope_theta"
+        where = f"rope_parameters.{kind}"
+        newer, names = merged({where: given.get(kind)})
+        positions[kind] = rotary_position(
+            {"rope_theta": base, **newer}, width // heads, max_length, {"rope_theta": older, **names}, where
+        )
     position, local = positions["full_attention"], positions["sliding_attention"]
     require(set(given) <= set(bases), "rope_parameters", given, f"a dictionary with the keys {sorted(bases)}")
     require(local.scaling == position.scaling, "rope_parameters", given, "with the same scaling for both kinds")
     # it acts on the attention weights and on the output of the attention, but not on that of the network
     reader.take_only("attention_dropout", 0.0)
     reader.take_only("tie_word_embeddings", True)
-    for key in (*HEAD_KEYS, "layer_norm_eps", "position_embedding_type"):  # the last two are in files and never read
-        reader.take(key, None)
+    reader.skip(*HEAD_KEYS, "layer_norm_eps", "position_embedding_type")  # the last two are in files and never read
     window = window_of_layers(types, layers, (side, side))
     if window:
         position = dataclasses.replace(position, local_base=local.base)

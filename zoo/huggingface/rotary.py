@@ -1,10 +1,14 @@
 """Rotary positions in configurations of the Transformers library, in its older and its newer form."""
 
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from layers.positions.rotary_scaling import check_rotary_scaling
 from zoo.config import PositionConfig
+from zoo.config.checks import require
 from zoo.huggingface.config_reader import ConfigReader
-from zoo.storage import quote, require_type
+from zoo.storage import quote, quote_key, require_type
 
 LENGTH = "original_max_position_embeddings"
 # our kind and theirs
@@ -17,6 +21,11 @@ KINDS = {
     "su": "longrope",
 }
 NAMES = {"dynamic_ntk": "dynamic", "linear": "linear", "yarn": "yarn", "llama3": "llama3", "longrope": "longrope"}
+# what numbers must be, whatever the type
+_NUMBERS = (
+    ("rope_theta", "above 0", lambda value: value > 0),
+    ("partial_rotary_factor", "above 0 and at most 1", lambda value: 0 < value <= 1),
+)
 
 
 def read_rotary(reader: ConfigReader, head_dim: int, max_length: int) -> PositionConfig:
@@ -30,24 +39,48 @@ def read_rotary(reader: ConfigReader, head_dim: int, max_length: int) -> Positio
     Raises:
         ValueError: If the kind of scaling or one of its keys is unknown.
     """
-    base = reader.take("rope_theta", 10000.0)
-    partial = reader.take("partial_rotary_factor", None)
-    parameters = {
-        "rope_theta": base,
-        "partial_rotary_factor": partial,
-        **(reader.take("rope_scaling", None) or {}),
-        **(reader.take("rope_parameters", None) or {}),
-    }
-    return rotary_position(parameters, head_dim, max_length)
+    older = {key: reader.take(key, None) for key in ("rope_theta", "partial_rotary_factor")}
+    scaling, newer = reader.take("rope_scaling", None), reader.take("rope_parameters", None)
+    parameters, names = merged({"": older, "rope_scaling": scaling, "rope_parameters": newer})
+    where = "rope_parameters" if newer or not scaling else "rope_scaling"
+    return rotary_position(parameters, head_dim, max_length, names, where)
 
 
-def rotary_position(parameters: dict[str, Any], head_dim: int, max_length: int) -> PositionConfig:
+def merged(parts: Mapping[str, dict[str, Any] | None]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns the parameters of rotary positions that stand in several places, and how errors name each.
+
+    Args:
+        parts: Parameters by the key that they stand at; the last that has one counts.
+
+    Example:
+
+    >>> merged({"": {"rope_theta": 1e6}, "rope_scaling": {"factor": 2.0}})
+    ({'rope_theta': 1000000.0, 'factor': 2.0}, {'rope_theta': 'rope_theta', 'factor': 'rope_scaling.factor'})
+    """
+    values: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for place, part in parts.items():
+        for key, value in (part or {}).items():
+            values[key] = value
+            names[key] = f"{place}.{quote_key(key)}" if place else key
+    return values, names
+
+
+def rotary_position(
+    parameters: dict[str, Any],
+    head_dim: int,
+    max_length: int,
+    names: Mapping[str, str] | None = None,
+    where: str = "rope_parameters",
+) -> PositionConfig:
     """Returns the rotary positions that a dictionary of the Transformers library describes.
 
     Args:
         parameters: `rope_theta`, `rope_type` (older: `type`) and the numbers of that type.
         head_dim: Width of a head.
         max_length: Longest sequence of the model, which some types take for the length of the first training.
+        names: How errors name the parameters, see `merged`.
+        where: The key that those stand at which are not in `names`, for errors.
 
     Raises:
         ValueError: If the type or a number is unknown.
@@ -57,42 +90,58 @@ def rotary_position(parameters: dict[str, Any], head_dim: int, max_length: int) 
     >>> rotary_position({"rope_theta": 1e6, "rope_type": "default"}, 64, 2048).base
     1000000.0
     """
+    given = names or {}
+
+    def name(key: str) -> str:
+        return given.get(key, f"{where}.{quote_key(key)}")
+
     parameters = {key: value for key, value in parameters.items() if value is not None}
     for key, value in parameters.items():
         kind = str if key in ("rope_type", "type") else float | bool | list[float]
-        require_type(value, kind, f"rope parameters: {key}")
-    require_type(parameters.get("rope_theta", 1.0), float, "rope parameters: rope_theta")
-    base = float(parameters.pop("rope_theta", 10000.0))
-    partial = parameters.pop("partial_rotary_factor", 1.0)
-    require_type(partial, float, "rope parameters: partial_rotary_factor")
-    if not 0 < partial <= 1:
-        raise ValueError(f"partial_rotary_factor must be above 0 and at most 1, got {quote(partial)}.")
+        require_type(value, kind, name(key))
+    for key, allowed, holds in _NUMBERS:
+        require_type(parameters.get(key, 1.0), float, name(key))
+        require(holds(parameters.get(key, 1.0)), name(key), parameters.get(key), allowed)
+    base, partial = float(parameters.pop("rope_theta", 10000.0)), parameters.pop("partial_rotary_factor", 1.0)
     rotary_dim = int(head_dim * partial)
     if partial != 1 and (rotary_dim < 2 or rotary_dim % 2):
-        raise ValueError(
-            f"partial_rotary_factor must give an even number of the {head_dim} entries of a head, got {quote(partial)}."
-        )
-    kinds = {parameters.pop(key, "default") for key in ("rope_type", "type")} - {"default"} or {"default"}
+        allowed = f"a number that gives an even number of the {head_dim} entries of a head"
+        require(False, name("partial_rotary_factor"), partial, allowed)
+    scaling = _read_scaling(parameters, rotary_dim, max_length, name)
+    return PositionConfig("rotary", base=base, scaling=scaling, rotary_dim=None if partial == 1.0 else rotary_dim)
+
+
+def _read_scaling(
+    parameters: dict[str, Any], rotary_dim: int, max_length: int, name: Callable[[str], str]
+) -> dict[str, Any] | None:
+    """The rotary scaling in our words; None for none."""
+    types = {key: parameters.pop(key) for key in ("rope_type", "type") if key in parameters}
+    kinds = set(types.values()) - {"default"} or {"default"}
     kind = kinds.pop()
     if kinds:
-        raise ValueError(f"rope_type and type must be the same, got {quote(sorted({kind, *kinds}))}.")
-    if kind not in ("default", *KINDS):
-        raise ValueError(f"rope_type must be one of {['default', *KINDS]}, got {quote(kind)}.")
-    scaling = None
+        both = " and ".join(name(key) for key in types)
+        raise ValueError(f"{both} must be the same, got {quote(sorted({kind, *kinds}))}.")
+    type_key = name(next((key for key, value in types.items() if value == kind), "rope_type"))
+    require(kind in ("default", *KINDS), type_key, kind, f"one of {['default', *KINDS]}")
     if kind == "default":
         parameters.pop(LENGTH, None)  # of a scaling that is switched off
-        if parameters:
-            raise ValueError(f"rope parameters of the type 'default' must be none, got {sorted(parameters)}.")
-    else:
-        scaling = {"kind": KINDS[kind], **parameters}
-        original = scaling.get(LENGTH, max_length)
-        if isinstance(original, bool) or not isinstance(original, int) or original < 1:
-            raise ValueError(f"rope parameters: {LENGTH} must be an integer of at least 1, got {quote(original)}.")
-        if scaling["kind"] != "linear":
-            scaling.setdefault(LENGTH, max_length)
-        if scaling["kind"] == "longrope" and "attention_factor" not in scaling:
-            scaling.setdefault("factor", max_length / scaling[LENGTH])
-    return PositionConfig("rotary", base=base, scaling=scaling, rotary_dim=None if partial == 1.0 else rotary_dim)
+        for key, value in parameters.items():
+            require(False, name(key), value, f"left out with {type_key}='default'")
+        return None
+    scaling, derived = {"kind": KINDS[kind], **parameters}, {}
+    if LENGTH not in scaling and scaling["kind"] != "linear":
+        scaling[LENGTH], derived[LENGTH] = max_length, "max_position_embeddings"
+    original = scaling.get(LENGTH, max_length)
+    is_count = isinstance(original, int) and not isinstance(original, bool) and original >= 1
+    require(is_count, name(LENGTH), original, "an integer of at least 1")
+    if scaling["kind"] == "longrope" and not {"attention_factor", "factor"} & scaling.keys():
+        scaling["factor"], derived["factor"] = max_length / original, f"max_position_embeddings / {name(LENGTH)}"
+    try:
+        return check_rotary_scaling(scaling, rotary_dim)
+    except ValueError as error:
+        text = str(error).replace(f"the kind {scaling['kind']!r}", f"{type_key}={kind!r}")
+        text = re.sub(r"scaling\['(.*?)'\]", lambda found: derived.get(found[1]) or name(found[1]), text)
+        raise ValueError(text) from error
 
 
 def write_rotary(position: PositionConfig, head_dim: int) -> dict[str, Any]:

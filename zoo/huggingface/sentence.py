@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from zoo.storage import folder_inside, parse_json, quote, read_bytes, read_json, require_type, to_dataclass
+from zoo.storage import folder_inside, parse_json, quote, quote_key, read_bytes, read_json, require_type, to_dataclass
 
 MODULES_FILE = "modules.json"
 LENGTH_FILE = "sentence_bert_config.json"
@@ -32,11 +32,12 @@ class Module:
     path: str = ""
 
 
-def read_sentence_options(directory: Path) -> dict[str, Any]:
+def read_sentence_options(directory: Path, longest: int | None = None) -> dict[str, Any]:
     """Returns the arguments of a `TextEmbedder` that a directory names; none where it is no sentence model.
 
     Args:
         directory: The directory, with `modules.json` next to the model.
+        longest: Longest sequence of the model; None where another is chosen than that of the files.
 
     Raises:
         ValueError: If a module or a way of pooling is not supported.
@@ -56,8 +57,11 @@ def read_sentence_options(directory: Path) -> dict[str, Any]:
     if (directory / LENGTH_FILE).is_file():
         length = read_json(directory / LENGTH_FILE).get("max_seq_length")
         require_type(length, int | None, f"{directory / LENGTH_FILE}: max_seq_length")
-        if length is not None and length < 1:
-            raise ValueError(f"{directory / LENGTH_FILE}: max_seq_length must be at least 1, got {quote(length)}.")
+        if length is not None and not 1 <= length <= (length if longest is None else longest):
+            allowed = "of at least 1" if longest is None else f"from 1 to {longest}, the longest sequence of the model"
+            raise ValueError(
+                f"{directory / LENGTH_FILE}: max_seq_length must be an integer {allowed}, got {quote(length)}."
+            )
         # the library cuts longer texts
         options |= {} if length is None else {"sequence_length": length, "truncate": True}
     return options
@@ -68,7 +72,7 @@ def _read_pooling(directory: Path, module: Module) -> str:
     values = read_json(folder / "config.json")
     for key in values:
         if key.startswith("pooling_mode_"):
-            require_type(values[key], bool, f"{folder / 'config.json'}: {key[:80]}")
+            require_type(values[key], bool, f"{folder / 'config.json'}: {quote_key(key)}")
     chosen = sorted(key for key, value in values.items() if key.startswith("pooling_mode_") and value)
     names = [name for name, flag in FLAGS.items() if [flag] == chosen]
     if not names:

@@ -63,8 +63,8 @@ def read(reader: ConfigReader) -> TransformerConfig:
     reader.take_only("is_gated_act", bool(gated))
     reader.take_only("is_decoder", False)
     reader.take_only("is_encoder_decoder", True)
-    reader.take("n_positions", None)  # of the training
-    reader.take("classifier_dropout", None)  # of a head that is not supported
+    reader.skip("n_positions")  # of the training
+    reader.skip("classifier_dropout")  # of a head that is not supported
     # version 1.1 has an output projection of its own; newer configurations say it by the scale, and by the file
     tied = reader.take("tie_word_embeddings", True)
     scaled = reader.take("scale_decoder_outputs", tied)

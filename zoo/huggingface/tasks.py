@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from zoo.config import TransformerConfig
+from zoo.config import TransformerConfig, in_names
 from zoo.huggingface.directory import head_layers, load_task_parts
 from zoo.huggingface.sentence import read_sentence_options, write_sentence_options
 from zoo.huggingface.writing import write_backbone
-from zoo.storage import naming, read_json, require_type
-from zoo.storage.checkpoint import CONFIG_FILE
+from zoo.storage import naming, require_type
+from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
 from zoo.tokenizers import load_huggingface, save_huggingface
 
 
@@ -40,23 +40,29 @@ def load_task(
     fields = {field.name for field in dataclasses.fields(TransformerConfig)}
     overrides = {key: value for key, value in choices.items() if key in fields}
     given = {key: value for key, value in choices.items() if key not in fields}
-    backbone, options, head = load_task_parts(directory, task_class.__name__, load_weights, **overrides)
+    parts = load_task_parts(directory, task_class.__name__, load_weights, **overrides)
+    backbone, options = parts.backbone, parts.options
     if task_class.__name__ == "TextEmbedder":
-        options = {**options, **read_sentence_options(Path(directory))}
+        longest = None if "sequence_length" in given else backbone.config.max_length
+        options = {**options, **read_sentence_options(Path(directory), longest)}
     if tokenizer is not None and backbone.config.architecture == "encoder_decoder":
         options = {**options, **_start_of_decoding(tokenizer, Path(directory))}
-    # what is given here is not from the file
-    with contextlib.nullcontext() if given else naming(Path(directory) / CONFIG_FILE):
+    with contextlib.ExitStack() as stack:
+        if not given:  # else a choice may not be from the file
+            stack.enter_context(naming(Path(directory) / CONFIG_FILE))
+            stack.enter_context(in_names(parts.names))
         task = task_class(backbone, tokenizer, **{**options, **given})
     if load_weights:
         # another number of labels is another task: its head starts untrained
-        head.assign(head_layers(task), fresh="labels" in given and task.options()["labels"] != options.get("labels"))
+        parts.head.assign(
+            head_layers(task), fresh="labels" in given and task.options()["labels"] != options.get("labels")
+        )
     return task
 
 
 def _start_of_decoding(tokenizer: Any, directory: Path) -> dict[str, Any]:
     """The option of a task that names the token that decoding starts with; none for another tokenizer than theirs."""
-    values = read_json(directory / CONFIG_FILE)
+    values = read_config_file(directory)
     start_id = values.get("decoder_start_token_id", values.get("pad_token_id"))
     require_type(start_id, int | None, f"{directory / CONFIG_FILE}: decoder_start_token_id or pad_token_id")
     if start_id is None or tokenizer.start_id == start_id:

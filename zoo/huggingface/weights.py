@@ -19,7 +19,7 @@ import numpy as np
 from layers.feed_forward import FeedForward
 from zoo.backbones.low_rank import is_factor, kernel_with_update
 from zoo.backbones.transformer import Transformer
-from zoo.storage import TensorFiles
+from zoo.storage import TensorFiles, quote_key
 
 LEAVES = {
     "kernel": "weight",
@@ -210,7 +210,7 @@ def check_rows(rows: Iterable[Row], tensors: TensorFiles, ignored: Iterable[str]
         if name in expected and shape != expected[name]:
             problems.append(f"{name} has shape {shape} in {tensors.file_of(name)}, the model needs {expected[name]}")
         elif name not in expected and name not in ignored:
-            problems.append(f"{name} {shape} is in {tensors.file_of(name)}, the model has no place for it")
+            problems.append(f"{quote_key(name)} {shape} is in {tensors.file_of(name)}, the model has no place for it")
     if problems:
         more = len(problems) - 20
         lines = problems[:20] + ([f"and {more} more"] if more > 0 else [])

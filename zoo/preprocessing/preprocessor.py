@@ -244,8 +244,8 @@ class Preprocessor:
         """
         if self.tokenizer is not None and self.tokenizer.vocabulary_size > config.vocabulary_size:
             raise ValueError(
-                f"The tokenizer has {self.tokenizer.vocabulary_size} tokens, the backbone only "
-                f"vocabulary_size={config.vocabulary_size}."
+                f"backbone.vocabulary_size must be at least {self.tokenizer.vocabulary_size}, the number of tokens in "
+                f"{self.tokenizer.source or 'the tokenizer'}, got {config.vocabulary_size}."
             )
         length = config.max_length if self.sequence_length is None else self.sequence_length
         return self.replace(sequence_length=require_count(length, "sequence_length", 1, config.max_length))

@@ -14,12 +14,23 @@ from zoo.config import (
     NormConfig,
     PositionConfig,
     TransformerConfig,
+    in_names,
 )
 from zoo.storage import naming
 
 HEADER = struct.Struct("<7i")
 MAGIC = 0x616B3432  # of the versions after the first
 MOST = 2**24  # greatest size that is believed
+# what its header calls our choices
+NAMES = {
+    "hidden_dim": "dim",
+    "feed_forward.intermediate_dim": "hidden_dim",
+    "num_layers": "n_layers",
+    "attention.num_heads": "n_heads",
+    "attention.num_key_value_heads": "n_kv_heads",
+    "vocabulary_size": "vocab_size",
+    "max_length": "max_seq_len",
+}
 
 
 def read_llama2c_config(header: bytes) -> TransformerConfig:
@@ -49,19 +60,20 @@ def read_llama2c_config(header: bytes) -> TransformerConfig:
     for name, size in sizes.items():
         if not 1 <= size <= MOST:
             raise ValueError(f"{name} in the header of a checkpoint of llama2.c must be 1 to {MOST}, got {size}.")
-    return TransformerConfig(
-        "decoder",
-        abs(vocabulary),
-        hidden_dim=width,
-        num_layers=layers,
-        max_length=length,
-        attention=AttentionConfig(heads, num_key_value_heads=key_value_heads, use_bias=False),
-        position=PositionConfig("rotary", layout="interleaved"),
-        norm=NormConfig("rms", "pre", epsilon=1e-5),
-        feed_forward=FeedForwardConfig(inner, "silu", gated=True, use_bias=False),
-        embedding=EmbeddingConfig(tie_output=vocabulary > 0),
-        dropout=0.0,
-    )
+    with in_names(NAMES):
+        return TransformerConfig(
+            "decoder",
+            abs(vocabulary),
+            hidden_dim=width,
+            num_layers=layers,
+            max_length=length,
+            attention=AttentionConfig(heads, num_key_value_heads=key_value_heads, use_bias=False),
+            position=PositionConfig("rotary", layout="interleaved"),
+            norm=NormConfig("rms", "pre", epsilon=1e-5),
+            feed_forward=FeedForwardConfig(inner, "silu", gated=True, use_bias=False),
+            embedding=EmbeddingConfig(tie_output=vocabulary > 0),
+            dropout=0.0,
+        )
 
 
 def _count_weights(config: TransformerConfig) -> int:
@@ -103,7 +115,8 @@ def load_llama2c(path: str | os.PathLike) -> Backbone:
         if expected != size // 4:
             raise ValueError(f"{path} must hold {expected} weights, as its header says, got {size // 4}.")
         numbers = np.frombuffer(file.read(), "<f4")
-    backbone = Backbone.from_config(config)
+    with naming(path), in_names({**NAMES, "attention.head_dim": "dim / n_heads"}):
+        backbone = Backbone.from_config(config)
     decoder, attention = backbone.decoder, config.attention
     blocks = decoder.blocks
     # in the file all layers of a kind follow each other, each kernel (outputs, inputs)

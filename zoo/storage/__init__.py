@@ -1,7 +1,7 @@
 """Everything that touches a disk: atomic writes, JSON, safetensors, checkpoints, preset directories, the hub."""
 
 from zoo.storage.checkpoint import TensorFiles, open_checkpoint
-from zoo.storage.errors import naming, quote
+from zoo.storage.errors import naming, quote, quote_key
 from zoo.storage.files import atomic_write, remove, remove_incomplete, write_bytes, write_text_atomically
 from zoo.storage.folders import read_one_version, recover, replace_folder
 from zoo.storage.h5 import H5Weights, open_h5
@@ -31,6 +31,7 @@ __all__ = [
     "open_h5",
     "parse_json",
     "quote",
+    "quote_key",
     "read_bytes",
     "read_one_version",
     "require_type",

@@ -4,11 +4,12 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from zoo.storage.errors import quote
-from zoo.storage.json_files import read_json
+from zoo.storage.errors import quote, quote_key
+from zoo.storage.json_files import MOST_CONFIG_VALUES, read_json
 from zoo.storage.stored_file import file_inside
 from zoo.storage.tensors import open_tensors
 from zoo.storage.typed import require_type
@@ -16,6 +17,7 @@ from zoo.storage.typed import require_type
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+ENDING = ".safetensors"
 
 
 class TensorFiles:
@@ -60,6 +62,19 @@ class TensorFiles:
         return tensor.astype("float32") if tensor.dtype.name in ("bfloat16", "float16") else tensor
 
 
+def read_config_file(directory: Path) -> dict[str, Any]:
+    """Returns what the `config.json` of a directory says.
+
+    Args:
+        directory: The directory.
+
+    Raises:
+        ValueError: If it is no plain JSON object, or holds more values than the configuration of any model.
+        FileNotFoundError: If there is none.
+    """
+    return read_json(directory / CONFIG_FILE, most_values=MOST_CONFIG_VALUES)
+
+
 @contextlib.contextmanager
 def open_checkpoint(directory: Path) -> Iterator[TensorFiles]:
     """Opens the safetensors files of a directory.
@@ -83,13 +98,13 @@ def open_checkpoint(directory: Path) -> Iterator[TensorFiles]:
         if index is not None and index != owner:
             name = sorted(set(index.items()) ^ set(owner.items()))[0][0]
             raise ValueError(
-                f"{directory / source}: weight_map.{quote(name, plain=True)} must be the file that has this tensor, "
+                f"{directory / source}: weight_map.{quote_key(name)} must be the file that has this tensor, "
                 f"{quote(owner.get(name))}, got {quote(index.get(name))}; the files are {quote(sorted(files))}."
             )
         if not shapes:
             raise ValueError(f"{directory / source} must hold tensors, got a header that names none.")
         if not any(math.prod(shape) for shape in shapes.values()):
-            first = quote(next(iter(shapes)), most=100, plain=True)
+            first = quote_key(next(iter(shapes)))
             raise ValueError(f"{directory / source}: {first} must hold numbers, as one tensor at least; all are empty.")
         yield TensorFiles(shapes, lambda name: files[owner[name]].get_tensor(name), source, owner)
 
@@ -97,12 +112,17 @@ def open_checkpoint(directory: Path) -> Iterator[TensorFiles]:
 def _read_index(directory: Path) -> dict[str, str] | None:
     """File of each tensor; None where all are in one."""
     if (directory / INDEX_FILE).is_file():
-        index = read_json(directory / INDEX_FILE).get("weight_map")
+        values, key = read_json(directory / INDEX_FILE), f"{directory / INDEX_FILE}: weight_map"
+        if "weight_map" not in values:
+            raise ValueError(f"{key} is missing.")
+        index = values["weight_map"]
+        require_type(index, dict[str, str], key)
         if not index:
-            raise ValueError(f"{directory / INDEX_FILE}: weight_map is missing.")
-        require_type(index, dict[str, str], f"{directory / INDEX_FILE}: weight_map")
+            raise ValueError(f"{key} must name the file of each tensor, got {{}}.")
         for name, tensor in {name: tensor for tensor, name in index.items()}.items():
-            file_inside(directory, name, f"{directory / INDEX_FILE}: weight_map.{tensor[:100]}")
+            file_inside(directory, name, f"{key}.{quote_key(tensor)}")
+            if not name.endswith(ENDING):
+                raise ValueError(f"{key}.{quote_key(tensor)} must be the name of a {ENDING} file, got {quote(name)}.")
         return index
     if not (directory / WEIGHTS_FILE).is_file():
         others = sorted(path.name for pattern in ("*.bin", "*.h5", "*.msgpack") for path in directory.glob(pattern))

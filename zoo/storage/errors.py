@@ -31,6 +31,21 @@ def quote(value: Any, most: int = MOST_CHARACTERS, plain: bool = False) -> str:
     return text if len(text) <= most else f"{text[:most]}... ({length} characters)"
 
 
+def quote_key(key: str, most: int = MOST_CHARACTERS // 2) -> str:
+    """Returns a key of a file as it is shown in an error: as it is, with quotation marks where it could not be seen.
+
+    Args:
+        key: The key: empty, with control characters, or millions of characters long where somebody wants it so.
+        most: Number of characters that are shown.
+
+    Example:
+
+    >>> quote_key("model.norm.weight"), quote_key("")
+    ('model.norm.weight', "''")
+    """
+    return quote(key, most, plain=key.isprintable() and key.strip() == key != "")
+
+
 def _representation(value: Any) -> str:
     try:
         return repr(value)

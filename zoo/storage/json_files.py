@@ -1,5 +1,6 @@
 """One reader for all JSON from outside: bounded before it is parsed, plain afterwards, errors with file and key."""
 
+import itertools
 import json
 import math
 import os
@@ -7,10 +8,12 @@ import re
 from pathlib import Path
 from typing import Any, NoReturn
 
-from zoo.storage.errors import quote
+from zoo.storage.errors import quote, quote_key
 
 # tokenizer.json of the largest vocabularies published (262,144 tokens, 514,906 merges) has 33 MB
 MOST_BYTES = 96 * 2**20
+# ImageNet-21k has 21,843 labels, each of which is there twice
+MOST_CONFIG_VALUES = 200_000
 # an empty list takes 56 bytes and a number 24: what keeps the memory of small files near their size
 MOST_CONTAINERS = 3_000_000
 MOST_VALUES = 8_000_000
@@ -20,12 +23,13 @@ _STRINGS_AND_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 _KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
 
 
-def read_json(path: str | os.PathLike, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
+def read_json(path: str | os.PathLike, most_bytes: int = MOST_BYTES, most_values: int | None = None) -> dict[str, Any]:
     """Returns the object in a JSON file.
 
     Args:
         path: The file.
         most_bytes: Largest size that is read.
+        most_values: As for `parse_json`.
 
     Raises:
         ValueError: If it is larger, no JSON, no object, or not plain, see `parse_json`.
@@ -37,7 +41,7 @@ def read_json(path: str | os.PathLike, most_bytes: int = MOST_BYTES) -> dict[str
     'bert'
     """
     content = read_bytes(path, most_bytes)
-    return require_object(parse_json(content, str(path)), str(path))
+    return require_object(parse_json(content, str(path), most_values), str(path))
 
 
 def read_bytes(path: str | os.PathLike, most_bytes: int) -> bytes:
@@ -63,12 +67,13 @@ def read_bytes(path: str | os.PathLike, most_bytes: int) -> bytes:
     return content
 
 
-def parse_json(content: bytes, source: str) -> Any:
+def parse_json(content: bytes, source: str, most_values: int | None = None) -> Any:
     """Returns the value of JSON text.
 
     Args:
         content: The text in UTF-8.
         source: Where it is from, for errors.
+        most_values: How many values it may hold, commas in texts counted, too; None for 8 million.
 
     Raises:
         ValueError: If it is no JSON; or not plain: nested more than 32 deep, millions of values, a key twice in one
@@ -79,8 +84,15 @@ def parse_json(content: bytes, source: str) -> Any:
     >>> parse_json(b'{"a": [1, NaN]}', "config.json")
     ValueError: config.json: a[1] must be a finite number, got nan.
     """
-    if content.count(b"[") + content.count(b"{") > MOST_CONTAINERS or content.count(b",") > MOST_VALUES:
-        raise ValueError(f"{source} must hold at most {MOST_VALUES} values and {MOST_CONTAINERS} lists and objects.")
+    most_values = MOST_VALUES if most_values is None else most_values
+    if content.count(b"[") + content.count(b"{") > MOST_CONTAINERS or content.count(b",") > most_values:
+        position = _first_too_many(content, most_values)
+        more = (
+            "" if position is None else f", got more at byte {position}, after the key {_key_before(content, position)}"
+        )
+        raise ValueError(
+            f"{source} must hold at most {most_values} values and {MOST_CONTAINERS} lists and objects{more}."
+        )
 
     def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         values = dict(pairs)
@@ -107,6 +119,12 @@ def parse_json(content: bytes, source: str) -> Any:
     return values
 
 
+def _first_too_many(content: bytes, most: int) -> int | None:
+    """Position of the first comma that is one too many; None where there is none."""
+    commas = (found.start() for found in re.finditer(b",", content))
+    return next(itertools.islice(commas, most, None), None)
+
+
 def _first_too_deep(content: bytes) -> int:
     """Position of what is nested too deep for a parser."""
     depth = 0
@@ -121,7 +139,7 @@ def _first_too_deep(content: bytes) -> int:
 def _key_before(content: bytes, position: int) -> str:
     """The last key before a position, as it is shown in an error."""
     keys = _KEY.findall(content[max(position - 10_000, 0) : position])
-    return quote(keys[-1].decode("utf-8", "replace"), plain=True) if keys else "the whole"
+    return quote_key(keys[-1].decode("utf-8", "replace")) if keys else "the whole"
 
 
 def _require_plain(values: Any, source: str, has_surrogates: bool) -> None:
@@ -129,7 +147,7 @@ def _require_plain(values: Any, source: str, has_surrogates: bool) -> None:
     opened, keys = [iter([("", values)])], []
 
     def place() -> str:
-        names = [f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys[1:]]
+        names = [f"[{key}]" if isinstance(key, int) else f".{quote_key(key)}" for key in keys[1:]]
         return quote("".join(names).removeprefix("."), plain=True) or "the whole"
 
     while opened:

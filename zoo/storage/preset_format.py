@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.storage.errors import quote
-from zoo.storage.json_files import parse_json, read_bytes
+from zoo.storage.json_files import MOST_CONFIG_VALUES, parse_json, read_bytes
 from zoo.storage.stored_file import StoredFile
 from zoo.storage.tokenizer import CONFIG_FILE as TOKENIZER_FILE
 from zoo.storage.typed import to_dataclass
@@ -98,7 +98,7 @@ def read_preset_file(directory: Path) -> tuple[PresetFile, bytes]:
         ValueError: As for `read_description`.
     """
     path, content = directory / CONFIG_FILE, preset_content(directory)
-    values = parse_json(content, str(path))
+    values = parse_json(content, str(path), MOST_CONFIG_VALUES)
     version = values.get("format_version") if isinstance(values, dict) else None
     if version != FORMAT_VERSION:
         of_others = "" if version is not None else " A model of the Transformers library would have a 'model_type'."

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
-from zoo.storage.errors import quote
+from zoo.storage.errors import quote, quote_key
 from zoo.storage.files import try_lock
 
 
@@ -61,8 +61,8 @@ class StoredFile:
                 raise ValueError(
                     f"{path} is damaged: it is not the file that was saved. It has {size} bytes"
                     + (f" with SHA-256 {digest}" if digest else "")
-                    + f"; bytes and sha256 of {quote(self.file, plain=True)} in {source} are {self.bytes} and "
-                    + f"{quote(self.sha256, most=64, plain=True)}."
+                    + f"; bytes and sha256 of {quote_key(self.file)} in {source} are {self.bytes} and "
+                    + f"{quote_key(self.sha256)}."
                 )
             file.seek(0)
         except BaseException:

@@ -16,7 +16,7 @@ import numpy as np
 import safetensors
 from keras import ops
 
-from zoo.storage.errors import quote
+from zoo.storage.errors import quote, quote_key
 from zoo.storage.files import write_bytes
 from zoo.storage.json_files import parse_json, require_object
 from zoo.storage.typed import require_type, to_dataclass
@@ -138,10 +138,10 @@ def read_header(path: Path) -> dict[str, TensorEntry]:
     require_type(values.pop("__metadata__", {}), dict[str, str], f"{path}: __metadata__")
     if len(values) > _MOST_TENSORS:
         raise ValueError(f"{path}: its header must name at most {_MOST_TENSORS} tensors, got {len(values)}.")
-    entries = {name: _entry(value, f"{path}: {quote(name, most=100, plain=True)}") for name, value in values.items()}
+    entries = {name: _entry(value, f"{path}: {quote_key(name)}") for name, value in values.items()}
     position = 0
     for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
-        shown = f"{path}: {quote(name, most=100, plain=True)}"
+        shown = f"{path}: {quote_key(name)}"
         if entry.dtype not in _DTYPE_BYTES:
             raise ValueError(f"{shown}.dtype must be one of {sorted(_DTYPE_BYTES)}, got {quote(entry.dtype)}.")
         if len(entry.shape) > 32 or any(side < 0 for side in entry.shape):
@@ -156,10 +156,11 @@ def read_header(path: Path) -> dict[str, TensorEntry]:
     available = size - 8 - length
     if position != available:
         cut = next((name for name, entry in entries.items() if entry.data_offsets[1] > available), None)
-        first = "" if cut is None else f": {quote(cut, most=100, plain=True)} is not all there"
+        unnamed = f"those from byte {8 + length + position} on belong to no tensor"
+        what = unnamed if cut is None else f"{quote_key(cut)} is not all there"
         raise ValueError(
             f"{path} is damaged or is no safetensors file: its tensors have {position} bytes, {available} follow the "
-            f"header{first}."
+            f"header: {what}."
         )
     return entries
 

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from zoo.storage.errors import quote
+from zoo.storage.errors import quote, quote_key
 from zoo.storage.files import atomic_write, locked, write_bytes
 from zoo.storage.json_files import parse_json, read_bytes
 from zoo.storage.stored_file import StoredFile, is_plain
@@ -139,7 +139,7 @@ def _parse(path: Path, content: bytes) -> TokenizerDescription:
         # a downloaded tokenizer must not be able to point outside its directory
         if not is_plain(entry.file) or (path.parent / entry.file).is_dir():
             raise ValueError(
-                f"{path}: files.{quote(name, plain=True)}.file must be the name of a file, got {quote(entry.file)}."
+                f"{path}: files.{quote_key(name)}.file must be the name of a file, got {quote(entry.file)}."
             )
     return description
 

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from zoo.storage.errors import quote
+from zoo.storage.errors import quote, quote_key
 
 T = TypeVar("T")
 _NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a text", dict: "an object", list: "a list"}
@@ -58,7 +58,7 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 def _joined(name: str, key: str) -> str:
-    key = quote(key, most=80, plain=True)
+    key = quote_key(key, most=80)
     return f"{name}: {key}" if ": " not in name else f"{name}.{key}"
 
 

@@ -7,6 +7,7 @@ from keras import ops
 
 from zoo.export import Endpoint, Field
 from zoo.preprocessing.labels import Labels
+from zoo.storage import quote
 from zoo.tasks.task import Task
 
 POOLINGS = ("first", "mean", "max", "last", "pooler")
@@ -88,7 +89,7 @@ def require_pooling(pooling: Any, backbone: Any) -> str:
     if pooling is None:
         return "pooler" if has_pooler else "last" if backbone.config.architecture == "decoder" else "first"
     if pooling not in POOLINGS:
-        raise ValueError(f"pooling must be one of {POOLINGS} or None, got {pooling!r}.")
+        raise ValueError(f"pooling must be one of {POOLINGS} or None, got {quote(pooling)}.")
     if pooling == "pooler" and not has_pooler:
         allowed = ", ".join(repr(name) for name in POOLINGS if name != "pooler")
         raise ValueError(f"pooling must be one of {allowed} with a backbone without a pooler, got 'pooler'.")

@@ -23,6 +23,7 @@ from zoo.storage import (
     fetch,
     naming,
     open_preset,
+    quote,
     read_one_version,
     recover,
     require_type,
@@ -152,7 +153,7 @@ def _read_saved(task_class: type, preset: Preset) -> _Saved:
     saved_class = task_class if kind == task_class.__name__ else _TASKS.get(kind)
     if saved_class is None:
         raise ValueError(
-            f"{preset.path}: task must be {task_class.__name__!r} or one of {sorted(_TASKS)}, got {kind!r}."
+            f"{preset.path}: task must be {task_class.__name__!r} or one of {sorted(_TASKS)}, got {quote(kind)}."
         )
     options = dict(preset.description.options)
     mode, name = options.pop(QUANTIZATION, None), options.pop(PREPROCESSOR, None)
@@ -163,12 +164,12 @@ def _read_saved(task_class: type, preset: Preset) -> _Saved:
         if not issubclass(preprocessor, saved_class.preprocessor_class):
             raise ValueError(
                 f"{preset.path}: options.{PREPROCESSOR} must name a {saved_class.preprocessor_class.__name__} for a "
-                f"{saved_class.__name__}, got {name!r}."
+                f"{saved_class.__name__}, got {quote(name)}."
             )
     allowed = _parameters(saved_class, preprocessor)
     for name, value in options.items():
         if name not in allowed:
-            known = f"among {sorted(allowed)}, got {name[:100]!r}"
+            known = f"among {sorted(allowed)}, got {quote(name)}"
             raise ValueError(f"{preset.path}: options of a {saved_class.__name__} must be {known}.")
         require_type(value, allowed[name], f"{preset.path}: options.{name}")
     labels = options.get("labels")
@@ -187,15 +188,16 @@ def _from_open_preset(
     description, directory = preset.description, preset.path.parent
     with naming(preset.path):
         config = config_from_dict(description.backbone)
-    # a packed number of "int4" is two weights
-    require_weights(config, preset.weights.elements * (2 if saved.mode else 1), f"{preset.path}: backbone")
+    with naming(f"{preset.path}: backbone"):
+        # a packed number of "int4" is two weights
+        require_weights(config, preset.weights.elements * (2 if saved.mode else 1), preset.weights.path.name)
     if saved.task is not task_class and config.architecture not in task_class.architectures:
         raise ValueError(f"{directory} holds a {description.task}, not a {task_class.__name__}.")
     tokenizer = None if preset.tokenizer is None else Tokenizer.from_stored(preset.tokenizer)
     if preset.tokenizer is not None and tokenizer.vocabulary_size > config.vocabulary_size:
         raise ValueError(
             f"{preset.path}: backbone.vocabulary_size must be at least {tokenizer.vocabulary_size}, the number of "
-            f"tokens in {preset.tokenizer.path} ({', '.join(preset.tokenizer.names)}), got {config.vocabulary_size}."
+            f"tokens in {tokenizer.source}, got {config.vocabulary_size}."
         )
     backbone = _backbone(config, description, preset.path)
     weights = preset.weights if load_weights else None
@@ -248,8 +250,8 @@ def _backbone(config: ModelConfig, description: PresetDescription, path: Path) -
         backbone = Backbone.from_config(config)
     if backbone.parameter_count() != description.parameter_count:
         raise ValueError(
-            f"{path} describes a backbone of {backbone.parameter_count()} parameters, its "
-            f"weights are those of one of {description.parameter_count}: the file was changed."
+            f"{path}: parameter_count must be {backbone.parameter_count()}, the number of weights that its backbone "
+            f"describes, got {description.parameter_count}: the file was changed."
         )
     return backbone
 

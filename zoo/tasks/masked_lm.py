@@ -11,6 +11,7 @@ from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field
 from zoo.preprocessing import MaskedLMPreprocessor
 from zoo.preprocessing.rows import as_text, require_count
+from zoo.storage import quote
 from zoo.tasks.encoder_task import EncoderTask, take_positions
 from zoo.tasks.heads import MaskedLMHead, initializer_of
 from zoo.training.losses import TokenCrossEntropy
@@ -68,7 +69,7 @@ class MaskedLM(EncoderTask):
     ) -> None:
         super().__init__(backbone, preprocessor, **options)
         if head not in ("transform", "projection"):
-            raise ValueError(f"head must be 'transform' or 'projection', got {head!r}.")
+            raise ValueError(f"head must be 'transform' or 'projection', got {quote(head)}.")
         self.head_kind, self.head_activation, self.head_bias = head, head_activation, head_bias
         config = backbone.config
         self.head = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from zoo.storage import naming, read_bytes
+from zoo.storage import naming, quote, read_bytes
 from zoo.storage.json_files import MOST_BYTES as MOST_JSON_BYTES
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_alphabet import byte_characters, byte_to_code_point, merging_model, to_bytes
@@ -108,7 +108,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
             strip_right=strip_right,
         )
         if normalization not in (None, "NFC"):
-            raise ValueError(f"normalization must be None or 'NFC', got {normalization!r}.")
+            raise ValueError(f"normalization must be None or 'NFC', got {quote(normalization)}.")
         self._split = (split,) if isinstance(split, str) else tuple(split)
         self._splitter_of_words = WordSplitter(self._split)
         self._choices = {
@@ -119,9 +119,10 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         }
         missing = [byte for byte, character in enumerate(byte_characters()) if character not in self._ids]
         if missing:
+            first = quote(byte_characters()[missing[0]])
             raise ValueError(
-                f"The vocabulary lacks {len(missing)} of the 256 bytes, the first is {missing[0]:#04x}: "
-                "it is not that of a byte-level model."
+                f"vocabulary must hold a token for each of the 256 bytes, got none for {len(missing)} of them; the "
+                f"first is {missing[0]:#04x}, spelled {first}."
             )
         self._merges = [tuple(pair) for pair in merges]
         as_spelled = {*self.special_tokens, *self._added}
@@ -306,6 +307,6 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
     def _from_files(cls, files: dict[str, bytes], config: dict[str, Any]) -> ByteLevelBPETokenizer:
         for name in (_VOCABULARY_FILE, _MERGES_FILE):
             if name not in files:
-                raise ValueError(f"A byte_level_bpe tokenizer needs the file {name!r}, got {sorted(files)}.")
+                raise ValueError(f"A byte_level_bpe tokenizer needs the file {name!r}, got {quote(sorted(files))}.")
         vocabulary, merges = (files[name] for name in (_VOCABULARY_FILE, _MERGES_FILE))
         return cls(read_vocabulary(vocabulary, _VOCABULARY_FILE), read_merges(merges, _MERGES_FILE), **config)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from zoo.storage import naming, read_bytes
+from zoo.storage import naming, quote, read_bytes
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.distinct import Tokens
 from zoo.tokenizers.offsets import to_characters
@@ -154,7 +154,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
 
         unknown = next(piece.piece for piece in model.pieces if piece.type == piece.UNKNOWN)
         if unknown_token not in (None, unknown):
-            raise ValueError(f"unknown_token must be {unknown!r}, that of the model, got {unknown_token!r}.")
+            raise ValueError(f"unknown_token must be {unknown!r}, that of the model, got {quote(unknown_token)}.")
         super().__init__(
             [piece.piece for piece in model.pieces],
             pad_token=own(names.pad_piece) if pad_token is None else pad_token,
@@ -296,5 +296,5 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
     @classmethod
     def _from_files(cls, files: dict[str, bytes], config: dict[str, Any]) -> SentencePieceTokenizer:
         if _MODEL_FILE not in files:
-            raise ValueError(f"A sentencepiece tokenizer needs the file {_MODEL_FILE!r}, got {sorted(files)}.")
+            raise ValueError(f"A sentencepiece tokenizer needs the file {_MODEL_FILE!r}, got {quote(sorted(files))}.")
         return cls(files[_MODEL_FILE], **config)

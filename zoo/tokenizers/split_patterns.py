@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from zoo.storage import quote
 from zoo.tokenizers.special_tokens import RE2_SPACE
 from zoo.tokenizers.tensors import import_tensorflow
 
@@ -59,7 +60,7 @@ class WordSplitter:
             raise ValueError(f"split must be at most {_MOST_STEPS} patterns, got {len(names)}.")
         for name in names:
             if name not in PATTERNS:
-                raise ValueError(f"split must be one of {sorted(PATTERNS)}, got {name!r}.")
+                raise ValueError(f"split must be one of {sorted(PATTERNS)}, got {quote(name)}.")
         self._steps = [_translate(PATTERNS[name]) for name in names]
 
     def __call__(self, strings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

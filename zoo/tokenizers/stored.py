@@ -8,7 +8,7 @@ import os
 import typing
 from typing import Any, ClassVar
 
-from zoo.storage import TokenizerFiles, naming, quote, read_tokenizer, require_type, write_tokenizer
+from zoo.storage import TokenizerFiles, naming, quote, quote_key, read_tokenizer, require_type, write_tokenizer
 
 _KINDS: dict[str, type[StoredTokenizer]] = {}
 
@@ -82,11 +82,13 @@ class StoredTokenizer:
         accepted, hints = _arguments(kind), _hints(kind)
         for key, value in stored.config.items():
             if accepted is not None and key not in accepted:
-                raise ValueError(f"{stored.path}: config.{quote(key, plain=True)} is not known to a {stored.kind!r}.")
+                raise ValueError(f"{stored.path}: config.{quote_key(key)} is not known to a {stored.kind!r}.")
             if key in hints:
                 require_type(value, hints[key], f"{stored.path}: config.{key}")
         with naming(", ".join([str(stored.path), *stored.names])):
-            return kind._from_files(stored.files, stored.config)
+            tokenizer = kind._from_files(stored.files, stored.config)
+        tokenizer.source = f"{stored.path} ({', '.join(stored.names)})"
+        return tokenizer
 
     def get_config(self) -> dict[str, Any]:
         """Returns everything `from_config` needs, the vocabulary files included (as base64 text)."""

@@ -17,6 +17,9 @@ MOST_FOUND = 10_000
 class Vocabulary:
     """Tokens in the order of their ids, with the special ones; arguments and attributes as for `Tokenizer`."""
 
+    # the file that it is from, for errors
+    source = ""
+
     def __init__(
         self,
         vocabulary: Sequence[str],

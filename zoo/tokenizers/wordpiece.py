@@ -106,11 +106,7 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         )
         if self.unknown_id is None:
             raise ValueError("unknown_token must be a token, got None: WordPiece needs one for words it can't spell.")
-        for index, token in enumerate(self._vocabulary):
-            if len(token.removeprefix(_CONTINUATION).encode("utf-8")) > _MOST_TOKEN_BYTES:
-                raise ValueError(
-                    f"vocabulary[{index}] must have at most {_MOST_TOKEN_BYTES} bytes, got {quote(token)}."
-                )
+        check_lengths(self._vocabulary, "vocabulary")
         self._choices = {
             "lowercase": bool(lowercase),
             "strip_accents": bool(lowercase if strip_accents is None else strip_accents),
@@ -236,8 +232,23 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
     @classmethod
     def _from_files(cls, files: dict[str, bytes], config: dict[str, Any]) -> WordPieceTokenizer:
         if _VOCABULARY_FILE not in files:
-            raise ValueError(f"A wordpiece tokenizer needs the file {_VOCABULARY_FILE!r}, got {sorted(files)}.")
+            raise ValueError(f"A wordpiece tokenizer needs the file {_VOCABULARY_FILE!r}, got {quote(sorted(files))}.")
         return cls(read_tokens(files[_VOCABULARY_FILE], _VOCABULARY_FILE), **config)
+
+
+def check_lengths(tokens: Sequence[str], name: str) -> None:
+    """Checks that tokens are as short as the operation needs them.
+
+    Args:
+        tokens: The tokens.
+        name: What they are called in the error.
+
+    Raises:
+        ValueError: One has more than 256 bytes.
+    """
+    for index, token in enumerate(tokens):
+        if len(token.removeprefix(_CONTINUATION).encode("utf-8")) > _MOST_TOKEN_BYTES:
+            raise ValueError(f"{name}[{index}] must have at most {_MOST_TOKEN_BYTES} bytes, got {quote(token)}.")
 
 
 def _make_wordpiece(vocabulary: Sequence[str], unknown_token: str) -> Any:

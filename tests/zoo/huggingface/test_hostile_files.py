@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from zoo import TextClassifier
 from zoo.config import (
@@ -16,7 +17,9 @@ from zoo.config import (
     least_weights,
     require_weights,
 )
-from zoo.huggingface import load_backbone, load_task
+from zoo.config.checks import ChoiceError
+from zoo.config.names import in_names, renamed
+from zoo.huggingface import is_huggingface, load_backbone, load_task
 from zoo.tokenizers import load_huggingface
 
 
@@ -42,7 +45,11 @@ POSITIONS = "max_position_embeddings must be an integer from 1 to 16777216, got"
         ("bert_base", {"hidden_size": 10**9}, f"{WIDTH}, got 1000000000; model.safetensors has room for"),
         ("gemma2", {"hidden_size": 10**9}, f"{WIDTH}, got 1000000000"),
         ("bert_base", {"max_position_embeddings": 10**9}, f"{POSITIONS} 1000000000"),
-        ("bert_base", {"max_position_embeddings": 10**7}, "max_length=10000000 needs at least 160000000 weights"),
+        (
+            "bert_base",
+            {"max_position_embeddings": 10**7},
+            "max_position_embeddings=10000000 must fit the .* numbers in model.safetensors, got at least 160000000",
+        ),
         ("llama", {"max_position_embeddings": 10**9}, f"{POSITIONS} 1000000000"),
         ("gpt2", {"n_positions": 10**9}, "n_positions must be an integer from 1 to 16777216, got 1000000000"),
         ("bert_base", {"vocab_size": 10**9}, "vocab_size must be an integer of at least 1, got 1000000000"),
@@ -63,26 +70,52 @@ POSITIONS = "max_position_embeddings must be an integer from 1 to 16777216, got"
         ("bert_base", {"hidden_dropout_prob": 1.0}, "hidden_dropout_prob must be a number from 0 to below 1, got 1.0"),
         ("llama", {"rope_scaling": []}, r"rope_scaling must be an object or null, got \[\]"),
         ("llama", {"rope_scaling": "linear"}, "rope_scaling must be an object or null, got 'linear'"),
-        ("llama", {"rope_scaling": {"type": []}}, r"rope parameters: type must be a text, got \[\]"),
-        ("llama", {"rope_scaling": {"rope_type": 7}}, "rope parameters: rope_type must be a text, got 7"),
+        ("llama", {"rope_scaling": {"type": []}}, r"rope_scaling.type must be a text, got \[\]"),
+        ("llama", {"rope_scaling": {"rope_type": 7}}, "rope_scaling.rope_type must be a text, got 7"),
         (
             "llama",
             {"rope_scaling": {"type": "linear", "rope_type": "yarn"}},
-            r"rope_type and type must be the same, got ",
+            "rope_scaling.rope_type and rope_scaling.type must be the same, got ",
         ),
         ("bert_base", {"": True, "x": 3}, r"has keys that are not known here: ''=True, x=3"),
-        ("llama", {"rope_scaling": {"type": "linear", "factor": "2"}}, "rope parameters: factor must be a number"),
-        ("llama", {"rope_scaling": {"type": "linear", "factor": 0}}, "'factor' must be a number of at least 1, got 0"),
-        ("llama", {"rope_scaling": {"type": "dynamic", "factor": -1.0}}, "'factor' must be a number of .*, got -1.0"),
+        ("llama", {"rope_scaling": {"type": "linear", "factor": "2"}}, "rope_scaling.factor must be a number"),
+        (
+            "llama",
+            {"rope_scaling": {"type": "linear", "factor": 0}},
+            "rope_scaling.factor must be a number of at least 1, .* got 0",
+        ),
+        (
+            "llama",
+            {"rope_scaling": {"type": "dynamic", "factor": -1.0}},
+            "rope_scaling.factor must be a number of .*, got -1.0",
+        ),
         (
             "llama",
             {"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 0}},
-            "original_max_position_embeddings must be an integer of at least 1, got 0",
+            "rope_scaling.original_max_position_embeddings must be an integer of at least 1, got 0",
+        ),
+        (
+            "llama",
+            {"rope_scaling": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 1},
+            "max_position_embeddings must be a number of positions, at least 2, with rope_scaling.type='dynamic'",
+        ),
+        ("llama", {"rope_parameters": {"rope_theta": 0}}, "rope_parameters.rope_theta must be above 0, got 0"),
+        ("llama", {"num_key_value_heads": 3}, "num_key_value_heads must be None or a divisor of num_attention_heads=4"),
+        ("t5", {"relative_attention_max_distance": 2}, "relative_attention_max_distance must be larger than 2, "),
+        ("modernbert_masked_lm", {"num_attention_heads": 5}, "num_attention_heads must be a divisor of hidden_size="),
+        ("gpt2", {"n_head": 5}, "n_head must be a divisor of n_embd=16"),
+        ("bart", {"encoder_attention_heads": 5, "decoder_attention_heads": 5}, "encoder_attention_heads must be a div"),
+        ("distilbert_classifier", {"n_heads": 5}, "n_heads must be a divisor of dim=16"),
+        ("roberta_classifier", {"max_position_embeddings": 1}, "max_position_embeddings must be above 2, .*, got 1"),
+        (
+            "modernbert_masked_lm",
+            {"rope_parameters": {"full_attention": {"rope_theta": 0}}},
+            "rope_parameters.full_attention.rope_theta must be above 0, got 0",
         ),
         (
             "llama",
             {"rope_scaling": {"rope_type": "longrope", "short_factor": ["a"], "long_factor": {"a": 1}}},
-            r"rope parameters: short_factor\[0\] must be a number, got 'a'",
+            r"rope_scaling.short_factor\[0\] must be a number, got 'a'",
         ),
     ],
 )
@@ -112,6 +145,42 @@ def test_labels(copy, labels, message):
     assert len(str(caught.value)) < 1000
 
 
+def test_more_values_than_any_configuration_has(copy):
+    folder = copy("bert_classifier", id2label={str(number): f"L{number}" for number in range(300_000)})
+    assert not is_huggingface(folder)
+    for load in (load_backbone, TextClassifier.from_preset):
+        with pytest.raises(
+            ValueError, match=r"config.json must hold at most 200000 values .* at byte \d+, after the key"
+        ):
+            load(folder)
+
+
+def test_a_tokenizer_larger_than_the_backbone(copy, wordpiece):
+    folder = copy("bert_classifier", vocab_size=3)
+    (folder / "tokenizer.json").write_text(json.dumps(wordpiece))
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    tensors["bert.embeddings.word_embeddings.weight"] = tensors["bert.embeddings.word_embeddings.weight"][:3].copy()
+    save_file(tensors, path)
+    with pytest.raises(
+        ValueError, match=r"config.json: vocab_size must be at least 5, the number of tokens in .*tokenizer.json, got 3"
+    ):
+        TextClassifier.from_preset(folder)
+
+
+def test_names_of_files_are_in_their_words():
+    names = {"hidden_dim": "dim", "feed_forward.intermediate_dim": "hidden_dim", "max_length": "n_positions"}
+    text = "backbone.max_length must be 3; hidden_dim=2, the intermediate_dim and my.hidden_dim=2, 'max_length must be'"
+    expected = "n_positions must be 3; dim=2, the intermediate_dim and my.hidden_dim=2, 'n_positions must be'"
+    assert renamed(text, names) == expected
+    assert renamed("feed_forward.intermediate_dim is 3.", names) == "hidden_dim is 3."
+    assert renamed(text, {}) == text
+    with pytest.raises(ValueError, match="^hidden_dim must be above 0, got -1"), in_names(names):
+        FeedForwardConfig(-1)
+    with pytest.raises(ValueError, match="^hidden_dim=3 is not ours"), in_names(names, ChoiceError):
+        raise ValueError("hidden_dim=3 is not ours")
+
+
 def transformer(architecture="encoder", **options):
     return TransformerConfig(architecture, **{"vocabulary_size": 100, "hidden_dim": 8, "num_layers": 2, **options})
 
@@ -125,7 +194,7 @@ def transformer(architecture="encoder", **options):
         (transformer(attention=AttentionConfig(2)), "num_layers=2 of hidden_dim=8 with 2 heads of 4", 2 * 4 * 64),
         (
             transformer("encoder_decoder", num_layers=10**7, num_decoder_layers=3, attention=AttentionConfig(2)),
-            "num_layers=10000003 of hidden_dim=8 with 2 heads of 4",
+            "num_layers=10000000 and num_decoder_layers=3 of hidden_dim=8 with 2 heads of 4",
             10_000_003 * 4 * 64,
         ),
         (
@@ -146,21 +215,23 @@ def test_least_weights(config, choice, least):
     assert least_weights(config)[choice] == least
     total = sum(least_weights(config).values())
     # twice as many, and a million, may be missing: their names are listed later
-    require_weights(config, total, "config.json: backbone")
-    require_weights(config, max(0, (total - 1_000_000 + 1) // 2), "config.json: backbone")
+    require_weights(config, total, "model.safetensors")
+    require_weights(config, max(0, (total - 1_000_000 + 1) // 2), "model.safetensors")
     if total > 1_000_001:
-        with pytest.raises(ValueError, match="^config.json: backbone: .* needs? at least .* weights, the files hold"):
-            require_weights(config, (total - 1_000_000) // 2 - 1, "config.json: backbone")
+        with pytest.raises(ValueError, match="=.* must fit the .* numbers in model.safetensors, got at least"):
+            require_weights(config, (total - 1_000_000) // 2 - 1, "model.safetensors")
     if least > 1_000_002:
-        with pytest.raises(ValueError, match=f"^config.json: .*{choice}.* needs? at least .* the files hold 0"):
-            require_weights(config, 0, "config.json")
+        with pytest.raises(ValueError, match=f"{choice}.* must fit the 0 numbers in model.h5, got at least"):
+            require_weights(config, 0, "model.h5")
 
 
 def test_weights_of_recurrent_models():
     config = RecurrentConfig(vocabulary_size=100, embedding_dim=4, hidden_dim=10**6, num_layers=10**7)
     assert least_weights(config)["vocabulary_size=100"] == 400
-    with pytest.raises(ValueError, match=r"config.json: num_layers=10000000 of encoder_dim=1000000 needs at least 10"):
-        require_weights(config, 10**6, "config.json")
+    with pytest.raises(
+        ValueError, match="num_layers=10000000 of encoder_dim=1000000 must fit the 1000000 numbers in x"
+    ):
+        require_weights(config, 10**6, "x")
 
 
 @pytest.fixture(scope="module")
@@ -197,14 +268,28 @@ def nested(depth):
         ({"model": {"type": "WordPiece", "vocab": {"a": "0"}}}, "vocab.a must be an integer, got '0'"),
         ({"model": {"type": "WordPiece", "vocab": {"a": 10**9}}}, r"model.vocab.*must be"),
         ({"model": {"type": "WordPiece", "vocab": {"x" * 10**6: 0}}}, r"model.vocab.*\[0\] must have 1 to 2048 bytes"),
-        ({"normalizer": None}, r"normalizer is \[\], which this library can't reproduce"),
+        ({"normalizer": None}, r"normalizer must be .* BertNormalizer, got \[\]"),
         ({"normalizer": 3}, "normalizer must be an object or null, got 3"),
-        ({"normalizer": {"type": None}}, "normalizers: type must be a text, got None"),
-        ({"normalizer": {"type": "Sequence", "normalizers": None}}, "normalizers must be a list of .*, got None"),
-        ({"normalizer": {"type": "Sequence", "normalizers": [None]}}, r"normalizers\[0\] must be an object, got None"),
+        ({"normalizer": {"type": None}}, "normalizer.type must be a text, got None"),
+        (
+            {"normalizer": {"type": "Sequence", "normalizers": None}},
+            "normalizer.normalizers must be a list of .*, got None",
+        ),
+        (
+            {"normalizer": {"type": "Sequence", "normalizers": [None]}},
+            r"normalizer.normalizers\[0\] must be an object, got None",
+        ),
         ({"normalizer": nested(40)}, "normalizer.*must be nested at most 32 deep"),
         ({"normalizer": nested(20_000)}, "normalizer.*must be nested at most 32 deep"),
-        ({"pre_tokenizer": None}, r"pre_tokenizer is \[\], which"),
+        ({"pre_tokenizer": None}, r"pre_tokenizer must be .*, got \[\]"),
+        ({"pre_tokenizer": {"type": "Sequence", "pretokenizers": None}}, "pre_tokenizer.pretokenizers must be a list"),
+        (
+            {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Sequence", "pretokenizers": [{}]}]}},
+            r"pre_tokenizer.pretokenizers\[0\].pretokenizers\[0\].type must be a text, got None",
+        ),
+        ({"decoder": {"type": "Sequence", "decoders": 3}}, "decoder.decoders must be a list of an object, got 3"),
+        ({"post_processor": {"type": []}}, r"post_processor.type must be a text, got \[\]"),
+        ({"added_tokens": [{"id": 5, "content": "b" * 257}]}, r"added_tokens\[0\] must have at most 256 bytes, got"),
         ({"post_processor": "x"}, "post_processor must be an object or null, got 'x'"),
         ({"post_processor": {"type": "BertProcessing", "cls": []}}, r"post_processor.cls must be .* got \[\]"),
         ({"post_processor": {"type": "TemplateProcessing", "single": None}}, "post_processor.single must be a list of"),
@@ -227,7 +312,7 @@ def nested(depth):
 def test_tokenizers(wordpiece, tmp_path, changes, message):
     def dump(value):
         # nested deeper than what `json.dumps` follows
-        if isinstance(value, dict) and value.get("type") == "Sequence" and value["normalizers"] not in (None, [None]):
+        if isinstance(value, dict) and (value.get("normalizers") or [None])[0]:
             depth, part = 0, value
             while part["type"] == "Sequence":
                 depth, part = depth + 1, part["normalizers"][0]
@@ -249,7 +334,7 @@ def test_the_tokenizer_that_was_not_changed(wordpiece, tmp_path):
     assert load_huggingface(tmp_path).tokenize(["a"]).to_list() == [[4]]
 
 
-@pytest.mark.parametrize("count", [10**9, -1, "3", 10**400])
+@pytest.mark.parametrize("count", [10**9, 5001, -1, "3", 10**400])
 def test_sentinels(trained_proto, tmp_path, count):
     (tmp_path / "spiece.model").write_bytes(trained_proto)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"extra_ids": count}))

@@ -164,6 +164,12 @@ def test_sentence_models(copy, golden, tmp_path):
     np.testing.assert_allclose(ops.convert_to_numpy(task(inputs)), vectors, **TOLERANCE)
     huggingface.save_task(task, tmp_path / "saved", model_type="bert")
     assert huggingface.load_task(TextEmbedder, tmp_path / "saved").options() == task.options()
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 1000}))
+    with pytest.raises(
+        ValueError, match=r"sentence_bert_config.json: max_seq_length must be an integer from 1 to \d+, .*"
+    ):
+        huggingface.load_task(TextEmbedder, folder)
+    assert huggingface.load_task(TextEmbedder, folder, sequence_length=16).preprocessor.sequence_length == 16
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({**pooling, "pooling_mode_cls_token": True}))
     with pytest.raises(
         ValueError, match="1_Pooling/config.json: one of .* must be true, got .*_cls_token', 'pooling_mode_mean"

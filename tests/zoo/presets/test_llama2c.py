@@ -45,6 +45,7 @@ def test_order_of_the_weights(tmp_path):
         (SIZES, 1, "must hold 1092 weights, as its header says, got 1093"),
         (SIZES, -1, "must hold 1092 weights, as its header says, got 1091"),
         ((0x616B3432, *SIZES[1:]), 0, "of a later version of llama2.c: export it with --version 0"),
+        ((*SIZES[:4], 3, *SIZES[5:]), 0, "model.bin: n_kv_heads must be None or a divisor of n_heads=4, got 3"),
         ((-8, *SIZES[1:]), 0, "dim in the header of a checkpoint of llama2.c must be 1 to"),
     ],
 )

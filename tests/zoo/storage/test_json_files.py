@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from zoo.storage import json_files, naming, parse_json, quote, read_json, require_type, to_dataclass
+from zoo.storage import json_files, naming, parse_json, quote, quote_key, read_json, require_type, to_dataclass
 
 
 @dataclasses.dataclass
@@ -174,3 +174,29 @@ def test_quotes():
     assert quote("abc") == "'abc'" and quote("abc", plain=True) == "abc"
     assert quote(list(range(300))) == "a list of 300 entries" and quote([1, 2]) == "[1, 2]"
     assert quote(10**5000) == "a int that is too long to be shown"
+
+
+def test_keys_that_cannot_be_seen_have_quotation_marks():
+    assert quote_key("model.norm.weight") == "model.norm.weight" and quote_key("two words") == "two words"
+    assert quote_key("") == "''" and quote_key(" ") == "' '" and quote_key("a\0b") == "'a\\x00b'"
+    assert quote_key("x" * 300, most=4) == "xxxx... (300 characters)"
+    for content, place in ((b'{"": [NaN]}', r"''[0]"), (b'{"a": {"": NaN}}', "a.''"), (b'{"": {"": NaN}}', "''.''")):
+        with pytest.raises(ValueError) as caught:
+            parse_json(content, "c.json")
+        assert str(caught.value) == f"c.json: {place} must be a finite number, got nan."
+    for values, message in (
+        ({"": 1, "inner": {"number": 1}}, "c.json: '' is not known."),
+        ({"inner": {"number": 1, "": 3}}, "c.json: inner.'' is not known."),
+        ({"inner": {"number": 1}, "ids": {"": "x"}}, "c.json: ids.'' must be an integer, got 'x'."),
+    ):
+        with pytest.raises(ValueError) as caught:
+            to_dataclass(Outer, values, "c.json")
+        assert str(caught.value).startswith(message)
+
+
+def test_number_of_values_of_one_file(tmp_path):
+    path = tmp_path / "c.json"
+    path.write_text('{"labels": {"a": 1, "b": 2, "c": 3}}')
+    assert read_json(path, most_values=2)["labels"]["c"] == 3
+    with pytest.raises(ValueError, match="c.json must hold at most 1 values .*, got more at byte 26, after the key b"):
+        read_json(path, most_values=1)

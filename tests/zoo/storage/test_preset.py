@@ -210,7 +210,9 @@ def test_named_architecture(tiny_tokenizer):
     model = Seq2SeqLM.from_preset("transformer_tiny", vocabulary_size=tiny_tokenizer.vocabulary_size, **options)
     assert model.backbone.config.vocabulary_size == tiny_tokenizer.vocabulary_size
     assert len(model.backbone.encoder.blocks) == 1 and model.tokenizer is tiny_tokenizer
-    with pytest.raises(ValueError, match="tokenizer has .* tokens, the backbone only vocabulary_size=7"):
+    with pytest.raises(
+        ValueError, match="vocabulary_size must be at least .*, the number of tokens in the tokenizer, got 7"
+    ):
         Seq2SeqLM.from_preset("transformer_tiny", vocabulary_size=7, **options)
 
 
@@ -237,6 +239,7 @@ def test_another_task(saved):
         ("[]", "config.json has format_version None; this version of the library reads 2"),
         ('{"format_version": 7}', "format_version 7; this version of the library reads 2"),
         ('{"format_version": 2, "task": "Seq2SeqLM"}', "config.json: backbone is missing"),
+        (f"[{'1,' * 200_001}1]", "config.json must hold at most 200000 values .*, got more at byte 400002"),
     ],
 )
 def test_damaged_description(saved, text, message):
@@ -251,8 +254,15 @@ def test_weights_of_another_configuration(untrained, saved):
     change(saved, backbone={**description["backbone"], "num_decoder_layers": 3})
     with pytest.raises(
         ValueError,
-        match="config.json: .*num_layers=.* need at least .* weights, the files hold|describes a backbone of",
+        match="config.json: backbone: .*num_layers=.* must fit the .* numbers in|config.json: parameter_count must be ",
     ):
+        Seq2SeqLM.from_preset(saved)
+    change(saved, backbone=description["backbone"], task="x" * 10**6)
+    with pytest.raises(ValueError, match="config.json: task must be .*, got 'xxx.* .1000000 characters.") as caught:
+        Seq2SeqLM.from_preset(saved)
+    assert len(str(caught.value)) < 1000
+    change(saved, task=description["task"], parameter_count=3)
+    with pytest.raises(ValueError, match=r"config.json: parameter_count must be \d+, .*, got 3"):
         Seq2SeqLM.from_preset(saved)
     change(saved, backbone={**description["backbone"], "hiden_dim": 3})
     with pytest.raises(ValueError, match="must be known ones, got 'hiden_dim'. Did you mean 'hidden_dim'"):

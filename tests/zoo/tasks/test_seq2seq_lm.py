@@ -259,7 +259,9 @@ def test_other_backbones_are_refused(tiny_config, tiny_tokenizer):
     with pytest.raises(ValueError, match="must have the architecture 'encoder_decoder', got 'decoder'"):
         Seq2SeqLM(Backbone.from_config(config), tiny_tokenizer)
     config = TransformerConfig.from_dict({**tiny_config.to_dict(), "vocabulary_size": 10})
-    with pytest.raises(ValueError, match="tokenizer has 26 tokens, the backbone only vocabulary_size=10"):
+    with pytest.raises(
+        ValueError, match="vocabulary_size must be at least 26, the number of tokens in the tokenizer, got 10"
+    ):
         Seq2SeqLM(Backbone.from_config(config), tiny_tokenizer)
 
 

@@ -147,8 +147,10 @@ def test_other_files(byte_level, wordpiece, trained, tmp_path):
     loaded = load_huggingface(folders["bpe"], end_token="<|endoftext|>")
     assert loaded.tokenize("the dog").numpy().tolist() == byte_level.tokenize("the dog").numpy().tolist()
     (folders["wordpiece"] / "vocab.txt").write_bytes(wordpiece._files()["vocab.txt"])
-    with pytest.raises(ValueError, match="do_lower_case"):
-        load_huggingface(folders["wordpiece"])
+    for content, named in (("{}", r"\[\]"), ('{"do_lower_case_": true, "x": 3}', r"\['do_lower_case_', 'x'\]")):
+        (folders["wordpiece"] / "tokenizer_config.json").write_text(content)
+        with pytest.raises(ValueError, match=f"tokenizer_config.json: do_lower_case must be .* got none, only {named}"):
+            load_huggingface(folders["wordpiece"])
     (folders["wordpiece"] / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     assert load_huggingface(folders["wordpiece"]).get_vocabulary() == wordpiece.get_vocabulary()
     (folders["model"] / "spiece.model").write_bytes(trained["unigram"].proto)
@@ -178,21 +180,24 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"normalizer": {"type": "Lowercase"}}, r"normalizer is \['Lowercase'\]"),
-        ({"pre_tokenizer": {"type": "Whitespace"}}, r"pre_tokenizer is \['Whitespace'\]"),
-        ({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split("a+"), BYTES]}}, "pattern is .*'a\\+'"),
+        ({"normalizer": {"type": "Lowercase"}}, r"normalizer must be .*, got \['Lowercase'\]"),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, r"pre_tokenizer must be .*, got \['Whitespace'\]"),
+        (
+            {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split("a+"), BYTES]}},
+            "pre_tokenizer.pattern must be .*'a\\+'",
+        ),
         (
             {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split(PATTERNS["llama3"], "Removed"), BYTES]}},
-            r"behavior is 'Removed'",
+            "pre_tokenizer.behavior must be .*, got 'Removed'",
         ),
         ({"pre_tokenizer": BYTES}, "without a pattern"),
-        ({"pre_tokenizer": {**BYTES, "new_option": 1}}, "new_option is 1"),
-        ({"decoder": {"type": "Metaspace"}}, "decoder is 'Metaspace'"),
-        ({"post_processor": {"type": "Unheard"}}, "post_processor is 'Unheard'"),
-        ({"model": {"dropout": 0.1}}, r"model \(BPE\).dropout is 0.1"),
-        ({"model": {"end_of_word_suffix": "</w>"}}, "end_of_word_suffix is '</w>'"),
-        ({"model": {"byte_fallback": True}}, "byte_fallback is True"),
-        ({"model": {"unheard": True}}, "unheard is True"),
+        ({"pre_tokenizer": {**BYTES, "new_option": 1}}, "pre_tokenizer.new_option must be left out .*, got 1"),
+        ({"decoder": {"type": "Metaspace"}}, "decoder must be .*, got 'Metaspace'"),
+        ({"post_processor": {"type": "Unheard"}}, "post_processor must be .*, got 'Unheard'"),
+        ({"model": {"dropout": 0.1}}, "model.dropout must be .*, got 0.1"),
+        ({"model": {"end_of_word_suffix": "</w>"}}, "model.end_of_word_suffix must be .*, got '</w>'"),
+        ({"model": {"byte_fallback": True}}, "model.byte_fallback must be .*, got True"),
+        ({"model": {"unheard": True}}, "model.unheard must be left out .*, got True"),
         ({"model": {"type": "WordLevel"}}, "model.type must be one of .*, got 'WordLevel'"),
         (
             {"added_tokens": [{"content": "<x>", "special": True, "single_word": True}]},
@@ -202,7 +207,10 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "
             {"added_tokens": [{"id": 5, "content": "<x>", "special": True}]},
             "as ids are 0, 1, 2, ..., got 5",
         ),
-        ({"added_tokens": [{"id": 5, "content": "<|endoftext|>", "special": True}]}, "has the ids 0 and 5"),
+        (
+            {"added_tokens": [{"id": 5, "content": "<|endoftext|>", "special": True}]},
+            "the id of .* must be 0, as in model.vocab, got 5",
+        ),
     ],
 )
 def test_what_can_not_be_honoured(byte_level, tmp_path, change, message):
@@ -223,11 +231,11 @@ def test_what_can_not_be_honoured_of_wordpiece(wordpiece, tmp_path):
     wordpiece_library(wordpiece).save(str(path))
     content = json.loads(path.read_text("utf-8"))
     for part, change, message in (
-        ("model", {"max_input_chars_per_word": 50}, "max_input_chars_per_word is 50"),
-        ("model", {"continuing_subword_prefix": "@@"}, "continuing_subword_prefix is '@@'"),
-        ("normalizer", {"type": "NFKC"}, r"normalizer is \['NFKC'\]"),
-        ("pre_tokenizer", {"type": "Whitespace"}, r"pre_tokenizer is \['Whitespace'\]"),
-        ("decoder", {"cleanup": False}, "cleanup is False"),
+        ("model", {"max_input_chars_per_word": 50}, "max_input_chars_per_word must be .*, got 50"),
+        ("model", {"continuing_subword_prefix": "@@"}, "continuing_subword_prefix must be .*, got '@@'"),
+        ("normalizer", {"type": "NFKC"}, r"normalizer must be .*, got \['NFKC'\]"),
+        ("pre_tokenizer", {"type": "Whitespace"}, r"pre_tokenizer must be .*, got \['Whitespace'\]"),
+        ("decoder", {"cleanup": False}, "cleanup must be .*, got False"),
     ):
         path.write_text(json.dumps({**content, part: {**content[part], **change}}))
         with pytest.raises(ValueError, match=message):

@@ -37,7 +37,7 @@ def from_bpe(content: TokenizerJson, roles: dict[str, str]) -> Tokenizer:
         ignore_merges=(True, False),
     )
     require_keys(model, "model", "vocab", "merges")
-    splitters = parts(content.pre_tokenizer, "pretokenizers")
+    splitters = parts(content.pre_tokenizer, "pre_tokenizer")
     if "ByteLevel" in types(splitters):
         return _byte_level(content, model, splitters, roles)
     if model.get("byte_fallback"):
@@ -51,7 +51,7 @@ def _merges(model: dict[str, Any]) -> list[tuple[str, str]]:
     merges = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
     for number, merge in enumerate(merges):
         if len(merge) != 2:
-            raise ValueError(f"tokenizer.json: model.merges[{number}]={quote(merge)} is no pair of tokens.")
+            raise ValueError(f"tokenizer.json: model.merges[{number}] must be a pair of tokens, got {quote(merge)}.")
     return merges
 
 
@@ -60,10 +60,10 @@ def _byte_level(
 ) -> ByteLevelBPETokenizer:
     if model.get("byte_fallback"):
         raise refuse("model.byte_fallback", True, "do it without ByteLevel")
-    normalizers = types(parts(content.normalizer, "normalizers"))
+    normalizers = types(parts(content.normalizer, "normalizer"))
     if normalizers not in ([], ["NFC"]):
         raise refuse("normalizer", normalizers, "do none or NFC")
-    for decoder in types(parts(content.decoder, "decoders")):
+    for decoder in types(parts(content.decoder, "decoder")):
         if decoder != "ByteLevel":
             raise refuse("decoder", decoder, "do ByteLevel")
     split = []
@@ -79,7 +79,7 @@ def _byte_level(
     if not split:
         raise refuse("pre_tokenizer", "ByteLevel without a pattern", f"split by {sorted(PATTERNS)}")
     if last.get("add_prefix_space", True) and len(splitters) > 1:
-        raise refuse("pre_tokenizer (ByteLevel).add_prefix_space", True, "do it where ByteLevel splits alone")
+        raise refuse("pre_tokenizer.add_prefix_space", True, "do it where ByteLevel splits alone")
     entries = content.added_tokens
     tokens = in_order_of_ids(vocabulary_with_added(model["vocab"], entries), "model.vocab with added_tokens")
     settled = settle_roles(roles, content.post_processor, [entry.content for entry in entries])
@@ -104,11 +104,11 @@ def _pattern_name(splitter: dict[str, Any]) -> str:
         settings = read(
             splitter, "pre_tokenizer", pattern=OfType(dict[str, str]), behavior=("Isolated",), invert=(False,)
         )
-        require_keys(settings, "pre_tokenizer (Split)", "pattern")
+        require_keys(settings, "pre_tokenizer", "pattern")
         pattern = settings["pattern"].get("Regex")
         if pattern in _NAMES:
             return _NAMES[pattern]
-        raise refuse("pre_tokenizer (Split).pattern", settings["pattern"], f"split by the patterns {sorted(PATTERNS)}")
+        raise refuse("pre_tokenizer.pattern", settings["pattern"], f"split by the patterns {sorted(PATTERNS)}")
     raise refuse("pre_tokenizer", splitter["type"], "do Split and Digits before ByteLevel")
 
 
@@ -117,7 +117,7 @@ def _with_byte_fallback(
 ) -> SentencePieceTokenizer:
     """Llama 2, Mistral, Gemma: the space is a character, and the whole text is merged at once."""
     adds_space = False
-    normalizers = parts(content.normalizer, "normalizers")
+    normalizers = parts(content.normalizer, "normalizer")
     replaces = False
     for part in normalizers:
         if part["type"] == "Prepend":

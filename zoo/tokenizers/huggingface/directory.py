@@ -22,8 +22,8 @@ from zoo.tokenizers.wordpiece import WordPieceTokenizer
 
 _MODEL_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.model", "sentencepiece.bpe.model")
 _CONFIG_FILES = ("special_tokens_map.json", "tokenizer_config.json")
+_MOST_SENTINELS = 5000  # T5 has 100
 # Their ids are not those of the model file.
-_MOST_SENTINELS = 10_000  # T5 has 100
 _SHIFTED = ("XLMRoberta", "Camembert", "MBart", "MBart50", "Barthez", "XLNet", "Pegasus", "Reformer", "BigBird")
 
 
@@ -54,6 +54,13 @@ def load_huggingface(path: str | os.PathLike, **roles: str | None) -> Tokenizer:
     [[15496, 995]]
     """
     path = Path(path)
+    file, tokenizer = _load(path, roles)
+    tokenizer.source = str(file)
+    return tokenizer
+
+
+def _load(path: Path, roles: dict[str, str | None]) -> tuple[Path, Tokenizer]:
+    """The file of the vocabulary, and the tokenizer."""
     directory = path.parent if path.is_file() else path
     if not directory.is_dir():
         raise FileNotFoundError(f"There is no directory {str(path)!r}.")
@@ -69,17 +76,17 @@ def load_huggingface(path: str | os.PathLike, **roles: str | None) -> Tokenizer:
     json_file = path if path.is_file() else directory / "tokenizer.json"
     if json_file.is_file():
         with named(json_file):
-            return _from_json(_read_json(json_file), roles)
+            return json_file, _from_json(_read_json(json_file), roles)
     model_file = next((directory / name for name in _MODEL_FILES if (directory / name).is_file()), None)
     if model_file is not None:
         with named(model_file):
-            return _from_model(model_file, roles, config)
+            return model_file, _from_model(model_file, roles, config)
     if (directory / "vocab.json").is_file() and (directory / "merges.txt").is_file():
         with named(directory / "vocab.json"):
-            return _from_vocabulary_and_merges(directory, roles, config)
+            return directory / "vocab.json", _from_vocabulary_and_merges(directory, roles, config)
     if (directory / "vocab.txt").is_file():
         with named(directory / "vocab.txt"):
-            return _from_vocabulary(directory / "vocab.txt", roles, config)
+            return directory / "vocab.txt", _from_vocabulary(directory / "vocab.txt", roles, config)
     raise FileNotFoundError(
         f"{str(directory)!r} holds no tokenizer: no tokenizer.json, {', '.join(_MODEL_FILES)}, "
         "vocab.json with merges.txt, or vocab.txt."
@@ -146,8 +153,9 @@ def _from_vocabulary_and_merges(directory: Path, roles: dict[str, str], config: 
 def _from_vocabulary(path: Path, roles: dict[str, str], config: dict[str, Any]) -> Tokenizer:
     if "do_lower_case" not in config:
         raise ValueError(
-            f"{str(path)!r} does not say whether text is lower-cased, and there is no tokenizer_config.json with "
-            "do_lower_case: use WordPieceTokenizer.from_file(path, lowercase=...)."
+            "tokenizer_config.json: do_lower_case must be true or false, as vocab.txt does not say whether text is "
+            f"lower-cased, got none, only {quote(sorted(config))}; or use WordPieceTokenizer.from_file(path, "
+            "lowercase=...)."
         )
     return WordPieceTokenizer.from_file(
         path,

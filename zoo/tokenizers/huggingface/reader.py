@@ -5,11 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from zoo.storage import quote, require_type, to_dataclass
+from zoo.storage import quote, quote_key, require_type, to_dataclass
 from zoo.tokenizers.sentencepiece_check import check_tokens
 from zoo.tokenizers.vocabulary import MOST_FOUND
 
 ANY = object()
+# what a `Sequence` of each component calls the list of its parts
+_LISTS = {
+    "normalizer": "normalizers",
+    "pre_tokenizer": "pretokenizers",
+    "post_processor": "processors",
+    "decoder": "decoders",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,10 +93,8 @@ def read_content(content: Any, name: str) -> TokenizerJson:
 
 def refuse(what: str, value: Any, allowed: str) -> ValueError:
     """Returns the error for a part of the file that can't be honoured."""
-    return ValueError(
-        f"tokenizer.json: {quote(what, plain=True)} is {quote(value)}, which this library can't reproduce; it can "
-        f"{allowed}."
-    )
+    shown = quote(what, plain=True)
+    return ValueError(f"tokenizer.json: {shown} must be what this library can {allowed}, got {quote(value)}.")
 
 
 def read(part: dict[str, Any], where: str, **allowed: Any) -> dict[str, Any]:
@@ -104,14 +109,15 @@ def read(part: dict[str, Any], where: str, **allowed: Any) -> dict[str, Any]:
         ValueError: A key or a value that is not listed.
     """
     settings = {key: value for key, value in part.items() if key != "type"}
-    name = f"{where} ({part.get('type')})"
     for key, value in settings.items():
+        name = f"tokenizer.json: {where}.{quote_key(key)}"
+        kind = f"for the type {quote(part.get('type'))}"
         if key not in allowed:
-            raise refuse(f"{name}.{key}", value, f"read {sorted(allowed)}")
+            raise ValueError(f"{name} must be left out {kind}, only {sorted(allowed)} are known, got {quote(value)}.")
         if isinstance(allowed[key], OfType):
-            require_type(value, allowed[key].hint, f"tokenizer.json: {name}.{key}")
+            require_type(value, allowed[key].hint, name)
         elif allowed[key] is not ANY and value not in allowed[key]:
-            raise refuse(f"{name}.{key}", value, f"do {allowed[key]}")
+            raise ValueError(f"{name} must be one of {allowed[key]} {kind}, got {quote(value)}.")
     return settings
 
 
@@ -128,19 +134,28 @@ def require_keys(part: dict[str, Any], where: str, *keys: str) -> None:
             raise ValueError(f"tokenizer.json: {where}.{key} is missing.")
 
 
-def parts(component: dict[str, Any] | None, list_key: str) -> list[dict[str, Any]]:
+def parts(component: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
     """Returns a component as a list: of none, of itself, or of what a `Sequence` holds.
+
+    Args:
+        component: A part of the file.
+        name: Its key.
 
     Raises:
         ValueError: A part is no object with a `type`.
     """
-    if component is None:
-        return []
-    require_type(component.get("type"), str, f"tokenizer.json: {list_key}: type")
+    return [] if component is None else _parts(component, name, _LISTS[name])
+
+
+def _parts(component: dict[str, Any], where: str, list_key: str) -> list[dict[str, Any]]:
+    require_type(component.get("type"), str, f"tokenizer.json: {where}.type")
     if component["type"] != "Sequence":
         return [component]
-    require_type(component.get(list_key), list[dict[str, Any]], f"tokenizer.json: {list_key}")
-    return [inner for part in component[list_key] for inner in parts(part, list_key)]
+    where = f"{where}.{list_key}"
+    require_type(component.get(list_key), list[dict[str, Any]], f"tokenizer.json: {where}")
+    return [
+        inner for index, part in enumerate(component[list_key]) for inner in _parts(part, f"{where}[{index}]", list_key)
+    ]
 
 
 def types(components: list[dict[str, Any]]) -> list[str]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from zoo.storage import quote
 from zoo.tokenizers.merge_ranks import merge_scores
 
 SPACE = "\u2581"
@@ -47,7 +48,7 @@ def bpe_proto(
         ValueError: There is no unknown token, or a byte has no token.
     """
     if unknown_token not in tokens:
-        raise ValueError(f"model.unk_token must be in the vocabulary, got {unknown_token!r}.")
+        raise ValueError(f"model.unk_token must be in the vocabulary, got {quote(unknown_token)}.")
     bytes_found = sum(bool(_BYTE.fullmatch(token)) for token in tokens)
     if bytes_found != 256:
         raise ValueError(f"model.byte_fallback needs a token for each of 256 bytes, the vocabulary has {bytes_found}.")

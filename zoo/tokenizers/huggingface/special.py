@@ -63,9 +63,11 @@ def added_tokens(entries: list[AddedToken], normalizes: bool) -> dict[str, list[
     for entry in entries:
         text = entry.content
         if entry.single_word:
-            raise refuse(f"added_tokens: single_word of {text!r}", True, "find tokens only wherever they are spelled")
+            raise refuse(
+                f"added_tokens: single_word of {quote(text)}", True, "find tokens only wherever they are spelled"
+            )
         if not entry.special and entry.normalized and normalizes:
-            raise refuse(f"added_tokens: normalized of {text!r}", True, "find tokens only in the text as it is")
+            raise refuse(f"added_tokens: normalized of {quote(text)}", True, "find tokens only in the text as it is")
         result["special_tokens" if entry.special else "added_tokens"].append(text)
         if entry.lstrip:
             result["strip_left"].append(text)
@@ -84,7 +86,8 @@ def vocabulary_with_added(vocabulary: Mapping[str, int], entries: list[AddedToke
     for entry in entries:
         if ids.setdefault(entry.content, entry.id) != entry.id:
             raise ValueError(
-                f"tokenizer.json: added_tokens: {quote(entry.content)} has the ids {ids[entry.content]} and {entry.id}."
+                f"tokenizer.json: added_tokens: the id of {quote(entry.content)} must be {ids[entry.content]}, as in "
+                f"model.vocab, got {entry.id}."
             )
     return ids
 
@@ -97,7 +100,7 @@ def tokens_put_around(post_processor: dict[str, Any] | None) -> tuple[list[str],
     """
     before: list[str] = []
     after: list[str] = []
-    for part in parts(post_processor, "processors"):
+    for part in parts(post_processor, "post_processor"):
         kind = part.get("type")
         if kind in ("BertProcessing", "RobertaProcessing"):
             for side, key in ((before, "cls"), (after, "sep")):

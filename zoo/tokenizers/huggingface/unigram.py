@@ -45,7 +45,7 @@ def from_unigram(content: TokenizerJson, roles: dict[str, str]) -> SentencePiece
         )
     check_tokens([token for token, _ in model["vocab"]], "tokenizer.json: model.vocab")
     charsmap, removes_spaces, adds_space = b"", False, False
-    for part in parts(content.normalizer, "normalizers"):
+    for part in parts(content.normalizer, "normalizer"):
         if part["type"] == "Precompiled":
             charsmap = _charsmap(part)
         elif (
@@ -61,7 +61,7 @@ def from_unigram(content: TokenizerJson, roles: dict[str, str]) -> SentencePiece
             read(part, "normalizer", strip_left=(True, False), strip_right=(True,))
         else:
             raise refuse("normalizer", part, "do Precompiled, Strip, Prepend, and Replace of several spaces by one")
-    splitters = parts(content.pre_tokenizer, "pretokenizers")
+    splitters = parts(content.pre_tokenizer, "pre_tokenizer")
     if types(splitters) not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
         raise refuse("pre_tokenizer", types(splitters), "do Metaspace, alone or after WhitespaceSplit")
     removes_spaces = removes_spaces or len(splitters) == 2
@@ -75,7 +75,7 @@ def from_unigram(content: TokenizerJson, roles: dict[str, str]) -> SentencePiece
         split=(True, False),
     )
     scheme = metaspace.get("prepend_scheme", "always" if metaspace.get("add_prefix_space", True) else "never")
-    for decoder in parts(content.decoder, "decoders"):
+    for decoder in parts(content.decoder, "decoder"):
         if decoder["type"] not in ("Metaspace", "Replace", "ByteFallback", "Fuse", "Strip"):
             raise refuse("decoder", decoder["type"], "do Metaspace")
     pieces = [(token, score) for token, score in model["vocab"]]
@@ -84,7 +84,10 @@ def from_unigram(content: TokenizerJson, roles: dict[str, str]) -> SentencePiece
         if entry.id == len(pieces):
             pieces.append((entry.content, 0.0))
         elif entry.id > len(pieces) or pieces[entry.id][0] != entry.content:
-            raise ValueError(f"tokenizer.json: added_tokens: {quote(entry.content)} has the id {entry.id} of another.")
+            allowed = f"the next one, {len(pieces)}, or its id in model.vocab"
+            raise ValueError(
+                f"tokenizer.json: added_tokens: the id of {quote(entry.content)} must be {allowed}, got {entry.id}."
+            )
     found = added_tokens(entries, normalizes=bool(charsmap))
     settled = settle_roles(roles, content.post_processor, [entry.content for entry in entries])
     proto = unigram_proto(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from zoo.tokenizers.huggingface.reader import OfType, TokenizerJson, parts, read, refuse, require_keys, types
 from zoo.tokenizers.huggingface.special import added_tokens, settle_roles, vocabulary_with_added
 from zoo.tokenizers.vocabulary_files import in_order_of_ids
-from zoo.tokenizers.wordpiece import WordPieceTokenizer
+from zoo.tokenizers.wordpiece import WordPieceTokenizer, check_lengths
 
 
 def from_wordpiece(content: TokenizerJson, roles: dict[str, str]) -> WordPieceTokenizer:
@@ -22,7 +22,7 @@ def from_wordpiece(content: TokenizerJson, roles: dict[str, str]) -> WordPieceTo
         continuing_subword_prefix=("##",),
         max_input_chars_per_word=(100,),
     )
-    normalizers = parts(content.normalizer, "normalizers")
+    normalizers = parts(content.normalizer, "normalizer")
     if types(normalizers) != ["BertNormalizer"]:
         raise refuse("normalizer", types(normalizers), "do BertNormalizer")
     normalizer = read(
@@ -33,16 +33,18 @@ def from_wordpiece(content: TokenizerJson, roles: dict[str, str]) -> WordPieceTo
         strip_accents=(None, True, False),
         lowercase=(True, False),
     )
-    splitters = parts(content.pre_tokenizer, "pretokenizers")
+    splitters = parts(content.pre_tokenizer, "pre_tokenizer")
     if types(splitters) != ["BertPreTokenizer"]:
         raise refuse("pre_tokenizer", types(splitters), "do BertPreTokenizer")
-    for decoder in parts(content.decoder, "decoders"):
+    for decoder in parts(content.decoder, "decoder"):
         if decoder.get("type") != "WordPiece":
             raise refuse("decoder", decoder.get("type"), "do WordPiece")
         read(decoder, "decoder", prefix=("##",), cleanup=(True,))
     require_keys(model, "model", "vocab")
     entries = content.added_tokens
+    check_lengths([entry.content for entry in entries], "tokenizer.json: added_tokens")
     tokens = in_order_of_ids(vocabulary_with_added(model["vocab"], entries), "model.vocab with added_tokens")
+    check_lengths(tokens, "tokenizer.json: model.vocab")
     found = {"unknown_token": model.get("unk_token", "[UNK]")}
     settled = settle_roles(roles, content.post_processor, tokens)
     empty = dict.fromkeys(("pad_token", "start_token", "end_token", "mask_token"))
