@@ -35,6 +35,7 @@ import threading
 import time
 import traceback
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -102,8 +103,8 @@ def _correct_hashes(folder: Path) -> None:
     config.write_text(json.dumps(values))
 
 
-def attempt(seed: dict, folder: Path, original: bytes) -> dict:
-    """Loads a case in this process; returns what happened."""
+def attempt(seed: dict, folder: Path, original: bytes, then: Callable[[], None] = lambda: None) -> dict:
+    """Loads a case in this process, calls `then`, and returns what happened."""
     before = _megabytes(reset=True)
     start = _seconds()
     text, trace, is_error = "", "", True
@@ -117,6 +118,7 @@ def attempt(seed: dict, folder: Path, original: bytes) -> dict:
             outcome = "error"
     seconds = _seconds() - start
     grown = _megabytes() - before + children.megabytes
+    then()
     if outcome == "error":
         place = place_of(text, seed, original, folder) if is_error and len(text) <= 5000 else ""
         if not place:
@@ -207,7 +209,9 @@ def work(connection, seeds: Path, base: int) -> None:
             number, seed = case
             folder = prepare(seeds, seed, number, base, place)
             connection.send({"folder": str(folder)})
-            result = attempt(seed, folder, (seeds / seed["folder"] / seed["file"]).read_bytes())
+            original = (seeds / seed["folder"] / seed["file"]).read_bytes()
+            # where a million keys have changed, it takes seconds to look for them in the error
+            result = attempt(seed, folder, original, lambda: connection.send({"folder": None}))
             if not is_within_memory(result, folder):
                 result["outcome"] = "memory"
             connection.send(result)
@@ -269,7 +273,8 @@ def run_cases(numbers, base: int, seeds_folder: Path, seeds: list[dict], keep: P
                 try:
                     message = connection.recv()
                     if "outcome" not in message:
-                        running[connection][3] = _seconds_of(process.pid), time.monotonic()
+                        now = _seconds_of(process.pid), time.monotonic()
+                        running[connection][3] = now if message["folder"] else None
                         continue
                     result = message
                     free.append((process, connection))

@@ -66,9 +66,9 @@ def names_key(text: str, key: str) -> bool:
     """
     if not key:
         return "''" in text
-    cut, shown = key[:60], repr(key[:60])[1:-1]
-    if cut not in text:  # thousands of keys may have changed
-        return shown in text
+    cut = key[:60]
+    if cut not in text:  # a million keys may have changed
+        return not cut.isprintable() and repr(cut)[1:-1] in text
     word, end = re.escape(cut), r"(?![\w-])" if len(key) <= 60 else ""
     before = rf"(?:[.\[('\"]|[:;,] | has |^){word}{end}"
     after = rf"(?<![\w-]){word}{end}(?=[=.\[]\S| must| is missing| is not known| for )"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.storage.errors import quote
-from zoo.storage.json_files import MOST_CONFIG_VALUES, parse_json, read_bytes
+from zoo.storage.json_files import MOST_BYTES, MOST_CONFIG_VALUES, parse_json, read_bytes
 from zoo.storage.stored_file import StoredFile
 from zoo.storage.tokenizer import CONFIG_FILE as TOKENIZER_FILE
 from zoo.storage.typed import to_dataclass
@@ -17,7 +17,6 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
 TOKENIZER_FOLDER = "tokenizer"
 
-_MOST_CONFIG_BYTES = 2**24
 # names of the parts of a preset: those above, or with a number where these are taken
 _PART = re.compile(r"model(-[0-9a-f]{8})?\.weights\.h5|tokenizer(-[0-9a-f]{8})?")
 
@@ -85,7 +84,7 @@ def preset_content(directory: Path) -> bytes:
     path = directory / CONFIG_FILE
     if not path.is_file():
         raise ValueError(f"{directory} is no saved model: it has no {CONFIG_FILE}.")
-    return read_bytes(path, _MOST_CONFIG_BYTES)
+    return read_bytes(path, MOST_BYTES)
 
 
 def read_preset_file(directory: Path) -> tuple[PresetFile, bytes]:
