@@ -29,8 +29,24 @@ class LastAxisNorm(keras.layers.Layer):
         return {**super().get_config(), "epsilon": self.epsilon}
 
 
+class FeatureWeightedNorm(LastAxisNorm):
+    """What the norms with a weight for each feature have in common; heads may have weights of their own."""
+
+    def __init__(self, epsilon: float, weight_axes: int, **kwargs: Any) -> None:
+        super().__init__(epsilon, **kwargs)
+        if weight_axes not in (1, 2):
+            raise ValueError(f"weight_axes must be 1 or 2, got {weight_axes!r}.")
+        self.weight_axes = weight_axes
+
+    def _weight_shape(self, input_shape: tuple) -> tuple:
+        return tuple(input_shape[-self.weight_axes :])
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "weight_axes": self.weight_axes}
+
+
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class LayerNorm(LastAxisNorm):
+class LayerNorm(FeatureWeightedNorm):
     """Layer normalisation: `(x - mean) / sqrt(variance + epsilon) * gamma + beta` over the last axis.
 
     Statistics are computed in float32 whatever the policy.
@@ -39,6 +55,8 @@ class LayerNorm(LastAxisNorm):
         epsilon: Added to the variance.
         center: Whether there is an offset `beta`.
         scale: Whether there is a factor `gamma`.
+        weight_axes: Number of axes, the last ones, along which `gamma` and `beta` differ: 2 for queries and keys
+            `(batch, length, heads, head_dim)` whose heads have weights of their own.
 
     Call arguments:
         inputs: `(..., dim)`.
@@ -47,7 +65,7 @@ class LayerNorm(LastAxisNorm):
         The shape of the inputs.
 
     Raises:
-        ValueError: If `epsilon` is not positive.
+        ValueError: If `epsilon` is not positive or `weight_axes` neither 1 nor 2.
 
     Example:
 
@@ -57,19 +75,26 @@ class LayerNorm(LastAxisNorm):
         Ba et al. 2016, equations 3 and 4.
     """
 
-    def __init__(self, epsilon: float = 1e-5, center: bool = True, scale: bool = True, **kwargs: Any) -> None:
-        super().__init__(epsilon, **kwargs)
+    def __init__(
+        self, epsilon: float = 1e-5, center: bool = True, scale: bool = True, weight_axes: int = 1, **kwargs: Any
+    ) -> None:
+        super().__init__(epsilon, weight_axes, **kwargs)
         self.center = center
         self.scale = scale
 
     def build(self, input_shape: tuple) -> None:
-        width = (input_shape[-1],)
-        self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones") if self.scale else None
-        self.beta = self.add_weight(name="beta", shape=width, initializer="zeros") if self.center else None
+        shape = self._weight_shape(input_shape)
+        self.gamma = self.add_weight(name="gamma", shape=shape, initializer="ones") if self.scale else None
+        self.beta = self.add_weight(name="beta", shape=shape, initializer="zeros") if self.center else None
 
     def call(self, inputs: Any) -> Any:
         x = self._wide(inputs)
-        outputs = ops.layer_normalization(x, self.gamma, self.beta, axis=-1, epsilon=self.epsilon)
+        if self.weight_axes == 1:
+            outputs = ops.layer_normalization(x, self.gamma, self.beta, axis=-1, epsilon=self.epsilon)
+        else:  # Keras knows weights of the normed axis only
+            outputs = ops.layer_normalization(x, axis=-1, epsilon=self.epsilon)
+            outputs = outputs if self.gamma is None else outputs * self._wide(self.gamma)
+            outputs = outputs if self.beta is None else outputs + self._wide(self.beta)
         return ops.cast(outputs, self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
@@ -77,7 +102,7 @@ class LayerNorm(LastAxisNorm):
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class RMSNorm(LastAxisNorm):
+class RMSNorm(FeatureWeightedNorm):
     """Root mean square normalisation: `x / sqrt(mean(x^2) + epsilon) * scale` over the last axis.
 
     Statistics are computed in float32 whatever the policy.
@@ -87,6 +112,7 @@ class RMSNorm(LastAxisNorm):
         unit_offset: Whether the factor is `1 + scale` with `scale` starting at zero (Gemma), so that weight decay
             pulls it to one.
         use_scale: Whether there is a factor at all.
+        weight_axes: Number of axes, the last ones, along which the factor differs, see `LayerNorm`.
 
     Call arguments:
         inputs: `(..., dim)`.
@@ -95,7 +121,8 @@ class RMSNorm(LastAxisNorm):
         The shape of the inputs.
 
     Raises:
-        ValueError: If `epsilon` is not positive, or `unit_offset` is set without `use_scale`.
+        ValueError: If `epsilon` is not positive, `weight_axes` neither 1 nor 2, or `unit_offset` is set without
+            `use_scale`.
 
     Example:
 
@@ -105,8 +132,15 @@ class RMSNorm(LastAxisNorm):
         Zhang and Sennrich 2019, equation 4.
     """
 
-    def __init__(self, epsilon: float = 1e-6, unit_offset: bool = False, use_scale: bool = True, **kwargs: Any) -> None:
-        super().__init__(epsilon, **kwargs)
+    def __init__(
+        self,
+        epsilon: float = 1e-6,
+        unit_offset: bool = False,
+        use_scale: bool = True,
+        weight_axes: int = 1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(epsilon, weight_axes, **kwargs)
         if unit_offset and not use_scale:
             raise ValueError("unit_offset must be False with use_scale=False, got True: there is no factor.")
         self.unit_offset = unit_offset
@@ -114,13 +148,16 @@ class RMSNorm(LastAxisNorm):
 
     def build(self, input_shape: tuple) -> None:
         initializer = "zeros" if self.unit_offset else "ones"
-        self.scale = (
-            self.add_weight(name="scale", shape=(input_shape[-1],), initializer=initializer) if self.use_scale else None
-        )
+        shape = self._weight_shape(input_shape)
+        self.scale = self.add_weight(name="scale", shape=shape, initializer=initializer) if self.use_scale else None
 
     def call(self, inputs: Any) -> Any:
         scale = 1.0 + self._wide(self.scale) if self.unit_offset else self.scale
-        outputs = ops.rms_normalization(self._wide(inputs), scale, axis=-1, epsilon=self.epsilon)
+        if self.weight_axes == 1:
+            outputs = ops.rms_normalization(self._wide(inputs), scale, axis=-1, epsilon=self.epsilon)
+        else:  # Keras knows weights of the normed axis only
+            outputs = ops.rms_normalization(self._wide(inputs), axis=-1, epsilon=self.epsilon)
+            outputs = outputs if scale is None else outputs * self._wide(scale)
         return ops.cast(outputs, self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:

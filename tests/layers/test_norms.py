@@ -64,6 +64,23 @@ def test_rms_norm(rng, unit_offset):
     np.testing.assert_allclose(layer(x), normalized, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
+def test_weights_for_each_head(rng, norm):
+    x = rng.normal(3, 2, (2, 5, 3, 6)).astype("float32")
+    layer, plain = norm(0.1, weight_axes=2), built(norm(0.1))
+    layer.build(x.shape)
+    weights = [rng.normal(size=weight.shape) for weight in layer.weights]
+    assert {weight.shape for weight in weights} == {(3, 6)}
+    layer.set_weights(weights)
+    for head in range(3):
+        plain.set_weights([weight[head] for weight in weights])
+        np.testing.assert_allclose(layer(x)[:, :, head], plain(x[:, :, head]), rtol=1e-5, atol=1e-5)
+    again = norm.from_config(layer.get_config())
+    assert again.weight_axes == 2
+    with pytest.raises(ValueError, match="weight_axes must be 1 or 2, got 3"):
+        norm(weight_axes=3)
+
+
 def test_scale_norm(rng):
     x = rng.normal(3, 2, (2, 5, 6)).astype("float32")
     x[0, 0] = 0

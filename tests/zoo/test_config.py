@@ -166,6 +166,10 @@ def test_wrong_json(text, message):
         (lambda: AttentionConfig(dropout=-0.1), "attention.dropout must be in"),
         (lambda: AttentionConfig(query_key_norm="batch"), "query_key_norm must be a norm of each position for itself"),
         (lambda: AttentionConfig(query_key_norm_scope="width"), "query_key_norm_scope must be one of .*got 'width'"),
+        (
+            lambda: AttentionConfig(query_key_norm="scale", query_key_norm_scope="per_head"),
+            "query_key_norm_scope must be 'head' or 'width' with .*'scale'",
+        ),
         (lambda: AttentionConfig(weighting="softpick"), "attention.weighting must be a name .* got 'softpick'"),
         (lambda: AttentionConfig(window=(-1, 0)), r"attention.window must be a pair .* got \(-1, 0\)"),
         (lambda: AttentionConfig(window_layers=(True,)), "window_layers must be None where there is no window"),

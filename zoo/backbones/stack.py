@@ -78,8 +78,13 @@ class TransformerStack(keras.layers.Layer):
         return found(dtype=self.dtype_policy) if isinstance(found, type) else found
 
     def _query_key_norm(self, name: str) -> keras.layers.Layer | None:
-        kind = self.config.attention.query_key_norm
-        return kind and make_norm(kind, self.config.norm.epsilon, name=name, dtype=self.dtype_policy)
+        kind, norm = self.config.attention.query_key_norm, self.config.norm
+        if kind is None:
+            return None
+        options = norm.layer_options() if kind == norm.kind else {}
+        if self.config.attention.query_key_norm_scope == "per_head":
+            options["weight_axes"] = 2  # heads and head_dim
+        return make_norm(kind, norm.epsilon, **options, name=name, dtype=self.dtype_policy)
 
     def _make_position(self, has_window: bool = False) -> PositionEncoding:
         config, position = self.config, self.config.position
@@ -125,7 +130,7 @@ class TransformerStack(keras.layers.Layer):
                 logit_soft_cap=attention.logit_soft_cap,
                 query_norm=self._query_key_norm("query_norm"),
                 key_norm=self._query_key_norm("key_norm"),
-                norm_scope=attention.query_key_norm_scope,
+                norm_scope="width" if attention.query_key_norm_scope == "width" else "head",
                 weighting=self._weighting(),
                 sinks=attention.sinks,
                 output_gate=attention.output_gate,

@@ -21,8 +21,10 @@ class AttentionConfig:
         use_bias: Whether the projections have biases: True, False or the names of those that do.
         scale: Factor on the scores; None for `head_dim ** -0.5`.
         logit_soft_cap: Soft cap on the scores; None for none.
-        query_key_norm: Kind of norm on queries and keys; None for none.
-        query_key_norm_scope: "head" for a norm of each head for itself, "width" for one of all heads together (OLMo 2).
+        query_key_norm: Kind of norm on queries and keys, with the options of the model's norm where it is of the same
+            kind; None for none.
+        query_key_norm_scope: "head" for a norm of each head for itself, with the same weights, "per_head" with weights
+            for each head (Cohere), "width" for one of all heads together (OLMo 2).
         weighting: What makes attention weights in place of the softmax: the name under which an `AttentionWeighting` or
             a function is registered with Keras, for example "my_project>softpick"; None for the softmax.
         sinks: Whether each head has an attention sink.
@@ -72,9 +74,16 @@ class AttentionConfig:
             self.weighting,
             "a name that is registered with Keras, 'package>name'",
         )
-        scopes = ("head", "width") if self.query_key_norm else ("head",)
+        scopes = ("head", "per_head", "width") if self.query_key_norm else ("head",)
         scope = self.query_key_norm_scope
         require(scope in scopes, "attention.query_key_norm_scope", scope, f"one of {scopes}")
+        require(
+            scope != "per_head" or "weight_axes" in constructor_options(norm_class(self.query_key_norm)),
+            "attention.query_key_norm_scope",
+            scope,
+            f"'head' or 'width' with attention.query_key_norm={self.query_key_norm!r}: 'layer' and 'rms' have weights "
+            "for each head",
+        )
         require(0 <= self.dropout < 1, "attention.dropout", self.dropout, "in [0, 1)")
         require(
             all(side is None or side >= 0 for side in self.window or ()),
@@ -154,7 +163,7 @@ class NormConfig:
             self.shared,
             f"True with norm.placement={self.placement!r}: it is an option of 'parallel'",
         )
-        names = constructor_options(norm_class(self.kind)).keys() - {"epsilon", "unit_offset", "center"}
+        names = constructor_options(norm_class(self.kind)).keys() - {"epsilon", "unit_offset", "center", "weight_axes"}
         for name, value in (self.options or {}).items():
             allowed = f"left out with norm.kind={self.kind!r}, which has the options {sorted(names)}"
             require(name in names, f"norm.options[{shorten(name)}]", value, allowed)

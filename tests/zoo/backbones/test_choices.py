@@ -8,7 +8,16 @@ import pytest
 from numpy_transformer import hidden_states
 from small_transformers import TOLERANCE, array, below, made, token_ids
 
-from zoo import AttentionConfig, Backbone, CausalLM, EmbeddingConfig, PositionConfig, TextEmbedder, TransformerConfig
+from zoo import (
+    AttentionConfig,
+    Backbone,
+    CausalLM,
+    EmbeddingConfig,
+    NormConfig,
+    PositionConfig,
+    TextEmbedder,
+    TransformerConfig,
+)
 
 ROTARY = PositionConfig("rotary", base=100.0)
 WINDOW = AttentionConfig(num_heads=4, num_key_value_heads=1, head_dim=6, window=(2, 0), window_layers=(True, False))
@@ -24,7 +33,15 @@ CHOICES = {
         "position": PositionConfig(
             "rotary", base=100.0, local_base=20.0, scaling={"kind": "linear", "factor": 4.0}, local_scaling=False
         ),
-        "attention": WINDOW,
+        "attention": dataclasses.replace(WINDOW, query_key_norm="rms"),
+        "norm": NormConfig("rms", "pre", unit_offset=True),
+    },
+    "norms_with_weights_for_each_head": {
+        "position": ROTARY,
+        "attention": AttentionConfig(
+            num_heads=4, num_key_value_heads=2, query_key_norm="layer", query_key_norm_scope="per_head"
+        ),
+        "norm": NormConfig("layer", "pre", use_bias=False),
     },
 }
 
