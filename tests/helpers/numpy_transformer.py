@@ -110,7 +110,8 @@ def hidden_states(backbone, token_ids, network=feed_forward):
     scale = config.embedding.scale
     x = x * (math.sqrt(config.hidden_dim) if scale is True else 1 if scale is False else scale)
     for index in range(config.num_layers):
-        block = stack.blocks[index]
+        groups = config.layer_groups or config.num_layers
+        block = stack.blocks[index * groups // config.num_layers]
         for name in ("attention", "feed_forward"):
             y = apply(block.norms[name], x) if norm.placement == "pre" else x
             if name == "attention":

@@ -211,6 +211,18 @@ def test_wrong_json(text, message):
         (lambda: FeedForwardConfig(num_experts=2, experts_per_token=3), "must be from 1 to num_experts=2, got 3"),
         (lambda: FeedForwardConfig(num_experts=2, capacity_factor=0.0), "capacity_factor must be above 0, got 0.0"),
         (lambda: FeedForwardConfig(load_balance_weight=-1.0), "load_balance_weight must be at least 0, got -1.0"),
+        (
+            lambda: TransformerConfig("encoder", 10, layer_groups=7),
+            "layer_groups must be None or from 1 to the 6",
+        ),
+        (
+            lambda: TransformerConfig("encoder", 10, layer_groups=0),
+            "layer_groups must be None or from 1 to the 6",
+        ),
+        (
+            lambda: TransformerConfig("encoder", 10, layer_groups=2, drop_path=0.1),
+            "must be None with drop_path: .*2",
+        ),
         (lambda: EmbeddingConfig(scale=-2.0), "embedding.scale must be True, False or a number above 0, got -2.0"),
         (lambda: TransformerConfig("encoder", 10, branch_scale=0.0), "branch_scale must be above 0, got 0.0"),
         (lambda: EmbeddingConfig(dropout=1.0), r"embedding.dropout must be None or in \[0, 1\), got 1.0"),

@@ -22,7 +22,7 @@ class TransformerStack(keras.layers.Layer):
 
     Args:
         config: The configuration.
-        num_layers: Number of blocks.
+        num_layers: Number of layers; those of a group are one block.
         causal: Whether a position sees only itself and earlier ones.
         cross_attention: Whether the blocks attend to a memory.
 
@@ -34,7 +34,7 @@ class TransformerStack(keras.layers.Layer):
         memory: `(batch, memory_length, hidden_dim)`.
         memory_padding_mask: `(batch, memory_length)`.
         memory_sequence_ids: Integers `(batch, memory_length)` of packed pairs: a token sees the memory of its own pair.
-        caches: One key-value cache per block.
+        caches: One key-value cache per layer.
         cache_index: Number of entries in the caches already, a scalar integer, or one per row `(batch,)`.
         projected_memory: What `project_memory` returned, in place of `memory`.
         return_weights: Whether to return the attention weights.
@@ -42,7 +42,7 @@ class TransformerStack(keras.layers.Layer):
 
     Returns:
         `(batch, length, hidden_dim)`; with `caches` and `return_weights` a tuple with the written caches and with one
-        dictionary of attention weights per block.
+        dictionary of attention weights per layer.
     """
 
     def __init__(
@@ -63,9 +63,15 @@ class TransformerStack(keras.layers.Layer):
         rate = config.dropout if config.embedding.dropout is None else config.embedding.dropout
         if rate:
             self.embedding_dropout = Dropout(rate, name="embedding_dropout", dtype=self.dtype_policy)
-        self.blocks = [self._make_block(index) for index in range(num_layers)]
+        self.block_of_layer = tuple(config.block_of_layer(index, num_layers) for index in range(num_layers))
+        self.blocks = [self._make_block(index) for index in range(max(self.block_of_layer) + 1)]
         has_final_norm = norm.placement != "post" if norm.final is None else norm.final
         self.final_norm = self._make_norm("final_norm") if has_final_norm else None
+
+    @property
+    def layers_in_order(self) -> list[TransformerBlock]:
+        """The block of each layer; layers of a group share one."""
+        return [self.blocks[number] for number in self.block_of_layer]
 
     def _make_norm(self, name: str) -> keras.layers.Layer:
         norm = self.config.norm
@@ -244,7 +250,7 @@ class TransformerStack(keras.layers.Layer):
         if self.embedding_dropout is not None:
             x = self.embedding_dropout(x, training=training)
         new_caches, weights = [], []
-        for index, block in enumerate(self.blocks):
+        for index, block in enumerate(self.layers_in_order):
             result = block(
                 x,
                 memory,
@@ -274,20 +280,21 @@ class TransformerStack(keras.layers.Layer):
         return results if len(results) > 1 else x
 
     def make_caches(self, batch_size: Any, capacity: int) -> list[dict[str, Any]]:
-        """Returns empty key-value caches, one per block.
+        """Returns empty key-value caches, one per layer.
 
-        A block with a window holds no more than the window.
+        A layer with a window holds no more than the window.
 
         Args:
             batch_size: Rows.
             capacity: Number of positions.
         """
-        return [block.attention.make_cache(batch_size, capacity) for block in self.blocks]
+        return [block.attention.make_cache(batch_size, capacity) for block in self.layers_in_order]
 
     def project_memory(self, memory: Any) -> list[dict[str, Any]]:
-        """Returns the keys and values of the memory for each block's cross-attention.
+        """Returns the keys and values of the memory for the cross-attention of each layer.
 
         Args:
             memory: `(batch, memory_length, hidden_dim)`.
         """
-        return [block.cross_attention.project_memory(memory) for block in self.blocks]
+        projected = [block.cross_attention.project_memory(memory) for block in self.blocks]
+        return [projected[number] for number in self.block_of_layer]

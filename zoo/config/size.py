@@ -54,6 +54,8 @@ def _of_transformer(config: TransformerConfig) -> dict[str, int]:
         decoder_layers = config.num_decoder_layers or layers
         layers += decoder_layers
         choice += f" and num_decoder_layers={decoder_layers}"
+    if config.layer_groups is not None:
+        layers = config.layer_groups * (2 if config.architecture == "encoder_decoder" else 1)
     sizes = {
         f"vocabulary_size={config.vocabulary_size}": config.vocabulary_size * (embedding.factor_dim or width),
         f"{choice} of hidden_dim={width} with {heads} heads of {config.head_dim}": layers * per_layer,

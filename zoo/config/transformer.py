@@ -37,6 +37,8 @@ class TransformerConfig(ModelConfig):
         hidden_dim: Width of the model (d_model).
         num_layers: Number of blocks of each stack.
         num_decoder_layers: Number of blocks of the decoder of an encoder-decoder; None for `num_layers`.
+        layer_groups: Number of groups of consecutive layers that share one block (ALBERT); None for a block of its own
+            for each layer. Each layer has its own key-value cache.
         max_length: Longest sequence that the model is made for, in tokens.
         attention, position, norm, feed_forward, embedding: The choices of each part.
         dropout: Rate of the dropout on sublayer outputs (residual dropout) and on the embedding.
@@ -73,6 +75,7 @@ class TransformerConfig(ModelConfig):
     hidden_dim: int = 512
     num_layers: int = 6
     num_decoder_layers: int | None = None
+    layer_groups: int | None = None
     max_length: int = 512
     attention: AttentionConfig = AttentionConfig()
     position: PositionConfig = PositionConfig()
@@ -121,6 +124,7 @@ class TransformerConfig(ModelConfig):
         for name, default in (("local_base", None), ("local_scaling", True)):
             value, allowed = getattr(self.position, name), f"{default} without attention.window"
             require(value is default or self.attention.window is not None, f"position.{name}", value, allowed)
+        self._require_groups()
         require(
             self.residual_scale != "deep_norm" or not self.scale_residual_initializer,
             "scale_residual_initializer",
@@ -153,6 +157,29 @@ class TransformerConfig(ModelConfig):
             self.attention.num_heads,
             f"a divisor of hidden_dim={self.hidden_dim} where attention.head_dim is not given",
         )
+
+    def _require_groups(self) -> None:
+        if self.layer_groups is None:
+            return
+        layers = min(self.num_layers, self.num_decoder_layers or self.num_layers)
+        allowed = f"None or from 1 to the {layers} layers of a stack"
+        require(1 <= self.layer_groups <= layers, "layer_groups", self.layer_groups, allowed)
+        for name, differs in (
+            ("attention.window_layers", self.attention.window_layers is not None),
+            ("position.layers", self.position.layers is not None),
+            ("norm.first_attention=False", not self.norm.first_attention),
+            ("drop_path", self.drop_path > 0),
+        ):
+            require(not differs, "layer_groups", self.layer_groups, f"None with {name}: layers of a group are the same")
+
+    def block_of_layer(self, index: int, num_layers: int) -> int:
+        """Returns the number of the block that a layer is: its own, or that of its group.
+
+        Args:
+            index: Number of the layer, from 0.
+            num_layers: Number of layers of the stack.
+        """
+        return index if self.layer_groups is None else index * self.layer_groups // num_layers
 
     @property
     def head_dim(self) -> int:

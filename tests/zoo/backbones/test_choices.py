@@ -42,6 +42,8 @@ CHOICES = {
             num_heads=4, num_key_value_heads=2, query_key_norm="layer", query_key_norm_scope="per_head"
         ),
         "norm": NormConfig("layer", "pre", use_bias=False),
+        "layer_groups": 2,
+        "num_layers": 3,
     },
 }
 

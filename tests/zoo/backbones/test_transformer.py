@@ -253,6 +253,26 @@ def test_windows_by_layer():
     assert [block.attention.position.base for block in backbone.decoder.blocks] == [1e4, 1e6] * 2
 
 
+def test_groups_of_layers_share_their_weights():
+    backbone, inputs = made("encoder_decoder", num_layers=4, layer_groups=2, num_decoder_layers=3), pair([5, 7], [6, 4])
+    alone = made("encoder_decoder", num_layers=4, num_decoder_layers=3)
+    for side, numbers in (("encoder", (0, 0, 1, 1)), ("decoder", (0, 0, 1))):
+        shared, separate = getattr(backbone, side), getattr(alone, side)
+        assert len(shared.blocks) == 2
+        for number, block in zip(numbers, separate.blocks, strict=True):
+            block.set_weights(shared.blocks[number].get_weights())
+        separate.final_norm.set_weights(shared.final_norm.get_weights())
+    alone.token_embedding.set_weights(backbone.token_embedding.get_weights())
+    for first, second in zip(keras.tree.flatten(backbone(inputs)), keras.tree.flatten(alone(inputs)), strict=True):
+        np.testing.assert_array_equal(array(first), array(second))
+    per_block = [sum(block.count_params() for block in stack.blocks) for stack in (backbone.encoder, backbone.decoder)]
+    counts = [sum(block.count_params() for block in stack.blocks) for stack in (alone.encoder, alone.decoder)]
+    assert counts[0] == 2 * per_block[0] and 2 * counts[1] == 3 * per_block[1]
+    assert len(backbone.attention_weights(inputs)["encoder"]) == 4
+    state, constants = backbone.start_decoding(inputs, capacity=6)
+    assert len(state["caches"]) == len(constants["memory"]) == 3
+
+
 @pytest.mark.parametrize("architecture", ["encoder", "decoder", "encoder_decoder"])
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_keras_file(tmp_path, architecture, policy):
