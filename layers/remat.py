@@ -43,7 +43,11 @@ def rematerialize(layer: keras.layers.Layer, function: Callable, *tensors: Any) 
     def pure(*arguments: Any) -> list[Any]:
         rest = iter(arguments[len(tensors) :])
         start = [next(rest) if chosen else value for chosen, value in zip(is_float, values, strict=True)]
-        with keras.StatelessScope(state_mapping=list(zip(variables, start, strict=True)), collect_losses=True) as scope:
+        scope = keras.StatelessScope(collect_losses=True)
+        for variable, value in zip(variables, start, strict=True):
+            # given as `state_mapping`, it would be rounded to the type that the layer computes in
+            scope.add_update((variable, value))
+        with scope:
             before = [scope.get_current_value(variable) for variable in variables]
             output = function(*arguments[: len(tensors)])
             after = [scope.get_current_value(variable) for variable in variables]

@@ -235,6 +235,32 @@ def test_rematerialization_changes_nothing(graph):
         np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_rematerialization_in_half_precision(policy):
+    """Weights are read in their own type: gradients are those without, and what is written is not rounded."""
+    tf = pytest.importorskip("tensorflow")
+    options = {"norm": keras.layers.LayerNormalization(), "placement": "pre", "dtype": policy}
+    experts = [MixtureOfExperts(3, 8, bias_update_rate=0.001, scoring="sigmoid", dtype=policy) for _ in range(2)]
+    blocks = [
+        TransformerBlock(MultiHeadAttention(2, 4, dtype=policy), experts[remat], remat=bool(remat), **options)
+        for remat in range(2)
+    ]
+    results, x = [], tf.constant(normal(3, 5, 8), policy.removeprefix("mixed_"))
+    for block in blocks:
+        block.build((None, None, 8))
+        for variable, source in zip(block.variables, blocks[0].variables, strict=True):
+            variable.assign(source)
+    for block in blocks:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.cast(block(x, training=True), tf.float32) ** 2)
+        weights = [weight.value for weight in block.trainable_weights]
+        results.append([array(value) for value in [loss, *tape.gradient(loss, weights)]])
+        results[-1] += [array(variable) for variable in block.variables]
+    for value, expected in zip(results[1], results[0], strict=True):
+        assert value.dtype == np.float32
+        np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-7)
+
+
 def test_rematerialization_in_fit():
     """Losses and weights after some steps, with dropout, are those of a model that stores its activations."""
     histories, models = [], []

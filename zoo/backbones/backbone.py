@@ -11,6 +11,8 @@ from keras import ops
 from zoo.config import RecurrentConfig, TransformerConfig, config_from_dict
 from zoo.export import Endpoint, Field, require_format, write_saved_model
 
+# Types that models can be made with.
+FLOATS = ("bfloat16", "float16", "float32", "float64")
 # Modes of weights in fewer bits.
 QUANTIZATION_MODES = ("int8", "int4")
 # the class of the backbones of each kind of configuration
@@ -256,7 +258,7 @@ def require_plain_policy(policy: keras.DTypePolicy) -> None:
     """
     types = (policy.compute_dtype, policy.variable_dtype)
     # a policy of quantized layers computes in floats, too; models are quantized afterwards
-    if policy.quantization_mode is not None or any(kind is not None and "float" not in kind for kind in types):
+    if policy.quantization_mode is not None or any(kind not in FLOATS for kind in types):
         raise ValueError(
             f"dtype must be a policy of floating-point numbers, such as 'mixed_bfloat16', got {policy.name!r}: make "
             f"the model first, then call quantize() with one of {QUANTIZATION_MODES}."

@@ -167,7 +167,7 @@ class TransformerStack(keras.layers.Layer):
             residual_scale=config.residual_factor(stack),
             branch_scale=config.branch_scale,
             layer_scale=config.layer_scale,
-            drop_path=config.drop_path * index / max(self.num_layers - 1, 1),
+            drop_path=config.drop_path * (index / (self.num_layers - 1) if self.num_layers > 1 else 1),
             remat=config.remat,
             name=f"block_{index}",
             dtype=self.dtype_policy,

@@ -66,6 +66,23 @@ def require_number(
         raise ValueError(f"{name} must be a number{allowed}{hint}, got {value!r}.")
 
 
+def require_own_equality(name: str, value: Any) -> None:
+    """Checks that two values of a user's class are equal only if they do the same: equal ones share their programs.
+
+    A class without `@dataclass` that derives from one with it inherits a comparison that does not know its attributes.
+
+    Args:
+        name: What the value is, for the error.
+        value: A sampler or processor.
+
+    Raises:
+        TypeError: If its class inherits the comparison of a dataclass.
+    """
+    kind = type(value)
+    if not {"__dataclass_params__", "__eq__"} & set(vars(kind)) and kind.__eq__ is not object.__eq__:
+        raise TypeError(f"{name} must be of a class with @dataclass(frozen=True), as its base is, got {kind.__name__}.")
+
+
 def as_seed(seed: Any) -> Any:
     """Returns a seed as an integer scalar that compiled programs take on every backend.
 

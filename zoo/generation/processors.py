@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from zoo.generation.checks import Register, plain_fields
+from zoo.generation.checks import Register, plain_fields, require_own_equality
 
 register_processor = Register("processor")
 
@@ -50,7 +50,7 @@ class Context:
         return occurrences(tokens, ops.broadcast_to(filled, ops.shape(tokens)), vocabulary_size)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class LogitProcessor:
     """A rule for what may come next, applied to the logits before the sampler chooses.
 
@@ -211,6 +211,8 @@ def _get_processor(identifier: Any) -> Any:
             raise TypeError(
                 f"A processor must be hashable, as a frozen dataclass of plain values is, got {identifier!r}."
             ) from error
+        if isinstance(identifier, LogitProcessor):
+            require_own_equality("A processor", identifier)
         return identifier
     if not isinstance(identifier, dict):
         raise TypeError(

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from keras import ops
 
-from zoo.generation.checks import Register, plain_fields
+from zoo.generation.checks import Register, plain_fields, require_own_equality
 from zoo.generation.filters import MinP, Temperature, TopK, TopP
 from zoo.generation.loop import TokenByToken
 from zoo.generation.random import draw
@@ -13,7 +13,7 @@ from zoo.generation.random import draw
 register_sampler = Register("sampler")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Sampler:
     """How the next tokens are chosen.
 
@@ -195,6 +195,7 @@ def get_sampler(identifier: Any) -> Sampler:
     Beam(num_beams=5, length_penalty=0.6, num_results=None)
     """
     if isinstance(identifier, Sampler):
+        require_own_equality("sampler", identifier)
         return identifier
     if isinstance(identifier, str):
         identifier = {"name": identifier}

@@ -149,7 +149,9 @@ class Labels:
             if any(isinstance(label, (str, bytes)) or label not in (0, 1) for label in labels):
                 return False
         # the numbers of all labels look like zeros and ones only where there are one or two
-        if all(sorted(labels) == list(range(len(self))) for labels in y):
+        numbers = [label for labels in y for label in labels]
+        are_integers = all(isinstance(label, (int, np.integer)) and not isinstance(label, bool) for label in numbers)
+        if are_integers and all(sorted(labels) == list(range(len(self))) for labels in y):
             raise ValueError(
                 f"{name} must be read one way, as numbers of labels or as zeros and ones, got {shorten(y)}: pass names "
                 "of labels, or an array of zeros and ones."

@@ -46,6 +46,8 @@ class Preprocessor:
     truncation_hint = "Shorten it, or pass truncate=True to the preprocessor."
     # number of axes of the strings of one row: 0 for a text, 1 for a list of words
     row_rank = 0
+    # whether rows for training are groups of texts
+    trains_on_groups = False
     # whether a batch for training depends on random numbers
     draws_random = False
     # whether there is a `packed_dataset` of texts end to end

@@ -45,7 +45,9 @@ def batch_parts(batch: Any, row_rank: int) -> tuple[Any, Any, Any]:
         first = batch[0] if batch else ""
         for _ in range(row_rank):
             first = first[0] if isinstance(first, (list, tuple, np.ndarray)) and len(first) else first
-        if isinstance(first, (str, bytes)):
+        # a tuple of texts is a row of a group
+        parts = first if isinstance(first, tuple) and first else (first,)
+        if all(isinstance(part, (str, bytes)) for part in parts):
             return batch, None, None
     return keras.utils.unpack_x_y_sample_weight(batch)
 

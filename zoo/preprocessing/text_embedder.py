@@ -34,6 +34,8 @@ class TextEmbedderPreprocessor(EncoderPreprocessor):
     ['first_padding_mask', 'first_token_ids', 'second_padding_mask', 'second_token_ids']
     """
 
+    trains_on_groups = True
+
     def __init__(self, tokenizer: Any = None, *, objective: str = "in_batch_negatives", **options: Any) -> None:
         super().__init__(tokenizer, **options)
         if objective not in OBJECTIVES:

@@ -238,8 +238,13 @@ class Feed:
             is_text = is_raw(data if batch is None else self._inputs(batch))
             return self._batches((data, None, None), names, batch_size, **options) if is_text else data
         parts = data
-        if not isinstance(data, tuple) or (data and isinstance(data[0], (str, bytes))):
+        first = data[0] if isinstance(data, tuple) and data else None
+        if not isinstance(data, tuple) or isinstance(first, (str, bytes)):
             parts = (data,)
+        elif self._preprocessor.trains_on_groups and is_raw(first):
+            # a column of texts alone is no input
+            is_groups = isinstance(first, tuple) or (isinstance(first, list) and first and isinstance(first[0], tuple))
+            parts = parts if is_groups else (data,)
         if not 1 <= len(parts) <= 3:
             raise ValueError(f"validation_data must be (x, y) or (x, y, sample_weight), got {len(parts)} entries.")
         if not is_raw(parts[0]):

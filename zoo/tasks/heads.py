@@ -75,8 +75,8 @@ class ClassificationHead(keras.layers.Layer):
         self.inner_bias = inner_bias
         self.inner_norm = inner_norm
         self.norm_epsilon = norm_epsilon
-        self.dropout = dropout
-        self.dropout_before = dropout_before
+        self.dropout = float(dropout)
+        self.dropout_before = None if dropout_before is None else float(dropout_before)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.dense = self.norm = self.first_dropout = None
         if hidden_activation is not None:

@@ -135,6 +135,8 @@ def _refuse_probabilities(given: Any, made_of: Callable, name: str) -> Any:
     value = made_of(dict(given) if isinstance(given, Mapping) else given)
     kind = type(value).__name__
     got = f"got {shorten(given)}"
+    if not _computed_by_keras(value):
+        return given if isinstance(given, str) else value
     if getattr(value, "from_logits", getattr(value, "_from_logits", True)) is False:
         raise ValueError(
             f"{name} must take logits, which the model returns: {kind}(from_logits=True), {got} with from_logits=False."
@@ -151,3 +153,12 @@ def _refuse_probabilities(given: Any, made_of: Callable, name: str) -> Any:
     if isinstance(value, _OF_PROBABILITIES) or any(value is function for function in _FUNCTIONS_OF_PROBABILITIES):
         raise ValueError(f"{name} must take logits, which the model returns; {got}, one of probabilities.")
     return given if isinstance(given, str) else value
+
+
+def _computed_by_keras(value: Any) -> bool:
+    """Whether what a loss or metric makes of its inputs is code of Keras, whose attributes have a known meaning."""
+    kind = type(value)
+    computes = (
+        value if inspect.isfunction(value) else getattr(kind, "update_state", None) or getattr(kind, "call", None)
+    )
+    return getattr(computes, "__module__", "").startswith("keras.")

@@ -171,6 +171,7 @@ def test_choices_of_the_residual_branches_reach_the_blocks():
     )
     options = [block.get_config() for block in backbone.decoder.blocks]
     assert [option["drop_path"] for option in options] == [0.0, 0.2, 0.4]
+    assert made("decoder", num_layers=1, drop_path=0.4).decoder.blocks[0].drop_path == 0.4
     for option in options:
         assert (option["layer_scale"], option["remat"], option["placement"]) == (0.1, True, "res_post")
     assert backbone.decoder.final_norm is not None

@@ -250,6 +250,28 @@ def test_samplers_of_ones_own(prefix_model):
         decode(model.step, *arguments, sampler=Sampler(), end_ids=(), pad_id=0)
 
 
+class Plain(Sampler):
+    """One token, whatever the model says; no dataclass."""
+
+    def __init__(self, token):
+        self.token = token
+
+    def weights(self, logits):
+        return ops.one_hot(ops.full(ops.shape(logits)[:1], self.token), logits.shape[-1], dtype="float32")
+
+
+def test_samplers_that_are_no_dataclasses_are_not_equal():
+    """Equal samplers share their programs."""
+    assert Plain(7) != Plain(9) and get_sampler(first := Plain(7)) is first
+
+    class Warmer(Sample):
+        def __init__(self, token):
+            super().__init__()
+
+    with pytest.raises(TypeError, match=r"sampler must be of a class with @dataclass\(frozen=True\), .* got Warmer"):
+        get_sampler(Warmer(7))
+
+
 def test_several_results():
     assert Sample(0.7).with_results(3) == (Sample(0.7), 3)
     assert Beam(4).with_results(2) == (Beam(4, num_results=2), 1)

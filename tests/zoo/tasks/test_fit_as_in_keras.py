@@ -158,6 +158,37 @@ def test_nested_lists_of_zeros_and_ones_are_no_label_numbers(make_task):
     np.testing.assert_allclose(model.evaluate(X[:1], [[0, 1]], verbose=0)[0], misread, rtol=1e-5)
 
 
+def test_lists_of_bools_and_floats_are_no_label_numbers(make_task):
+    preprocessor = make_task(TextClassifier, labels=2, problem="multi_label").preprocessor
+    for labels in ([[True, False], [False, True]], [[1.0, 0.0], [0.0, 1.0]]):
+        np.testing.assert_array_equal(preprocessor.examples(X[:2], labels).targets, [[1.0, 0.0], [0.0, 1.0]])
+
+
+class OwnMetric(keras.metrics.Metric):
+    """Looks at logits by itself, with a threshold of its own."""
+
+    threshold = 0.5
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        pass
+
+    def result(self):
+        return 1.0
+
+
+class OwnLoss(keras.losses.Loss):
+    from_logits = False
+
+    def call(self, y_true, y_pred):
+        return keras.ops.mean(y_pred, axis=-1)
+
+
+def test_own_losses_and_metrics_are_taken(classifier):
+    metric, loss = OwnMetric(name="own"), OwnLoss()
+    classifier.compile(loss=loss, metrics=[metric], run_eagerly=True)
+    assert classifier.evaluate(X, Y, return_dict=True, verbose=0)["own"] == 1.0
+
+
 def test_series_of_zeros_and_ones_are_no_label_numbers(make_task):
     import pandas
 
@@ -254,6 +285,13 @@ def test_generators_of_lists_of_texts(classifier, language_model, make_task):
     language_model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     loss = language_model.evaluate((batch for batch in [X[:2]]), verbose=0)
     np.testing.assert_allclose(loss, language_model.evaluate(X[:2], verbose=0), rtol=1e-5)
+    embedder = make_task(TextEmbedder)
+    embedder.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    pairs = list(zip(X[:2], X[1:], strict=True))
+    loss = embedder.evaluate((batch for batch in [pairs]), verbose=0)
+    np.testing.assert_allclose(loss, embedder.evaluate((X[:2], X[1:]), verbose=0), rtol=1e-5)
+    history = embedder.fit((X[:2], X[1:]), validation_data=(X[:2], X[1:]), verbose=0).history
+    np.testing.assert_allclose(history["val_loss"], loss, rtol=1e-5)
     tagger, words = make_task(TokenClassifier, labels=2), [["alpha", "beta"], ["omega"]]
     for row, other in zip(tagger.predict(batch for batch in [words]), tagger.predict(words), strict=True):
         np.testing.assert_allclose(row, other, rtol=1e-5)
@@ -327,6 +365,10 @@ def test_single_batches(classifier):
         (
             lambda model, ids: CausalLM(model.backbone, model.tokenizer, dtype="int32"),
             "dtype must be a policy of floating-point numbers, such as 'mixed_bfloat16', got 'int32'",
+        ),
+        (
+            lambda model, ids: CausalLM(model.backbone, model.tokenizer, dtype="float8_e4m3fn"),
+            "dtype must be a policy of floating-point numbers, such as 'mixed_bfloat16', got 'float8_e4m3fn'",
         ),
         (lambda model, ids: model.fit(X, Y, class_weight={0: 1.0}, verbose=0), "class_weight must be None|y must be"),
     ],

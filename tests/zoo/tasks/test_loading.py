@@ -97,6 +97,12 @@ def test_backbone_of_another_task(make_task, texts, tmp_path):
     np.testing.assert_array_equal(same.head.projection.kernel, classifier.head.projection.kernel)
 
 
+def test_numbers_of_numpy_are_saved(make_task, tmp_path):
+    model = make_task(TextClassifier, labels=2, head_dropout=np.float32(0.25), head_dropout_before=np.float32(0.5))
+    model.save_to_preset(tmp_path / "model")
+    assert TextClassifier.from_preset(tmp_path / "model").options()["head_dropout"] == 0.25
+
+
 def test_labels_as_a_tuple_are_those_of_the_file(make_task, tmp_path):
     model = make_task(TextClassifier, labels=("no", "yes"))
     model.save_to_preset(tmp_path / "model")
