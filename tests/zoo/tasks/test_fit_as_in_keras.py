@@ -367,7 +367,7 @@ def test_single_batches(classifier):
             "dtype must be a policy of floating-point numbers, such as 'mixed_bfloat16', got 'int32'",
         ),
         (
-            lambda model, ids: CausalLM(model.backbone, model.tokenizer, dtype="float8_e4m3fn"),
+            lambda model, ids: CausalLM(model.backbone, model.tokenizer, dtype=keras.DTypePolicy("float8_e4m3fn")),
             "dtype must be a policy of floating-point numbers, such as 'mixed_bfloat16', got 'float8_e4m3fn'",
         ),
         (lambda model, ids: model.fit(X, Y, class_weight={0: 1.0}, verbose=0), "class_weight must be None|y must be"),
