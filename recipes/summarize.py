@@ -42,6 +42,10 @@ class DataConfig:
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
     keys: list[str] = setting(["source", "target"], "Keys, or columns, of text and summary; either may be a list.")
+    header: bool | None = setting(
+        None,
+        "Whether tables begin with column names; null: if keys are names, and stop if it looks so and they are not.",
+    )
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
     max_text_length: int = setting(
         128, "Longest text in tokens, end token included; longer ones are dropped, counted.", least=2, most=1 << 16
@@ -93,7 +97,7 @@ def main(config: SummarizeConfig) -> dict[str, Any]:
     prepare(config)
     with RunFolder(config.run_folder, config) as run:
         training, validation, test = open_parts(
-            data, SUMMARIES, lambda files, bad: read_summaries(files, bad, keys=data.keys)
+            data, SUMMARIES, lambda files, bad: read_summaries(files, bad, keys=data.keys, header=data.header)
         )
         task = make_model(config, run, training)
         max_lengths = (data.max_text_length, data.max_summary_length)

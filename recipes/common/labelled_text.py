@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import hashlib
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 from recipes.common import dates
 from recipes.common.data_sets import Loaders, RemoteFile, Splits, fetch
 from recipes.common.errors import BadLines, ConfigError, DataError, looks_like_header, shown
-from recipes.common.text_files import JSON_SUFFIXES, read_table, suffix_of
+from recipes.common.text_files import JSON_SUFFIXES, may_name_a_column, read_table, suffix_of
 
 NO_TEXT = "no text"
 NO_LABEL = "no label"
@@ -106,19 +105,33 @@ def read_examples(
                 bad.add(NO_LABEL, origin, f"the field must hold {needed}, got {shown(field)}")
             else:
                 found.append(LabelledText(tuple(text.strip() for text in texts), label, origin))
-        if header is None and label_separator is None and not numeric and suffix_of(Path(file)) not in JSON_SUFFIXES:
+        if header is None and not numeric and suffix_of(Path(file)) not in JSON_SUFFIXES:
             _refuse_header(found)
         examples += found
     return examples
 
 
 def _refuse_header(examples: Sequence[LabelledText]) -> None:
-    """A first row of single words, whose label alone occurs once, is taken for names of columns."""
-    counts = Counter(example.label for example in examples)
-    names = [*examples[0].texts, examples[0].label] if examples else []
-    repeated = len(counts) > 1 and min(count for label, count in counts.items() if label != names[-1]) > 2
-    if repeated and counts[names[-1]] == 1 and all(re.fullmatch(r"[^\W\d][\w-]*", name) for name in names):
+    """A first row of a few words, with a label that no other row has and that is unlike theirs, is taken for names."""
+    rows = [example.label if isinstance(example.label, list) else [example.label] for example in examples]
+    if len(rows) < 2 or len(rows[0]) != 1:
+        return
+    counts = Counter(label for labels in rows for label in labels)
+    name = rows[0][0]
+    others = {label: count for label, count in counts.items() if label != name}
+    # of labels that are numbers a name is none; of names only one that is rarer than all others
+    differs = all(map(_is_number, others)) or min(others.values()) > 2
+    names = [*examples[0].texts, name]
+    if others and counts[name] == 1 and differs and all(map(may_name_a_column, names)):
         raise looks_like_header(names, examples[0].origin)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def is_in_range(example: LabelledText, bad: BadLines, highest: float) -> bool:

@@ -18,13 +18,15 @@ from recipes.common.text_files import EMPTY_LINE, JSON_SUFFIXES, UNDECODABLE, re
 NOT_A_TEXT = "not a text"
 NO_LANGUAGE_TOKEN = "no language token"
 
+_KEYS, _PLACES = ("source", "target"), ("1", "2")
+
 
 def read_pairs(
     files: Sequence[str],
     bad: BadLines,
     *,
     columns: int = 2,
-    keys: Sequence[str] = ("source", "target"),
+    keys: Sequence[str] = _KEYS,
     header: bool | None = None,
 ) -> list[TextPair]:
     """The pairs of texts of two files that are aligned line by line, or of one TSV, CSV or JSON-lines file.
@@ -37,7 +39,8 @@ def read_pairs(
             are errors in any case.
         columns: Number of columns of every row of a TSV or CSV file; without a header the source is the first, the
             target the second.
-        keys: Keys of the source and the target in JSON lines, or names in the header.
+        keys: Keys of the source and the target in JSON lines, or names in the header. Where the header of two columns
+            names neither "source" nor "target", these are the first and the second.
         header: See `recipes.common.text_files.read_table`.
 
     Raises:
@@ -62,8 +65,10 @@ def read_pairs(
         )
     named = header or suffix_of(Path(files[0])) in JSON_SUFFIXES
     pairs: list[TextPair] = []
-    chosen = keys if named else ("1", "2")
-    for texts, origin in read_table(files[0], chosen, bad, header=header, width=columns):
+    chosen = keys if named else _PLACES
+    # keys that somebody chose must be found
+    unnamed = _PLACES if columns == 2 and tuple(keys) == _KEYS else None
+    for texts, origin in read_table(files[0], chosen, bad, header=header, width=columns, unnamed=unnamed):
         wrong = [text for text in texts if not isinstance(text, str)]
         if wrong:
             bad.add(NOT_A_TEXT, origin, shown(wrong[0]))

@@ -39,13 +39,17 @@ SCITLDR = {
 }
 
 
-def read_summaries(files: Sequence[str], bad: BadLines, *, keys: Sequence[str] = ("source", "target")) -> list[Summary]:
+def read_summaries(
+    files: Sequence[str], bad: BadLines, *, keys: Sequence[str] = ("source", "target"), header: bool | None = None
+) -> list[Summary]:
     """Returns the texts with summaries of JSON-lines, TSV or CSV files.
 
     Args:
         files: Paths.
         bad: Where bad rows are noted.
         keys: Keys, or column names, of text and summary; a list of texts is joined, a list of summaries is one each.
+        header: Whether the first row of a table names the columns. None: where `keys` are not numbers; with numbers
+            there is no header, with an error where the first row looks like one.
 
     Raises:
         DataError: A missing or bad file, or a row without text or summary, with its place.
@@ -53,9 +57,11 @@ def read_summaries(files: Sequence[str], bad: BadLines, *, keys: Sequence[str] =
     """
     if len(keys) != 2:
         raise ConfigError(f"data.keys must be two, of the text and of the summary, got {list(keys)}")
+    if header is None and not all(key.isdecimal() for key in keys):
+        header = True
     rows = []
     for file in files:
-        for (text, summaries), origin in read_table(file, keys, bad, header=True):
+        for (text, summaries), origin in read_table(file, keys, bad, header=header):
             columns = [field if isinstance(field, list) else [field] for field in (text, summaries)]
             if not all(isinstance(part, str) for column in columns for part in column):
                 bad.add(NO_TEXT, origin, "texts, or lists of texts, are needed")

@@ -31,17 +31,21 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 _COLUMN_NUMBER = re.compile("[1-9][0-9]{0,8}")
 
+# what a cell of CSV may hold: documents fit, a quote that is never closed does not fill the memory
+_CELL_CHARACTERS = 16 << 20
+
 # half of a pair that stands for one character, which JSON can write but no text can hold
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
-# what people call the columns of a table of texts; a row of nothing else is the header
-_COLUMN_NAMES = frozenset(
-    "abstract answer article category class comment content document emotion en english de fr es german french spanish "
-    "gold highlights hypothesis id index input intent label labels language lang line message name output polarity "
-    "premise question query rating reference response review score sent sentence sentence1 sentence2 sentiment "
-    "similarity source src stars summary tag tags target text text1 text2 text_a text_b tgt title topic "
-    "translation tweet utterance".split()
+# the words by which people call the columns of a table of texts; a row of nothing else is the header
+_COLUMN_WORDS = frozenset(
+    "abstract answer article body categories category class classes comment content description document emotion "
+    "emotions en english de fr es genre genres german french spanish gold highlights hypothesis id index input intent "
+    "label labels language lang line message name output polarity premise question query rating reference response "
+    "review score sent sentence sentiment similarity source src stars summary tag tags target text tgt "
+    "title topic topics translation tweet utterance".split()
 )
+_WORDS_OF_A_NAME = 3
 
 
 class Line(NamedTuple):
@@ -130,6 +134,28 @@ def _raw_lines(path: Path, stream: BinaryIO) -> Iterator[bytes]:
         yield raw
 
 
+def may_name_a_column(cell: str) -> bool:
+    """Whether a cell may be the name of a column: a few words, which do not end like a sentence.
+
+    Args:
+        cell: The cell.
+
+    Example:
+
+    >>> may_name_a_column("Review Text"), may_name_a_column("Not again!")
+    (True, False)
+    """
+    return (
+        len(cell.split()) <= _WORDS_OF_A_NAME and re.fullmatch(r"[^\W\d].*(?<![.!?\u2026])", cell.strip()) is not None
+    )
+
+
+def _names_a_column(cell: str) -> bool:
+    """Whether a cell consists of words by which columns are called."""
+    words = re.findall(r"[^\W_]+", re.sub(r"(_[ab]|_?[12])$", "", cell.strip().casefold()))
+    return 0 < len(words) <= _WORDS_OF_A_NAME and _COLUMN_WORDS.issuperset(words)
+
+
 def suffix_of(file: Path) -> str:
     """Returns the end of a file's name that tells its format, without `.gz`.
 
@@ -146,6 +172,7 @@ def read_table(
     *,
     header: bool | None = None,
     width: int | None = None,
+    unnamed: Sequence[str] | None = None,
 ) -> Iterator[Row]:
     """Stream the chosen columns of a file, row by row.
 
@@ -161,6 +188,7 @@ def read_table(
         header: Whether the first row of a TSV or CSV file names the columns. None for no header, with an error where
             the first row looks like one.
         width: Number of columns of every row of a TSV or CSV file; None for as many as are asked for, or more.
+        unnamed: What is read in the place of `columns` where the header names none of them; None for an error.
 
     Yields:
         `Row`s.
@@ -184,7 +212,7 @@ def read_table(
     else:
         tsv = (Row(tuple(line.text.split("\t")), line.origin) for line in _filled_lines(path, bad))
         cells = _csv_cells(path, bad) if suffix == ".csv" else tsv
-        rows = _chosen_cells(path, cells, columns, bad, header, width)
+        rows = _chosen_cells(path, cells, columns, bad, header, width, unnamed)
     for row in rows:
         count += 1
         yield row
@@ -213,6 +241,7 @@ def _csv_cells(path: Path, bad: BadLines) -> Iterator[Row]:
             # the quotes of a bad line still tell where its row ends
             yield (line.rest if line.text is None else line.text) + "\n"
 
+    csv.field_size_limit(max(csv.field_size_limit(), _CELL_CHARACTERS))
     # not strict, a quote that is never closed would take the rest of the file into one cell
     reader = csv.reader(texts(), strict=True)
     while True:
@@ -226,11 +255,14 @@ def _csv_cells(path: Path, bad: BadLines) -> Iterator[Row]:
             problem = str(error).partition(" - ")[0]
             if reader.line_num > start:
                 problem += f" (in the row of lines {start} to {reader.line_num})"
-        if undecodable:
-            bad.add(UNDECODABLE, undecodable[0].origin, undecodable[0].problem or "")
-            undecodable.clear()
-        elif problem is not None:
-            bad.add(BAD_CSV, origin, problem)
+        bad_lines = undecodable.copy()
+        undecodable.clear()
+        if problem is not None:
+            # where a quote is not closed, nobody knows how many rows these lines are
+            for number in range(start, reader.line_num + 1):
+                bad.add(BAD_CSV, f"{path}:{number}", problem)
+        elif bad_lines:
+            bad.add(UNDECODABLE, bad_lines[0].origin, bad_lines[0].problem or "")
         elif not any(cell.strip() for cell in cells) and len(cells) < 2:
             bad.add(EMPTY_LINE, origin)
         else:
@@ -238,12 +270,20 @@ def _csv_cells(path: Path, bad: BadLines) -> Iterator[Row]:
 
 
 def _chosen_cells(
-    path: Path, rows: Iterator[Row], columns: Sequence[str], bad: BadLines, header: bool | None, width: int | None
+    path: Path,
+    rows: Iterator[Row],
+    columns: Sequence[str],
+    bad: BadLines,
+    header: bool | None,
+    width: int | None,
+    unnamed: Sequence[str] | None,
 ) -> Iterator[Row]:
     first = next(rows, None)
     if first is None:
         return
     if header:
+        if unnamed is not None and {name.strip() for name in first.values}.isdisjoint(columns):
+            columns = unnamed
         places = _named_places(columns, first)
     else:
         named = [name for name in columns if not _COLUMN_NUMBER.fullmatch(name)]
@@ -255,7 +295,7 @@ def _chosen_cells(
         places = [int(name) - 1 for name in columns]
         if header is None and max(places) < len(first.values):
             cells = [first.values[place] for place in places]
-            if all(cell.strip().casefold() in _COLUMN_NAMES for cell in cells):
+            if all(map(_names_a_column, cells)):
                 raise looks_like_header(cells, first.origin)
         rows = itertools.chain([first], rows)
     for cells, origin in rows:

@@ -135,7 +135,13 @@ def test_sources_are_pinned():
 
 @pytest.mark.parametrize(
     "text",
-    ["text\tlabel\na b\tx\n", "Review\tSentiment\na b\tx\n", "phrase_bank\tverdict\n" + "a b\tx\nc d\ty\n" * 3],
+    [
+        "text\tlabel\na b\tx\n",
+        "Review\tSentiment\na b\tx\n",
+        "phrase_bank\tverdict\n" + "a b\tx\nc d\ty\n" * 3,
+        "phrase bank\tmy verdict\n" + "a b\tx\nc d\ty\n" * 3,
+        "phrase, written\tgiven grade\n" + "a b\tx\nc d\ty\n" * 3,
+    ],
 )
 def test_a_header_that_nobody_named_is_said(tmp_path, text):
     with pytest.raises(DataError, match=r"a\.tsv:1: the first row looks like the names .* header true .* header false"):
@@ -151,3 +157,35 @@ def test_a_header_that_nobody_named_is_said(tmp_path, text):
 @pytest.mark.parametrize("text", ["fine\tpos\nbad\tneg\n", "Tuesday\tday\n4 May\tdate\n5 May\tdate\n"])
 def test_a_first_row_that_may_be_data_is_data(tmp_path, text):
     assert len(open_file(tmp_path, text)[0]) == text.count("\n")
+
+
+NUMBERS = "a b\t1\nc d\t2\ne f\t3\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("Phrase Bank\tGrade Given\n" + NUMBERS, {}),
+        ("Phrase\tgrades\n" + "a b\tx;y\nc d\ty;x\n" * 3, {"label_separator": ";"}),
+    ],
+)
+def test_a_header_over_numbers_or_several_labels_is_said(tmp_path, text, options):
+    with pytest.raises(DataError, match=r"a\.tsv:1: the first row looks like the names"):
+        open_file(tmp_path, text, **options)
+    assert len(open_file(tmp_path, text, header=True, **options)[0]) == text.count("\n") - 1
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        # a number like the others; a sentence; a text too long for a name; a rare label among rare ones
+        ("Phrase\t4\n" + NUMBERS, {}),
+        ("Not again!\tbad\n" + NUMBERS, {}),
+        ("one two three four\tbad\n" + NUMBERS, {}),
+        ("phrase\tgrade\n" + "a b\tx\nc d\ty\n", {}),
+        ("phrase\tz\n" + "a b\tx;y\n", {"label_separator": ";"}),
+        ("phrase\tx;z\n" + "a b\tx;y\nc d\ty;x\n" * 3, {"label_separator": ";"}),
+    ],
+)
+def test_a_first_row_of_data_is_no_header(tmp_path, text, options):
+    assert len(open_file(tmp_path, text, **options)[0]) == text.count("\n")

@@ -181,6 +181,14 @@ def test_a_header_is_said_or_named(write, name):
         read([file], header=True, keys=("en", "de"))
 
 
+def test_two_columns_with_a_header_are_source_and_target_by_their_order(write):
+    file = write("a.tsv", "en\tde\na\tb\n")
+    assert texts(read([file], header=True)[0]) == [("a", "b")]
+    for text, options in (("en\tde\tid\na\tb\t1\n", {"columns": 3}), ("source\tde\na\tb\n", {})):
+        with pytest.raises(DataError, match="there is no column '(source|target)'; the header names"):
+            read([write("b.tsv", text)], header=True, **options)
+
+
 def test_cells_with_line_breaks_are_one_pair(write):
     file = write("a.csv", '"a\nb","c, ""d"""\n\n"e","f\r\ng"\n')
     pairs, bad = read([file], on_error="skip")

@@ -30,6 +30,21 @@ def test_columns_of_a_table(tmp_path):
     assert rows[0][:2] == ("a, b", ("x",))
 
 
+def test_the_header_of_a_table(tmp_path):
+    def read(text, keys, **options):
+        (tmp_path / "a.tsv").write_text(text)
+        return [row.text for row in read_summaries([str(tmp_path / "a.tsv")], BadLines("raise"), keys=keys, **options)]
+
+    assert read("a b\tx\nc d\ty\n", ["1", "2"]) == ["a b", "c d"]
+    assert read("a b\tx\nc d\ty\n", ["1", "2"], header=True) == ["c d"]
+    assert read("text\tsummary\nc d\ty\n", ["1", "2"], header=False) == ["text", "c d"]
+    assert read("text\tsummary\nc d\ty\n", ["text", "2"]) == ["c d"]
+    with pytest.raises(DataError, match="the first row looks like the names of the columns"):
+        read("text\tsummary\nc d\ty\n", ["1", "2"])
+    with pytest.raises(DataError, match="has no header, .* got the name 'text'"):
+        read("text\tsummary\nc d\ty\n", ["text", "summary"], header=False)
+
+
 @pytest.mark.parametrize(
     "record",
     [{"source": "a", "target": []}, {"source": " ", "target": "x"}, {"source": [1], "target": "x"}, {"source": "a"}],

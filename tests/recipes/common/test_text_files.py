@@ -49,7 +49,12 @@ def test_json_lines_keep_types(tmp_path):
             ["a"],
             r"a\.jsonl:2: not .*surrogates",
         ),
-        ("a.csv", "a\n" + 200_000 * "b" + "\n", ["1"], r"a\.csv:2: not a row of CSV: field larger than field limit"),
+        (
+            "a.csv",
+            "a\n" + (1 + (16 << 20)) * "b" + "\n",
+            ["1"],
+            r"a\.csv:2: not a row of CSV: field larger than field limit \(16777216\)",
+        ),
         ("a.jsonl", '{"a": 1}\nnot json\n', ["a"], r"a\.jsonl:2: not a JSON object"),
         ("a.jsonl", "[1]\n", ["a"], r"a\.jsonl:1: not a JSON object: but a list"),
         ("a.jsonl", '{"b": 1}\n', ["a"], r"a\.jsonl:1: key missing: 'a'; the line has the keys \['b'\]"),
@@ -117,8 +122,9 @@ def test_cells_of_csv_are_those_of_the_csv_module(tmp_path):
             b'a,1\n"b\nc,2\nd,3\n',
             r"a\.csv:2: not a row of CSV: unexpected end of data .in the row of lines 2 to 4",
             1,
-            1,
+            3,
         ),
+        (b'a,1\n"b\n\xff,2\nd,3\n', r"a\.csv:2: not a row of CSV: unexpected end of data", 1, 3),
         (b'a,1\n"b" c,2\nd,3\n', r"a\.csv:2: not a row of CSV: ',' expected after '\"'", 2, 1),
         (b'a,1\n"b\n\xff",2\nd,3\n', r"a\.csv:3:1: undecodable byte", 2, 1),
         (b"a,1\nb\rc,2\nd,3\n", r"a\.csv:2: not a row of CSV: new-line character", 2, 1),
@@ -131,6 +137,33 @@ def test_bad_rows_of_csv(tmp_path, text, message, kept, skipped):
         rows(tmp_path / "a.csv", ["1", "2"])
     bad = BadLines("skip")
     assert (len(list(read_table(tmp_path / "a.csv", ["1", "2"], bad))), bad.total) == (kept, skipped)
+
+
+def test_cells_of_csv_may_be_documents(tmp_path):
+    cell = 40_000 * "word, "
+    assert rows(write(tmp_path / "a.csv", f'a,1\n"{cell}",2\n'), ["1"])[1] == ((cell,), "a.csv:2")
+
+
+@pytest.mark.parametrize(
+    ("first", "is_header"),
+    [
+        ("Title,Class Index", True),
+        ("review,sentiment score", True),
+        ('"Review, text",Rating', True),
+        ("sentence_a,Sentence 2", True),
+        ("a,b", False),
+        ("text is long,label", False),
+        ("review a book,review", False),
+        ("1,2", False),
+    ],
+)
+def test_a_first_row_of_words_for_columns_is_taken_for_a_header(tmp_path, first, is_header):
+    file = write(tmp_path / "a.csv", f"{first}\na,b\n")
+    if not is_header:
+        assert len(rows(file, ["1", "2"])) == 2
+        return
+    with pytest.raises(DataError, match=r"a\.csv:1: the first row looks like the names of the columns"):
+        rows(file, ["1", "2"])
 
 
 def test_a_header_alone_is_read_by_number(tmp_path):
