@@ -97,9 +97,11 @@ class Router(keras.layers.Layer):
         self.kernel = self.add_weight(
             name="kernel", shape=(input_shape[-1], self.num_experts), initializer="glorot_uniform"
         )
-        self.bias = None
+        self.balance_bias = None
         if self.bias_update_rate is not None:
-            self.bias = self.add_weight(name="bias", shape=(self.num_experts,), initializer="zeros", trainable=False)
+            self.balance_bias = self.add_weight(
+                name="balance_bias", shape=(self.num_experts,), initializer="zeros", trainable=False
+            )
 
     def call(self, inputs: Any, padding_mask: Any = None, training: bool | None = None) -> tuple[Any, Any]:
         logits = ops.matmul(inputs, self.kernel)  # (tokens, experts)
@@ -116,10 +118,10 @@ class Router(keras.layers.Layer):
 
     def _choose(self, scores: Any) -> tuple[Any, Any]:
         """Weights and numbers of each token's experts, `(tokens, experts_per_token)`, best first."""
-        if self.bias is None:
+        if self.balance_bias is None:
             weights, experts = ops.top_k(scores, self.experts_per_token)
         else:
-            _, experts = ops.top_k(scores + self.bias, self.experts_per_token)
+            _, experts = ops.top_k(scores + self.balance_bias, self.experts_per_token)
             weights = ops.take_along_axis(scores, experts, axis=-1)
         if self.normalize_weights:
             total = ops.sum(weights, axis=-1, keepdims=True)
@@ -141,8 +143,8 @@ class Router(keras.layers.Layer):
             self.add_loss(self.z_loss_weight * self.experts_per_token * ops.sum(squares) / total)
 
     def _update_bias(self, assignments: Any) -> None:
-        loads = ops.cast(ops.sum(assignments, axis=(0, 1)), self.bias.dtype)
-        self.bias.assign(self.bias + self.bias_update_rate * ops.sign(ops.mean(loads) - loads))
+        loads = ops.cast(ops.sum(assignments, axis=(0, 1)), self.balance_bias.dtype)
+        self.balance_bias.assign(self.balance_bias + self.bias_update_rate * ops.sign(ops.mean(loads) - loads))
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -247,7 +247,7 @@ def test_sigmoid_with_bias_and_shared_experts(rng):
     )
     inputs = rng.normal(size=(2, 4, 6)).astype("float32")
     mask = np.array([[True] * 4, [True, True, False, False]])
-    bias, shared = value(layer.router.bias), layer.shared_experts
+    bias, shared = value(layer.router.balance_bias), layer.shared_experts
     assert shared.intermediate_dim == 2 * layer.intermediate_dim
     scores = sigmoid(inputs.astype("float64") @ value(layer.router.kernel))
     expected, loads, normalized = np.zeros(inputs.shape), np.zeros(5), []
@@ -264,10 +264,10 @@ def test_sigmoid_with_bias_and_shared_experts(rng):
     np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-5)
     assert np.abs(np.argsort(-scores) - np.argsort(-(scores + bias))).max() > 0  # the bias decides something
     np.testing.assert_allclose(layer.losses, [0.2 * 5 * np.sum(loads / 12 * np.mean(normalized, axis=0))], rtol=1e-5)
-    np.testing.assert_allclose(value(layer.router.bias), bias + 0.5 * np.sign(loads.mean() - loads), rtol=1e-6)
+    np.testing.assert_allclose(value(layer.router.balance_bias), bias + 0.5 * np.sign(loads.mean() - loads), rtol=1e-6)
     layer(inputs)
-    np.testing.assert_allclose(value(layer.router.bias), bias + 0.5 * np.sign(loads.mean() - loads), rtol=1e-6)
-    assert all(weight is not layer.router.bias for weight in layer.trainable_weights)
+    np.testing.assert_allclose(value(layer.router.balance_bias), bias + 0.5 * np.sign(loads.mean() - loads), rtol=1e-6)
+    assert all(weight is not layer.router.balance_bias for weight in layer.trainable_weights)
 
 
 def test_loss_on_the_logits(rng):

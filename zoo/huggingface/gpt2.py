@@ -12,7 +12,7 @@ from zoo.config import (
 )
 from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
 from zoo.huggingface.family import Family, Head, register_family
-from zoo.huggingface.weights import InputsFirst
+from zoo.huggingface.weights import Stored
 
 TABLE = {
     "token_embedding": "wte",
@@ -22,11 +22,11 @@ TABLE = {
         "decoder.{}.attention.query",
         "decoder.{}.attention.key",
         "decoder.{}.attention.value",
-    ): InputsFirst("h.{}.attn.c_attn"),
-    "decoder.{}.attention.output": InputsFirst("h.{}.attn.c_proj"),
+    ): Stored("h.{}.attn.c_attn", transposed=False),
+    "decoder.{}.attention.output": Stored("h.{}.attn.c_proj", transposed=False),
     "decoder.{}.feed_forward_norm": "h.{}.ln_2",
-    "decoder.{}.feed_forward.up": InputsFirst("h.{}.mlp.c_fc"),
-    "decoder.{}.feed_forward.down": InputsFirst("h.{}.mlp.c_proj"),
+    "decoder.{}.feed_forward.up": Stored("h.{}.mlp.c_fc", transposed=False),
+    "decoder.{}.feed_forward.down": Stored("h.{}.mlp.c_proj", transposed=False),
     "decoder.final_norm": "ln_f",
     "output_projection": "lm_head",
 }

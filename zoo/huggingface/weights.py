@@ -5,7 +5,8 @@ A table maps names of our layers to names of theirs, `{}` standing for the numbe
     {"encoder.{}.attention.query": "encoder.layer.{}.attention.self.query"}
 
 Their `weight` is our `kernel` (transposed), `embeddings`, `gamma` or `scale`; their `bias` is our `bias` or `beta`.
-Several of our layers that they store as one are a tuple of names: their outputs one after the other.
+Several of our layers that they store as one are a tuple of names: their outputs one after the other. Whatever is stored
+otherwise is a `Stored` in place of their name.
 """
 
 import dataclasses
@@ -17,8 +18,10 @@ import keras
 import numpy as np
 
 from layers.feed_forward import FeedForward
+from layers.mixture_of_experts import MixtureOfExperts
 from zoo.backbones.low_rank import is_factor, kernel_with_update
 from zoo.backbones.transformer import Transformer
+from zoo.config import TransformerConfig
 from zoo.storage import TensorFiles, quote_key
 
 LEAVES = {
@@ -32,13 +35,36 @@ LEAVES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class InputsFirst:
-    """Name of a layer that stores its kernel as we do, `(inputs, outputs)`, instead of transposed."""
+class Stored:
+    """How layers are stored that are not `name.weight`, transposed, and `name.bias`.
+
+    Experts `feed_forward.experts.up` are stacked, `(experts, outputs, inputs)`, or with a second `{}` in the name,
+    which stands for the number of an expert, one tensor each.
+
+    Args:
+        name: Name of the layer.
+        transposed: Whether kernels are stored as `(outputs, inputs)`, the other way round than ours.
+        groups: In how many groups the outputs of each of several layers are cut, where the first groups of all layers
+            come first, then the second ones: the number of heads for queries, keys and values head by head, that of
+            columns for columns that take turns.
+        weight: What follows the name of a kernel, an embedding or the factor of a norm.
+        bias: What follows the name of a bias.
+
+    Example:
+
+    >>> gates_and_values_in_turns = Stored(
+    ...     "layers.{}.mlp.experts.gate_up_proj", transposed=False, groups=64, weight="", bias="_bias"
+    ... )
+    """
 
     name: str
+    transposed: bool = True
+    groups: int = 1
+    weight: str = ".weight"
+    bias: str = ".bias"
 
 
-Table = Mapping[str | tuple[str, ...], str | InputsFirst]
+Table = Mapping[str | tuple[str, ...], str | Stored]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,33 +74,96 @@ class Row:
     Args:
         name: Name of the tensor.
         variables: Keras variables, or what else has a shape and can be converted to an array.
-        transposed: Whether the tensor is transposed.
+        transposed: Whether the last two axes of the tensor are exchanged.
+        groups: In how many groups each variable is cut, see `Stored`.
     """
 
     name: str
     variables: tuple[Any, ...]
     transposed: bool
+    groups: int = 1
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the tensor in the file."""
         shape = (*self.variables[0].shape[:-1], sum(variable.shape[-1] for variable in self.variables))
-        return tuple(reversed(shape)) if self.transposed else tuple(shape)
+        return (*shape[:-2], shape[-1], shape[-2]) if self.transposed else tuple(shape)
 
     def read(self, tensor: np.ndarray) -> None:
         """Gives the variables the values of the tensor."""
         if tensor.dtype.kind != "f":
             raise ValueError(f"{self.name} must hold floating-point numbers, got {tensor.dtype}.")
-        tensor = tensor.T if self.transposed else tensor
+        tensor = np.swapaxes(tensor, -1, -2) if self.transposed else tensor
+        tensor = tensor.reshape(*tensor.shape[:-1], self.groups, -1)
         start = 0
         for variable in self.variables:
-            variable.assign(tensor[..., start : start + variable.shape[-1]])
-            start += variable.shape[-1]
+            width = variable.shape[-1] // self.groups
+            variable.assign(tensor[..., start : start + width].reshape(variable.shape))
+            start += width
 
     def write(self) -> np.ndarray:
         """Returns the tensor."""
-        tensor = np.concatenate([keras.ops.convert_to_numpy(variable) for variable in self.variables], axis=-1)
-        return np.ascontiguousarray(tensor.T if self.transposed else tensor)
+        arrays = [keras.ops.convert_to_numpy(variable) for variable in self.variables]
+        arrays = [array.reshape(*array.shape[:-1], self.groups, -1) for array in arrays]
+        tensor = np.concatenate(arrays, axis=-1)
+        tensor = tensor.reshape(*tensor.shape[:-2], -1)
+        return np.ascontiguousarray(np.swapaxes(tensor, -1, -2) if self.transposed else tensor)
+
+
+class _OfExperts:
+    """A variable `(experts, ...)`, a bias without its axis of 1; or what one expert has of it.
+
+    Experts that are stored one by one are kept until all are there: the variable is assigned once.
+
+    Args:
+        variable: The variable.
+        expert: Number of the expert; None for all.
+        read: Tensors of experts, shared by all of a variable.
+    """
+
+    name = ""
+
+    def __init__(self, variable: Any, expert: int | None = None, read: dict[int, np.ndarray] | None = None) -> None:
+        self.variable, self.expert, self.read = variable, expert, read
+        shape = tuple(variable.shape)
+        shape = (shape[0], shape[2]) if shape[1] == 1 else shape
+        self.shape = shape if expert is None else shape[1:]
+
+    def each(self) -> list["_OfExperts"]:
+        """Returns what each expert has."""
+        read: dict[int, np.ndarray] = {}
+        return [_OfExperts(self.variable, expert, read) for expert in range(self.variable.shape[0])]
+
+    def assign(self, tensor: np.ndarray) -> None:
+        if self.expert is not None:
+            self.read[self.expert] = tensor
+            if len(self.read) < self.variable.shape[0]:
+                return
+            tensor = np.stack([self.read.pop(expert) for expert in range(self.variable.shape[0])])
+        self.variable.assign(tensor.reshape(self.variable.shape))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        value = self.variable if self.expert is None else self.variable[self.expert]
+        return np.asarray(keras.ops.convert_to_numpy(value), dtype).reshape(self.shape)
+
+
+class _Reordered:
+    """A variable with another order along its last axis, to be written.
+
+    Args:
+        variable: The variable.
+        order: Which entry each place has, as often one after the other as the axis is longer.
+    """
+
+    name = ""
+
+    def __init__(self, variable: Any, order: np.ndarray) -> None:
+        self.variable, self.order = variable, order
+        self.shape = tuple(variable.shape)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = np.asarray(keras.ops.convert_to_numpy(self.variable), dtype)
+        return array.reshape(*array.shape[:-1], -1, len(self.order))[..., self.order].reshape(array.shape)
 
 
 def named_layers(backbone: Transformer) -> dict[str, Any]:
@@ -93,7 +182,7 @@ def named_layers(backbone: Transformer) -> dict[str, Any]:
         layers["segment_embedding"] = backbone.segment_embedding.table
     layers |= {"output_projection": backbone.output_projection, "pooler": backbone.pooler}
     if backbone.output_bias is not None:
-        layers["output_bias"] = types.SimpleNamespace(bias=backbone.output_bias, weights=[backbone.output_bias])
+        layers["output_bias"] = _view(bias=backbone.output_bias)
     for side in ("encoder", "decoder"):
         stack = getattr(backbone, side)
         if stack is None:
@@ -112,14 +201,56 @@ def _block_layers(block: Any) -> dict[str, Any]:
             for part in ("query", "key", "value", "gate", "output"):
                 layers[f"{name}.{part}"] = getattr(attention, f"{part}_projection")
             layers |= {f"{name}.query_norm": attention.query_norm, f"{name}.key_norm": attention.key_norm}
-    if isinstance(block.feed_forward, FeedForward):
-        for part in ("gate", "up", "down"):
-            layers[f"feed_forward.{part}"] = getattr(block.feed_forward, part)
-    else:
-        layers["feed_forward"] = block.feed_forward
+            layers[f"{name}.sinks"] = _view(bias=attention.sinks)
+    layers |= _network_layers("feed_forward", block.feed_forward)
     layers |= {f"{name}_norm": norm for name, norm in block.norms.items()}
     layers |= {f"{name}_norm_after": norm for name, norm in block.norms_after.items()}
     return layers
+
+
+def _network_layers(name: str, network: Any) -> dict[str, Any]:
+    if isinstance(network, FeedForward):
+        return {f"{name}.{part}": getattr(network, part) for part in ("gate", "up", "down")}
+    if not isinstance(network, MixtureOfExperts):
+        return {name: network}
+    router = network.router
+    layers = {f"{name}.router": _view(kernel=router.kernel), f"{name}.router_balance": _view(bias=router.balance_bias)}
+    for part in ("gate", "up", "down"):
+        kernel, bias = (getattr(network, f"{part}_{leaf}") for leaf in ("kernel", "bias"))
+        layers[f"{name}.experts.{part}"] = _view(
+            kernel=None if kernel is None else _OfExperts(kernel), bias=None if bias is None else _OfExperts(bias)
+        )
+    if network.shared_experts is not None:
+        layers |= _network_layers(f"{name}.shared", network.shared_experts)
+    return layers
+
+
+def _view(**leaves: Any) -> types.SimpleNamespace:
+    """Variables that tables know as a layer, those that are None left out."""
+    leaves = {leaf: variable for leaf, variable in leaves.items() if variable is not None}
+    return types.SimpleNamespace(**leaves, weights=list(leaves.values()))
+
+
+def with_half_split_pairs(layers: Mapping[str, Any], config: TransformerConfig) -> dict[str, Any]:
+    """Returns layers whose queries and keys have features i and i + half as pairs, instead of 2 i and 2 i + 1.
+
+    The product of a query and a key does not depend on the order of their features, so that a model with rotary
+    positions in the layout "interleaved" is written for those who know "half_split" only.
+
+    Args:
+        layers: What `named_layers` returned.
+        config: The configuration, with rotary positions.
+    """
+    width = config.head_dim
+    turned = np.arange(config.position.rotary_dim or width).reshape(-1, 2).T.reshape(-1)
+    order = np.concatenate([turned, np.arange(len(turned), width)])
+    ends = (".attention.query", ".attention.key", ".attention.query_norm", ".attention.key_norm")
+    return {
+        name: _view(**{leaf: _Reordered(_variable(layer, leaf), order) for leaf in _leaves(name, layer)})
+        if name.endswith(ends)
+        else layer
+        for name, layer in layers.items()
+    }
 
 
 def table_rows(layers: Mapping[str, Any], table: Table, prefix: str = "") -> list[Row]:
@@ -135,26 +266,37 @@ def table_rows(layers: Mapping[str, Any], table: Table, prefix: str = "") -> lis
     """
     rows, covered = [], set()
     for ours, theirs in table.items():
-        stored_inputs_first = isinstance(theirs, InputsFirst)
-        pattern = theirs.name if stored_inputs_first else theirs
+        stored = theirs if isinstance(theirs, Stored) else Stored(theirs)
         ours = (ours,) if isinstance(ours, str) else ours
         for number in _numbers(ours[0], layers):
             names = [name.replace("{}", number) for name in ours]
             if not set(names) <= set(layers):
                 continue
             covered |= set(names)
-            parts = [layers[name] for name in names]
-            for leaf in _leaves(names[0], parts[0]):
-                rows.append(
-                    Row(
-                        f"{prefix}{pattern.replace('{}', number)}.{LEAVES[leaf]}",
-                        tuple(_variable(part, leaf) for part in parts),
-                        leaf == "kernel" and not stored_inputs_first,
-                    )
-                )
+            parts = {name: layers[name] for name in names}
+            rows += _rows_of(f"{prefix}{stored.name.replace('{}', number, 1)}", stored, parts)
     left = sorted(set(layers) - covered)
     if left:
         raise ValueError(f"This kind of model has no place for the weights of {', '.join(left)}.")
+    return rows
+
+
+def _rows_of(name: str, stored: Stored, parts: dict[str, Any]) -> list[Row]:
+    """The tensors of layers that are stored as one, for each leaf that the first of them has."""
+    rows = []
+    first = next(iter(parts))
+    for leaf in _leaves(first, parts[first]):
+        transposed = leaf == "kernel" and stored.transposed
+        variables = tuple(_variable(part, leaf) for part in parts.values())
+        for part, variable in zip(parts, variables, strict=True):
+            if variable.shape[-1] % stored.groups:
+                raise ValueError(f"{part} must have a multiple of {stored.groups} outputs, got {variable.shape[-1]}.")
+        ending = getattr(stored, LEAVES[leaf])
+        if "{}" not in name:
+            rows.append(Row(name + ending, variables, transposed, stored.groups))
+            continue
+        for expert, slices in enumerate(zip(*(variable.each() for variable in variables), strict=True)):
+            rows.append(Row(name.replace("{}", str(expert)) + ending, slices, transposed, stored.groups))
     return rows
 
 

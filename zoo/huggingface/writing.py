@@ -11,7 +11,7 @@ from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.directory import check_count, head_layers, head_of, is_huggingface
 from zoo.huggingface.family import Family, all_families, get_family, types_of_layers
 from zoo.huggingface.labels import written_names
-from zoo.huggingface.weights import Row, named_layers, table_rows
+from zoo.huggingface.weights import Row, named_layers, table_rows, with_half_split_pairs
 from zoo.storage import replace_folder, write_tensors
 from zoo.storage.checkpoint import CONFIG_FILE, WEIGHTS_FILE
 
@@ -83,9 +83,14 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
         **head.write(options),
     }
     with_head = head.architecture != family.architecture
-    plain = table_rows(named_layers(backbone), family.table_of(config))
+    layers = named_layers(backbone)
+    plain = table_rows(layers, family.table_of(config))
     reader = ConfigReader(values, {row.name: row.shape for row in plain})
-    differing = _differences(family.read(reader), config)
+    read = family.read(reader)
+    if (config.position.layout, read.position.kind, read.position.layout) == ("interleaved", "rotary", None):
+        config = dataclasses.replace(config, position=dataclasses.replace(config.position, layout=None))
+        plain = table_rows(with_half_split_pairs(layers, config), family.table_of(config))
+    differing = _differences(read, config)
     if differing:
         raise ValueError(f"it cannot express {differing}")
     check_count(plain, backbone)
