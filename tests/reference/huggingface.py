@@ -3,14 +3,15 @@
 Each folder is one that the library saved (`config.json` and safetensors) with `golden.npz`: inputs and outputs.
 Run it where `torch` and `transformers` are installed (made with torch 2.13.0, transformers 5.23.0):
 
-    python tests/reference/huggingface.py
+    python -P tests/reference/huggingface.py
 
-With a folder behind it, nothing is written: the models that were written by this library into folders of the same names
-there are loaded and compared with the same outputs.
+(`-P` because the folder has a `tokenizers.py` of its own.)
+
+Cases whose folder is there stay as they are. With a folder behind it, nothing is written: the models that were written
+by this library into folders of the same names there are loaded and compared with the same outputs.
 """
 
 import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -67,6 +68,10 @@ LLAMA = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+# for three rows, one of them padded on the left, and 64 more tokens
+DECODER = {**LLAMA, "num_key_value_heads": 1, "max_position_embeddings": 80, "pad_token_id": 0}
+LONG = {"rows": "both", "greedy": 64}
+GPT_NEOX = {key: value for key, value in DECODER.items() if key not in ("num_key_value_heads", "rms_norm_eps")}
 T5 = {
     "vocab_size": VOCABULARY,
     "d_model": 16,
@@ -186,6 +191,76 @@ CASES = {
         },
         {},
     ),
+    "gemma": (
+        "GemmaForCausalLM",
+        "GemmaConfig",
+        {**DECODER, "head_dim": 6, "hidden_act": "gelu", "attention_bias": True},
+        LONG,
+    ),
+    "olmo2": ("Olmo2ForCausalLM", "Olmo2Config", {**DECODER, "num_key_value_heads": 2}, LONG),
+    "phi3": (
+        "Phi3ForCausalLM",
+        "Phi3Config",
+        {
+            **DECODER,
+            "num_attention_heads": 2,
+            "sliding_window": 5,
+            "original_max_position_embeddings": 8,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "partial_rotary_factor": 0.5,
+                "rope_theta": 100.0,
+                "short_factor": [1.0, 1.2],
+                "long_factor": [1.5, 3.0],
+            },
+        },
+        LONG,
+    ),
+    "starcoder2": (
+        "Starcoder2ForCausalLM",
+        "Starcoder2Config",
+        {**DECODER, "norm_epsilon": 1e-3, "sliding_window": 4, "tie_word_embeddings": False, "hidden_act": "relu"},
+        LONG,
+    ),
+    "gpt_neox": (
+        "GPTNeoXForCausalLM",
+        "GPTNeoXConfig",
+        {**GPT_NEOX, "num_attention_heads": 2, "layer_norm_eps": 1e-3},
+        LONG,
+    ),
+    "gpt_neox_sequential": (
+        "GPTNeoXForCausalLM",
+        "GPTNeoXConfig",
+        {
+            **GPT_NEOX,
+            "attention_bias": False,
+            "hidden_act": "gelu_fast",
+            "use_parallel_residual": False,
+            "tie_word_embeddings": True,
+            "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 50.0, "partial_rotary_factor": 1.0},
+        },
+        LONG,
+    ),
+    "mixtral": (
+        "MixtralForCausalLM",
+        "MixtralConfig",
+        {**DECODER, "head_dim": 6, "intermediate_size": 12, "sliding_window": 4, "num_local_experts": 5},
+        LONG,
+    ),
+    "llama_classifier": (
+        "LlamaForSequenceClassification",
+        "LlamaConfig",
+        {**DECODER, "num_labels": 3},
+        {"rows": "both"},
+    ),
+    "gpt_neox_token_classifier": ("GPTNeoXForTokenClassification", "GPTNeoXConfig", GPT_NEOX, {"rows": "both"}),
+    "qwen2_token_classifier": ("Qwen2ForTokenClassification", "Qwen2Config", DECODER, {}),
+    "gpt2_classifier": (
+        "GPT2ForSequenceClassification",
+        "GPT2Config",
+        {"vocab_size": VOCABULARY, "n_positions": 24, "n_embd": 16, "n_layer": 2, "n_head": 4, "pad_token_id": 0},
+        {},
+    ),
     "t5": ("T5ForConditionalGeneration", "T5Config", T5, {}),
     "t5_gated": (
         "T5ForConditionalGeneration",
@@ -217,7 +292,7 @@ def below(lengths: tuple[int, ...]) -> torch.Tensor:
     return torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
 
 
-def inputs_of(config: transformers.PreTrainedConfig) -> dict[str, torch.Tensor]:
+def inputs_of(config: transformers.PreTrainedConfig, rows: str = "right") -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
 
     def token_ids(mask: torch.Tensor) -> torch.Tensor:
@@ -226,6 +301,8 @@ def inputs_of(config: transformers.PreTrainedConfig) -> dict[str, torch.Tensor]:
         return torch.where(mask, ids, config.pad_token_id or 0)
 
     mask = below(LENGTHS)
+    if rows == "both":
+        mask = torch.cat([mask, below((max(LENGTHS), 5))[1:].flip(1)])
     inputs = {"input_ids": token_ids(mask), "attention_mask": mask.long()}
     if getattr(config, "type_vocab_size", 1) > 1:
         inputs["token_type_ids"] = torch.arange(mask.shape[1])[None].expand_as(mask).remainder(2)
@@ -236,8 +313,9 @@ def inputs_of(config: transformers.PreTrainedConfig) -> dict[str, torch.Tensor]:
 
 
 def main() -> None:
-    shutil.rmtree(FOLDER, ignore_errors=True)
     for case, (model_class, config_class, choices, options) in CASES.items():
+        if (FOLDER / case).exists():
+            continue
         torch.manual_seed(0)
         config = getattr(transformers, config_class)(**choices)
         model = getattr(transformers, model_class)(config).eval()
@@ -252,11 +330,14 @@ def main() -> None:
         if "dtype" in options:
             model = model.to(options["dtype"])
         folder = FOLDER / case
-        model.save_pretrained(folder, **{key: value for key, value in options.items() if key != "dtype"})
+        model.save_pretrained(folder, **{key: options[key] for key in options.keys() & {"max_shard_size"}})
         (folder / "generation_config.json").unlink(missing_ok=True)
         # computed in float32, with frequencies of rotary positions that were never rounded
-        model = getattr(transformers, model_class).from_pretrained(folder, dtype=torch.float32).eval()
-        inputs = inputs_of(config)
+        model = getattr(transformers, model_class).from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager"
+        )
+        model = model.eval()
+        inputs = inputs_of(config, options.get("rows", "right"))
         with torch.no_grad():
             outputs = model(**inputs, output_hidden_states=True)
         golden = {name: value.numpy() for name, value in inputs.items()}
@@ -265,6 +346,10 @@ def main() -> None:
                 golden[name] = outputs[name].numpy()
         states = outputs.get("decoder_hidden_states", outputs.get("hidden_states"))
         golden["hidden"] = states[-1].numpy()
+        if "greedy" in options:
+            model.generation_config.eos_token_id = None
+            tokens = model.generate(inputs["input_ids"][:1], max_new_tokens=options["greedy"], do_sample=False)
+            golden["greedy"] = tokens.numpy()
         np.savez(folder / "golden.npz", **golden)
         print(
             case,

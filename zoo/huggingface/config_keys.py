@@ -81,6 +81,7 @@ _GROUPS = {
         vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size d_model encoder_layers
         decoder_layers encoder_attention_heads decoder_attention_heads encoder_ffn_dim decoder_ffn_dim dim n_layers
         n_heads hidden_dim n_embd n_layer n_head num_layers num_heads d_kv d_ff relative_attention_num_buckets
+        num_local_experts num_experts_per_tok
         """,
     dataclasses.replace(_COUNT, may_be_null=True): "num_key_value_heads head_dim n_inner num_decoder_layers",
     _INDEX: "type_vocab_size pad_token_id",
@@ -88,26 +89,27 @@ _GROUPS = {
         max_position_embeddings n_positions relative_attention_max_distance local_attention
         global_attn_every_n_layers
         """,
-    dataclasses.replace(_POSITIONS, may_be_null=True): "sliding_window n_ctx",
+    dataclasses.replace(_POSITIONS, may_be_null=True): "sliding_window n_ctx original_max_position_embeddings",
     Key("an integer of at least 0", lambda value, most: _is_integer(value) and value >= 0): "max_window_layers",
     _FLAG: """
         tie_word_embeddings attention_bias mlp_bias scale_embedding scale_attn_weights norm_bias classifier_bias
         scale_decoder_outputs is_llama_config reorder_and_upcast_attn sinusoidal_pos_embds tie_weights_
+        use_bias use_parallel_residual
         """,
-    dataclasses.replace(_FLAG, may_be_null=True): "use_sliding_window",
+    dataclasses.replace(_FLAG, may_be_null=True): "use_sliding_window token_classification_bias",
     _POSITIVE: """
         rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps rope_theta global_rope_theta local_rope_theta
-        query_pre_attn_scalar
+        query_pre_attn_scalar norm_epsilon rotary_emb_base rotary_pct
         """,
     dataclasses.replace(_POSITIVE, may_be_null=True): (
         "partial_rotary_factor attn_logit_softcapping final_logit_softcapping"
     ),
-    _DEVIATION: "initializer_range init_std",
+    _DEVIATION: "initializer_range init_std router_aux_loss_coef",
     _RATE: """
         hidden_dropout_prob attention_probs_dropout_prob dropout activation_dropout attn_pdrop embd_pdrop resid_pdrop
-        dropout_rate mlp_dropout embedding_dropout seq_classif_dropout
+        dropout_rate mlp_dropout embedding_dropout seq_classif_dropout residual_dropout
         """,
-    dataclasses.replace(_RATE, may_be_null=True): "attention_dropout classifier_dropout",
+    dataclasses.replace(_RATE, may_be_null=True): "attention_dropout classifier_dropout hidden_dropout",
     _TEXT: "feed_forward_proj",
     dataclasses.replace(_TEXTS, may_be_null=True): "layer_types",
     dataclasses.replace(_OBJECT, may_be_null=True): "rope_scaling rope_parameters",
@@ -120,7 +122,7 @@ _CHOICES = {
     "num_layers": "num_hidden_layers encoder_layers n_layers n_layer num_layers",
     "num_decoder_layers": "decoder_layers num_decoder_layers",
     "max_length": "max_position_embeddings n_positions",
-    "dropout": "hidden_dropout_prob dropout dropout_rate resid_pdrop",
+    "dropout": "hidden_dropout_prob dropout dropout_rate resid_pdrop residual_dropout hidden_dropout",
     "initializer_range": "initializer_range init_std",
     "attention.num_heads": "num_attention_heads encoder_attention_heads n_heads n_head num_heads",
     "attention.num_key_value_heads": "num_key_value_heads",
@@ -131,10 +133,13 @@ _CHOICES = {
     "attention.logit_soft_cap": "attn_logit_softcapping",
     "position.num_buckets": "relative_attention_num_buckets",
     "position.max_distance": "relative_attention_max_distance",
-    "norm.epsilon": "layer_norm_eps rms_norm_eps layer_norm_epsilon norm_eps",
+    "norm.epsilon": "layer_norm_eps rms_norm_eps layer_norm_epsilon norm_eps norm_epsilon",
     "feed_forward.intermediate_dim": "intermediate_size encoder_ffn_dim hidden_dim n_inner d_ff",
     "feed_forward.activation": "hidden_act hidden_activation activation activation_function",
     "feed_forward.dropout": "activation_dropout mlp_dropout",
+    "feed_forward.num_experts": "num_local_experts",
+    "feed_forward.experts_per_token": "num_experts_per_tok",
+    "feed_forward.load_balance_weight": "router_aux_loss_coef",
     "embedding.num_segments": "type_vocab_size",
     "embedding.dropout": "embd_pdrop embedding_dropout",
     "embedding.tie_output": "tie_word_embeddings",

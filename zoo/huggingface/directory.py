@@ -169,6 +169,8 @@ def _load(directory: Path, task: str | None, load_weights: bool, overrides: dict
         tensors = _plain_names(family, files)
         config, reader = _read_config(family, values, tensors)
         head = head_of(family, task)
+        if not _is_language_model(family, task, values):
+            config = _without_projection(config, family, tensors)
         options = head.options(reader)
         with in_names(reader.names):
             require_weights(config, int(reader.elements), tensors.source)
@@ -223,6 +225,26 @@ def _read_config(
         config = family.read(reader)
     reader.finish()
     return config, reader
+
+
+def _is_language_model(family: Family, task: str | None, values: dict[str, Any]) -> bool:
+    """Whether a model is used as a language model, or was saved as one where nothing is said of its use."""
+    if task is not None:
+        return task == "CausalLM"
+    others = {family.architecture, *(head.architecture for name, head in family.heads.items() if name != "CausalLM")}
+    architectures = values.get("architectures")
+    return not (isinstance(architectures, list) and architectures and others.issuperset(map(str, architectures)))
+
+
+def _without_projection(config: TransformerConfig, family: Family, tensors: TensorFiles) -> TransformerConfig:
+    """The configuration of a decoder without the projection to the vocabulary, where its file has none.
+
+    Files of classifiers and of base models have none, whether it is tied to the embedding or not.
+    """
+    name = f"{family.table_of(config).get('output_projection')}.weight"
+    if config.architecture != "decoder" or config.embedding.tie_output or name in tensors.shapes:
+        return config
+    return dataclasses.replace(config, embedding=dataclasses.replace(config.embedding, tie_output=True))
 
 
 def _override(config: TransformerConfig, overrides: dict[str, Any]) -> TransformerConfig:

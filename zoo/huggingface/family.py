@@ -47,6 +47,7 @@ class Family:
         ignored: Regular expressions for tensors without meaning: constants, what training alone needs.
         copies: Tensors that some files have twice, and what each is a copy of.
         zeros: Tensors that have to be zero.
+        renamed: Beginnings of names that other files have, and what they are in `table`.
     """
 
     model_type: str
@@ -60,6 +61,7 @@ class Family:
     ignored: tuple[str, ...] = ()
     copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
     zeros: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def table_of(self, config: TransformerConfig) -> Table:
         """Returns the names of the weights of a base model with this configuration."""
@@ -68,6 +70,9 @@ class Family:
     def plain_name(self, name: str) -> str:
         """Returns the name of a tensor without prefix, and as newer files have it."""
         name = name.removeprefix(self.prefix)
+        for theirs, ours in self.renamed.items():
+            if name.startswith(theirs):
+                name = ours + name.removeprefix(theirs)
         # files that came from TensorFlow
         return re.sub(r"LayerNorm\.(gamma|beta)$", lambda match: f"LayerNorm.{_TORCH_NAMES[match[1]]}", name)
 

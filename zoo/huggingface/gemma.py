@@ -1,16 +1,18 @@
-"""Gemma 2 (model type "gemma2")."""
+"""Gemma and Gemma 2 (model types "gemma" and "gemma2")."""
 
+import dataclasses
 from typing import Any
 
 from zoo.config import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig, TransformerConfig
 from zoo.config.checks import require
-from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
-from zoo.huggingface.family import Family, Head, register_family, types_of_layers, window_of_layers
-from zoo.huggingface.llama import TABLE as LLAMA_TABLE
+from zoo.huggingface import llama
+from zoo.huggingface.config_reader import ACTIVATION_NAMES, ACTIVATIONS, ConfigReader
+from zoo.huggingface.decoder_heads import decoder_heads, take_head_keys
+from zoo.huggingface.family import Family, register_family, types_of_layers, window_of_layers
 from zoo.huggingface.rotary import read_rotary, write_rotary
 
 TABLE = {
-    **LLAMA_TABLE,
+    **llama.TABLE,
     "decoder.{}.attention_norm_after": "layers.{}.post_attention_layernorm",
     "decoder.{}.feed_forward_norm": "layers.{}.pre_feedforward_layernorm",
     "decoder.{}.feed_forward_norm_after": "layers.{}.post_feedforward_layernorm",
@@ -24,6 +26,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
     activation = reader.take_activation("hidden_activation", "gelu_pytorch_tanh")
     reader.skip("hidden_act", "sliding_window_size")  # older keys that the library does not read
     reader.take_only("use_bidirectional_attention", None, False)
+    take_head_keys(reader)
     size = reader.take("sliding_window", 4096)
     require(size is not None, "sliding_window", size, "a number")
     types = reader.take("layer_types", None) or [
@@ -94,8 +97,42 @@ register_family(
         architecture="Gemma2Model",
         prefix="model.",
         outside=("lm_head.",),
-        heads={"CausalLM": Head("Gemma2ForCausalLM")},
+        heads=decoder_heads("Gemma2ForCausalLM", "Gemma2ForSequenceClassification", "Gemma2ForTokenClassification"),
         ignored=(r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",),
         copies={"lm_head.weight": "embed_tokens.weight"},
     )
 )
+
+
+def read_gemma(reader: ConfigReader) -> TransformerConfig:
+    """Returns the configuration of a Gemma."""
+    reader.take_only("use_bidirectional_attention", None, False)
+    config = llama.read(
+        reader,
+        lambda reader: {"use_bias": reader.take("attention_bias", False)},
+        head_dim=256,
+        hidden_act="gelu_pytorch_tanh",
+        max_position_embeddings=8192,
+        num_key_value_heads=16,
+        tie_word_embeddings=True,
+    )
+    # the first files say "gelu" and mean its approximation; newer ones have a second key that says so
+    activation = "gelu_tanh" if config.feed_forward.activation == "gelu" else config.feed_forward.activation
+    other = reader.take("hidden_activation", None)
+    require(
+        other is None or ACTIVATIONS.get(other) == activation, "hidden_activation", other, "that of hidden_act or null"
+    )
+    return dataclasses.replace(
+        config,
+        norm=dataclasses.replace(config.norm, unit_offset=True),
+        feed_forward=dataclasses.replace(config.feed_forward, activation=activation),
+        embedding=dataclasses.replace(config.embedding, scale=True),
+    )
+
+
+def write_gemma(config: TransformerConfig) -> dict[str, Any]:
+    """Returns the configuration of the Transformers library."""
+    return {**llama.write(config), "attention_bias": bool(config.attention.use_bias)}
+
+
+llama.register("gemma", "Gemma", read_gemma, write_gemma)

@@ -11,7 +11,8 @@ from zoo.config import (
     TransformerConfig,
 )
 from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
-from zoo.huggingface.family import Family, Head, register_family
+from zoo.huggingface.decoder_heads import decoder_heads, take_head_keys
+from zoo.huggingface.family import Family, register_family
 from zoo.huggingface.weights import Stored
 
 TABLE = {
@@ -40,6 +41,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
     reader.skip("n_ctx")  # older name of n_positions
     for name in ("activation", "first_dropout", "proj_to_labels", "type", "use_proj"):
         reader.skip(f"summary_{name}")  # of a head that is not supported
+    take_head_keys(reader)
     width = reader.take("n_embd")
     return TransformerConfig(
         "decoder",
@@ -96,7 +98,9 @@ register_family(
         architecture="GPT2Model",
         prefix="transformer.",
         outside=("lm_head.",),
-        heads={"CausalLM": Head("GPT2LMHeadModel")},
+        heads=decoder_heads(
+            "GPT2LMHeadModel", "GPT2ForSequenceClassification", "GPT2ForTokenClassification", tokens="classifier"
+        ),
         ignored=(r"h\.\d+\.attn\.(masked_)?bias",),  # the causal mask
         copies={"lm_head.weight": "wte.weight"},
     )

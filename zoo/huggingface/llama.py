@@ -5,8 +5,10 @@ from typing import Any
 
 from zoo.config import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig, TransformerConfig
 from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
-from zoo.huggingface.family import Family, Head, register_family, types_of_layers, window_of_layers
+from zoo.huggingface.decoder_heads import decoder_heads, take_head_keys
+from zoo.huggingface.family import Family, register_family, types_of_layers, window_of_layers
 from zoo.huggingface.rotary import read_rotary, write_rotary
+from zoo.huggingface.weights import Table
 from zoo.storage import quote
 
 TABLE = {
@@ -26,24 +28,38 @@ TABLE = {
     "output_projection": "lm_head",
 }
 Choices = Callable[[ConfigReader], dict[str, Any]]
+# what a missing key means, where a family says nothing else
+DEFAULTS = {
+    "head_dim": None,
+    "hidden_act": "silu",
+    "max_position_embeddings": 2048,
+    "num_key_value_heads": None,
+    "original_max_position_embeddings": None,
+    "partial_rotary_factor": None,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+}
 
 
-def read(reader: ConfigReader, attention: Choices, head_dim: int | None = None) -> TransformerConfig:
+def read(reader: ConfigReader, attention: Choices, **defaults: Any) -> TransformerConfig:
     """Returns the configuration of a model of this kind.
 
     Args:
         reader: The configuration.
         attention: Returns the arguments of `AttentionConfig` in which the families differ.
-        head_dim: Width of a head where the configuration says nothing; None for `hidden_size / num_attention_heads`.
+        **defaults: What missing keys mean in this family, in place of `DEFAULTS`. None means as many key-value heads as
+            heads, heads of the width `hidden_size / num_attention_heads`, no partial rotation.
     """
+    defaults = DEFAULTS | defaults
     heads, width = reader.take("num_attention_heads"), reader.take("hidden_size")
-    if head_dim is None and reader.values.get("head_dim") is None:
+    if defaults["head_dim"] is None and reader.values.get("head_dim") is None:
         reader.names["attention.head_dim"] = "hidden_size / num_attention_heads"
-    head_dim = reader.take_number("head_dim", head_dim or width // heads)
-    max_length = reader.take("max_position_embeddings", 2048)
-    reader.take_only("rope_interleaved", False)
-    reader.take_only("use_mrope", False)
-    reader.skip("is_llama_config")
+    # null is what a missing key means in most families
+    head_dim = reader.take_number("head_dim", defaults["head_dim"] or width // heads)
+    key_value_heads = reader.take("num_key_value_heads", defaults["num_key_value_heads"])
+    max_length = reader.take("max_position_embeddings", defaults["max_position_embeddings"])
+    take_head_keys(reader)
     return TransformerConfig(
         "decoder",
         reader.take("vocab_size"),
@@ -52,20 +68,27 @@ def read(reader: ConfigReader, attention: Choices, head_dim: int | None = None) 
         max_length=max_length,
         attention=AttentionConfig(
             heads,
-            num_key_value_heads=reader.take_number("num_key_value_heads", heads),
+            num_key_value_heads=heads if key_value_heads is None else key_value_heads,
             head_dim=head_dim,
             dropout=reader.take_number("attention_dropout", 0.0),
             **attention(reader),
         ),
-        position=read_rotary(reader, head_dim, max_length),
-        norm=NormConfig("rms", "pre", epsilon=reader.take("rms_norm_eps", 1e-6)),
+        position=read_rotary(
+            reader,
+            head_dim,
+            max_length,
+            base=defaults["rope_theta"],
+            partial=defaults["partial_rotary_factor"],
+            original=defaults["original_max_position_embeddings"],
+        ),
+        norm=NormConfig("rms", "pre", epsilon=reader.take("rms_norm_eps", defaults["rms_norm_eps"])),
         feed_forward=FeedForwardConfig(
             reader.take("intermediate_size"),
-            reader.take_activation("hidden_act", "silu"),
+            reader.take_activation("hidden_act", defaults["hidden_act"]),
             gated=True,
             use_bias=reader.take("mlp_bias", False),
         ),
-        embedding=EmbeddingConfig(tie_output=reader.take("tie_word_embeddings", False)),
+        embedding=EmbeddingConfig(tie_output=reader.take("tie_word_embeddings", defaults["tie_word_embeddings"])),
         dropout=0.0,
         initializer_range=reader.take("initializer_range", 0.02),
     )
@@ -92,25 +115,43 @@ def write(config: TransformerConfig) -> dict[str, Any]:
     }
 
 
-def register(model_type: str, name: str, reads: Callable, writes: Callable) -> None:
-    """Adds one of these families; classes of the Transformers library begin with `name`."""
+def register(
+    model_type: str,
+    name: str,
+    reads: Callable[[ConfigReader], TransformerConfig],
+    writes: Callable[[TransformerConfig], dict[str, Any]],
+    table: Table | Callable[[TransformerConfig], Table] = TABLE,
+    classifiers: tuple[str, ...] = ("Sequence", "Token"),
+) -> None:
+    """Adds a family of this kind.
+
+    Args:
+        model_type: Its name.
+        name: What the names of its classes in the Transformers library begin with.
+        reads, writes: See `Family`.
+        table: Names of the weights.
+        classifiers: What it has classes for the classification of.
+    """
+    classes = [f"{name}For{kind}Classification" if kind in classifiers else None for kind in ("Sequence", "Token")]
     register_family(
         Family(
             model_type,
             reads,
             writes,
-            TABLE,
+            table,
             architecture=f"{name}Model",
             prefix="model.",
             outside=("lm_head.",),
-            heads={"CausalLM": Head(f"{name}ForCausalLM")},
-            ignored=(r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",),
+            heads=decoder_heads(f"{name}ForCausalLM", *classes),
+            ignored=(r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",),
             copies={"lm_head.weight": "embed_tokens.weight"},
         )
     )
 
 
 def _read_llama(reader: ConfigReader) -> TransformerConfig:
+    reader.take_only("rope_interleaved", False)
+    reader.skip("is_llama_config")
     return read(reader, lambda reader: {"use_bias": reader.take("attention_bias", False)})
 
 
@@ -122,25 +163,31 @@ def _write_llama(config: TransformerConfig) -> dict[str, Any]:
     }
 
 
-def _sliding(size: int | None) -> tuple[int, int]:
-    """The window of `size` positions, the last of which is that of the query."""
+def sliding(size: int | None) -> tuple[int, int]:
+    """The window of `size` positions, the last of which is that of the query, for layers that have one."""
     return ((size or 1) - 1, 0)
 
 
-def _size_of_window(config: TransformerConfig) -> int | None:
+def size_of_window(config: TransformerConfig) -> int | None:
+    """The number of positions that a window has with that of the query; None for no window."""
     return None if config.attention.window is None else config.attention.window[0] + 1
+
+
+def read_window(reader: ConfigReader, default: int | None) -> dict[str, Any]:
+    """The window of all layers: `sliding_window`, null for none."""
+    size = reader.take("sliding_window", default)
+    return {"window": None if size is None else sliding(size)}
 
 
 def _read_mistral(reader: ConfigReader) -> TransformerConfig:
     def attention(reader: ConfigReader) -> dict[str, Any]:
-        size = reader.take("sliding_window", 4096)
-        return {"use_bias": False, "window": None if size is None else _sliding(size)}
+        return {"use_bias": False, **read_window(reader, 4096)}
 
-    return read(reader, attention)
+    return read(reader, attention, num_key_value_heads=8, max_position_embeddings=4096 * 32)
 
 
 def _write_mistral(config: TransformerConfig) -> dict[str, Any]:
-    return {**write(config), "sliding_window": _size_of_window(config)}
+    return {**write(config), "sliding_window": size_of_window(config)}
 
 
 def _read_layers(reader: ConfigReader) -> dict[str, Any]:
@@ -154,11 +201,11 @@ def _read_layers(reader: ConfigReader) -> dict[str, Any]:
         types = ["full_attention" if size is None or index < first else "sliding_attention" for index in range(layers)]
     if size is None and "sliding_attention" in types:
         raise ValueError(f"sliding_window must be a number where layer_types={quote(types)}, got None.")
-    return window_of_layers(types, layers, _sliding(size))
+    return window_of_layers(types, layers, sliding(size))
 
 
 def _write_layers(config: TransformerConfig) -> dict[str, Any]:
-    size, types = _size_of_window(config), types_of_layers(config)
+    size, types = size_of_window(config), types_of_layers(config)
     windows = types.count("sliding_attention")
     return {
         "use_sliding_window": size is not None,
@@ -170,7 +217,11 @@ def _write_layers(config: TransformerConfig) -> dict[str, Any]:
 
 
 def _read_qwen2(reader: ConfigReader) -> TransformerConfig:
-    return read(reader, lambda reader: {"use_bias": ("query", "key", "value"), **_read_layers(reader)})
+    def attention(reader: ConfigReader) -> dict[str, Any]:
+        return {"use_bias": ("query", "key", "value"), **_read_layers(reader)}
+
+    reader.take_only("use_mrope", False)
+    return read(reader, attention, num_key_value_heads=32, max_position_embeddings=32768)
 
 
 def _write_qwen2(config: TransformerConfig) -> dict[str, Any]:
@@ -188,7 +239,7 @@ def _read_qwen3(reader: ConfigReader) -> TransformerConfig:
             **_read_layers(reader),
         }
 
-    return read(reader, attention, head_dim=128)
+    return read(reader, attention, head_dim=128, num_key_value_heads=32, max_position_embeddings=32768)
 
 
 def _write_qwen3(config: TransformerConfig) -> dict[str, Any]:

@@ -20,6 +20,7 @@ KINDS = {
     "longrope": "longrope",
     "su": "longrope",
 }
+WITH_LENGTH = {"llama3", "yarn", "longrope", "su"}
 NAMES = {"dynamic_ntk": "dynamic", "linear": "linear", "yarn": "yarn", "llama3": "llama3", "longrope": "longrope"}
 # what numbers must be, whatever the type
 _NUMBERS = (
@@ -28,13 +29,24 @@ _NUMBERS = (
 )
 
 
-def read_rotary(reader: ConfigReader, head_dim: int, max_length: int) -> PositionConfig:
+def read_rotary(
+    reader: ConfigReader,
+    head_dim: int,
+    max_length: int,
+    base: float = 10000.0,
+    partial: float | None = None,
+    original: int | None = None,
+) -> PositionConfig:
     """Returns the rotary positions of a configuration.
 
     Args:
         reader: The configuration: `rope_parameters`, or `rope_theta` and `rope_scaling`.
         head_dim: Width of a head.
         max_length: Its longest sequence.
+        base: What a missing `rope_theta` means.
+        partial: What a missing `partial_rotary_factor` means; None for a family that turns whole heads only.
+        original: What a missing `original_max_position_embeddings` outside of these dictionaries means; None for
+            what stands in them.
 
     Raises:
         ValueError: If the kind of scaling or one of its keys is unknown.
@@ -43,6 +55,16 @@ def read_rotary(reader: ConfigReader, head_dim: int, max_length: int) -> Positio
     scaling, newer = reader.take("rope_scaling", None), reader.take("rope_parameters", None)
     parameters, names = merged({"": older, "rope_scaling": scaling, "rope_parameters": newer})
     where = "rope_parameters" if newer or not scaling else "rope_scaling"
+    for key, missing in (("rope_theta", base), ("partial_rotary_factor", partial)):
+        if parameters.get(key) is None:
+            parameters[key] = missing
+    if partial is None:
+        turned = parameters["partial_rotary_factor"]
+        require(turned in (None, 1), names["partial_rotary_factor"], turned, "1 in this family")
+    original = reader.take(LENGTH, original)
+    if original is not None and {parameters.get("rope_type"), parameters.get("type")} & WITH_LENGTH:
+        # what stands outside goes first
+        parameters[LENGTH], names[LENGTH] = original, LENGTH
     return rotary_position(parameters, head_dim, max_length, names, where)
 
 
@@ -104,9 +126,15 @@ def rotary_position(
         require(holds(parameters.get(key, 1.0)), name(key), parameters.get(key), allowed)
     base, partial = float(parameters.pop("rope_theta", 10000.0)), parameters.pop("partial_rotary_factor", 1.0)
     rotary_dim = int(head_dim * partial)
-    if partial != 1 and (rotary_dim < 2 or rotary_dim % 2):
-        allowed = f"a number that gives an even number of the {head_dim} entries of a head"
-        require(False, name("partial_rotary_factor"), partial, allowed)
+    allowed = f"a number that gives one of the {head_dim} entries of a head"
+    require(rotary_dim >= 1, name("partial_rotary_factor"), partial, allowed)
+    if partial != 1 and rotary_dim % 2:
+        kinds = {parameters.get("rope_type", "default"), parameters.get("type", "default")}
+        allowed = f"a number that gives an even number of the {head_dim} entries of a head with {sorted(kinds)}"
+        require(kinds <= {"default", "linear"}, name("partial_rotary_factor"), partial, allowed)
+        # the library turns one more, with the frequencies base ** (-2 i / rotary_dim) of the odd number
+        base **= (rotary_dim + 1) / rotary_dim
+        rotary_dim += 1
     scaling = _read_scaling(parameters, rotary_dim, max_length, name)
     return PositionConfig("rotary", base=base, scaling=scaling, rotary_dim=None if partial == 1.0 else rotary_dim)
 
@@ -135,7 +163,10 @@ def _read_scaling(
     is_count = isinstance(original, int) and not isinstance(original, bool) and original >= 1
     require(is_count, name(LENGTH), original, "an integer of at least 1")
     if scaling["kind"] == "longrope" and not {"attention_factor", "factor"} & scaling.keys():
-        scaling["factor"], derived["factor"] = max_length / original, f"max_position_embeddings / {name(LENGTH)}"
+        scaling["factor"], derived["factor"] = (
+            max(1.0, max_length / original),
+            f"max_position_embeddings / {name(LENGTH)}",
+        )
     try:
         return check_rotary_scaling(scaling, rotary_dim)
     except ValueError as error:
@@ -156,7 +187,9 @@ def write_rotary(position: PositionConfig, head_dim: int) -> dict[str, Any]:
     """
     values: dict[str, Any] = {"rope_theta": position.base}
     if position.rotary_dim is not None:
-        values["partial_rotary_factor"] = position.rotary_dim / head_dim
+        share = position.rotary_dim / head_dim
+        # the library rounds down what it gets of it
+        values["partial_rotary_factor"] = share if int(head_dim * share) == position.rotary_dim else share + 1e-9
     if position.scaling is not None:
         scaling = dict(position.scaling)
         kind = scaling.pop("kind")

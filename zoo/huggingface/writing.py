@@ -95,7 +95,10 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
         raise ValueError(f"it cannot express {differing}")
     check_count(plain, backbone)
     reader.finish()
-    for key, value in head.options(reader).items():
+    read_options = head.options(reader)
+    if "projection" in head.table:
+        read_options.setdefault("projection_bias", True)
+    for key, value in read_options.items():
         is_same = options.get(key) == value
         if key == "labels":
             is_same = written_names(options[key]) == written_names(value)
@@ -139,7 +142,15 @@ def effective(config: TransformerConfig) -> dict[str, Any]:
         if isinstance(choices, dict):
             flat |= {f"{part}.{key}": value for key, value in choices.items()}
     # these matter to training only
-    training = ("dropout", "initializer_range", "bias_initializer", "scale_residual_initializer")
+    training = (
+        "dropout",
+        "initializer_range",
+        "bias_initializer",
+        "scale_residual_initializer",
+        "capacity_factor",
+        "load_balance_weight",
+        "z_loss_weight",
+    )
     flat = {key: value for key, value in flat.items() if not key.endswith(training)}
     if config.position.kind == "relative_bias":
         del flat["max_length"]  # not in their configuration
@@ -148,6 +159,10 @@ def effective(config: TransformerConfig) -> dict[str, Any]:
     flat["attention.num_key_value_heads"] = config.attention.num_key_value_heads or config.attention.num_heads
     flat["attention.head_dim"] = config.head_dim
     flat["attention.scale"] = round(config.attention.scale or config.head_dim**-0.5, 12)
+    normalize = config.feed_forward.normalize_weights
+    flat["feed_forward.normalize_weights"] = (
+        config.feed_forward.experts_per_token > 1 if normalize is None else normalize
+    )
     types = types_of_layers(config)
     flat["attention.window_layers"] = types
     if "sliding_attention" not in types:

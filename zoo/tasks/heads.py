@@ -27,7 +27,8 @@ class ClassificationHead(keras.layers.Layer):
 
     BERT's head on its pooler is `ClassificationHead(n)`, RoBERTa's `ClassificationHead(n, "tanh")`, DistilBERT's
     `ClassificationHead(n, "relu", dropout_before=0)`, ModernBERT's `ClassificationHead(n, "gelu", inner_norm=True,
-    inner_bias=False)`.
+    inner_bias=False)`, that of Llama and other decoders on the last token
+    `ClassificationHead(n, projection_bias=False, dropout=0)`.
 
     Args:
         num_outputs: Number of logits.
@@ -35,6 +36,7 @@ class ClassificationHead(keras.layers.Layer):
         inner_bias: Whether the inner layer has a bias.
         inner_norm: Whether a layer norm (without a bias, where the inner layer has none) follows the activation.
         norm_epsilon: Epsilon of that norm.
+        projection_bias: Whether the linear map has a bias.
         dropout: Rate of the dropout before the linear map.
         dropout_before: Rate of the dropout before the inner layer; None for `dropout`.
         kernel_initializer: Of both maps.
@@ -63,6 +65,7 @@ class ClassificationHead(keras.layers.Layer):
         inner_bias: bool = True,
         inner_norm: bool = False,
         norm_epsilon: float = 1e-5,
+        projection_bias: bool = True,
         dropout: float = 0.1,
         dropout_before: float | None = None,
         kernel_initializer: Any = "glorot_uniform",
@@ -75,6 +78,7 @@ class ClassificationHead(keras.layers.Layer):
         self.inner_bias = inner_bias
         self.inner_norm = inner_norm
         self.norm_epsilon = norm_epsilon
+        self.projection_bias = projection_bias
         self.dropout = float(dropout)
         self.dropout_before = None if dropout_before is None else float(dropout_before)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -88,7 +92,11 @@ class ClassificationHead(keras.layers.Layer):
             self.first_dropout = Dropout(rate, name="first_dropout", dtype=self.dtype_policy)
         self.last_dropout = Dropout(dropout, name="last_dropout", dtype=self.dtype_policy) if dropout else None
         self.projection = keras.layers.Dense(
-            num_outputs, kernel_initializer=self.kernel_initializer, name="projection", dtype=self.dtype_policy
+            num_outputs,
+            use_bias=projection_bias,
+            kernel_initializer=self.kernel_initializer,
+            name="projection",
+            dtype=self.dtype_policy,
         )
 
     def build(self, inputs_shape: tuple) -> None:
@@ -130,6 +138,7 @@ class ClassificationHead(keras.layers.Layer):
             "inner_bias": self.inner_bias,
             "inner_norm": self.inner_norm,
             "norm_epsilon": self.norm_epsilon,
+            "projection_bias": self.projection_bias,
             "dropout": self.dropout,
             "dropout_before": self.dropout_before,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),

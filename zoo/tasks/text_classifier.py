@@ -27,6 +27,7 @@ class TextClassifier(EncoderTask):
             vector of the first token, else none.
         inner_bias: Whether that layer has a bias.
         inner_norm: Whether a layer norm follows it.
+        projection_bias: Whether the last linear map of the head has a bias.
         head_dropout: Rate of the dropout before the linear map.
         head_dropout_before: Rate of the dropout before the inner layer; None for `head_dropout`.
         **options: Arguments of `TextClassifierPreprocessor` where none is given, above all `labels`, also `problem`,
@@ -65,6 +66,7 @@ class TextClassifier(EncoderTask):
         hidden_activation: str | None = "auto",
         inner_bias: bool = True,
         inner_norm: bool = False,
+        projection_bias: bool = True,
         head_dropout: float = 0.1,
         head_dropout_before: float | None = None,
         **options: Any,
@@ -80,6 +82,7 @@ class TextClassifier(EncoderTask):
             inner_bias=inner_bias,
             inner_norm=inner_norm,
             norm_epsilon=config.norm.epsilon,
+            projection_bias=projection_bias,
             dropout=head_dropout,
             dropout_before=head_dropout_before,
             kernel_initializer=initializer_of(config),
@@ -110,6 +113,7 @@ class TextClassifier(EncoderTask):
             "hidden_activation": head.hidden_activation,
             "inner_bias": head.inner_bias,
             "inner_norm": head.inner_norm,
+            "projection_bias": head.projection_bias,
             "head_dropout": head.dropout,
             "head_dropout_before": head.dropout_before,
         }

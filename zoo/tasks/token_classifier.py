@@ -24,11 +24,12 @@ class TokenClassifier(EncoderTask):
     label where there is no "O".
 
     Args:
-        backbone: An encoder.
+        backbone: An encoder, or a decoder (a word's first token then knows the words before it only).
         preprocessor: A `TokenClassifierPreprocessor`; a tokenizer; or None for use on token level.
         hidden_activation: Activation of the head's inner layer; None for no inner layer.
         inner_bias: Whether that layer has a bias.
         inner_norm: Whether a layer norm follows it.
+        projection_bias: Whether the last linear map of the head has a bias.
         head_dropout: Rate of the dropout before the linear map.
         **options: Arguments of `TokenClassifierPreprocessor` where none is given, above all `labels`, also `split`,
             `sequence_length` and `truncate`; and `name`, `dtype` and `trainable`.
@@ -42,7 +43,7 @@ class TokenClassifier(EncoderTask):
         Logits `(batch, length, labels)` or `(batch, words, labels)`, float32.
 
     Raises:
-        ValueError: If the backbone is no encoder, or an argument is out of range.
+        ValueError: If the backbone has two stacks, or an argument is out of range.
 
     Example:
 
@@ -56,6 +57,7 @@ class TokenClassifier(EncoderTask):
     """
 
     preprocessor_class = TokenClassifierPreprocessor
+    architectures = ("encoder", "decoder")
 
     def __init__(
         self,
@@ -65,6 +67,7 @@ class TokenClassifier(EncoderTask):
         hidden_activation: str | None = None,
         inner_bias: bool = True,
         inner_norm: bool = False,
+        projection_bias: bool = True,
         head_dropout: float = 0.1,
         **options: Any,
     ) -> None:
@@ -76,6 +79,7 @@ class TokenClassifier(EncoderTask):
             inner_bias=inner_bias,
             inner_norm=inner_norm,
             norm_epsilon=config.norm.epsilon,
+            projection_bias=projection_bias,
             dropout=head_dropout,
             kernel_initializer=initializer_of(config),
             name="head",
@@ -95,6 +99,7 @@ class TokenClassifier(EncoderTask):
             "hidden_activation": head.hidden_activation,
             "inner_bias": head.inner_bias,
             "inner_norm": head.inner_norm,
+            "projection_bias": head.projection_bias,
             "head_dropout": head.dropout,
         }
 

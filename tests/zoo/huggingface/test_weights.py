@@ -100,18 +100,18 @@ def test_groups_must_divide(experts):
         table_rows(named_layers(experts), {names: Stored("layers.{}.query_key_value", groups=7)})
 
 
-@pytest.mark.parametrize("rotary_dim", [None, 4])
-def test_interleaved_pairs_are_written_as_half_split_ones(tmp_path, rotary_dim):
+@pytest.mark.parametrize(("rotary_dim", "norm", "family"), [(None, "rms", "qwen3"), (4, None, "phi3")])
+def test_interleaved_pairs_are_written_as_half_split_ones(tmp_path, rotary_dim, norm, family):
     backbone = made(
         "decoder",
         PositionConfig("rotary", base=100.0, layout="interleaved", rotary_dim=rotary_dim),
-        attention=AttentionConfig(4, 2, head_dim=6, use_bias=False, query_key_norm="rms"),
+        attention=AttentionConfig(4, 2, head_dim=6, use_bias=False, query_key_norm=norm),
         norm=NormConfig("rms", "pre"),
         feed_forward=FeedForwardConfig(24, "silu", gated=True, use_bias=False),
         embedding=EmbeddingConfig(),
         dropout=0.0,
     )
-    assert write_backbone(backbone, tmp_path / "written") == "qwen3"
+    assert write_backbone(backbone, tmp_path / "written") == family
     again = load_backbone(tmp_path / "written")
     assert again.config.position.layout is None and again.config.position.rotary_dim == rotary_dim
     inputs = {"token_ids": token_ids(2, 7), "padding_mask": np.ones((2, 7), "bool")}

@@ -1,0 +1,64 @@
+"""Heads of decoders: the classification of texts by their last token, and of tokens."""
+
+from typing import Any
+
+from zoo.huggingface.config_reader import ConfigReader
+from zoo.huggingface.family import Head
+from zoo.huggingface.labels import label_names, labels_and_problem, write_labels
+
+
+def decoder_heads(
+    language_model: str, text_classifier: str | None = None, token_classifier: str | None = None, tokens: str = "score"
+) -> dict[str, Head]:
+    """Returns the heads of a family of decoders by the names of our tasks.
+
+    Args:
+        language_model: Name of its class for language models in the Transformers library.
+        text_classifier: Name of that for sequence classification, whose linear map on the last token is `score`; None
+            where there is none.
+        token_classifier: Name of that for token classification; None where there is none.
+        tokens: Name of the linear map of the latter.
+
+    Example:
+
+    >>> list(decoder_heads("LlamaForCausalLM", "LlamaForSequenceClassification"))
+    ['CausalLM', 'TextClassifier']
+    """
+    heads = {"CausalLM": Head(language_model)}
+    if text_classifier:
+        heads["TextClassifier"] = Head(text_classifier, {"projection": "score"}, _text_classifier, write_labels)
+    if token_classifier:
+        heads["TokenClassifier"] = Head(
+            token_classifier, {"projection": tokens}, _token_classifier, _write_token_classifier
+        )
+    return heads
+
+
+def take_head_keys(reader: ConfigReader) -> None:
+    """Takes the keys that the heads of decoders alone use."""
+    reader.skip("classifier_dropout", "hidden_dropout", "token_classification_bias")
+
+
+def _text_classifier(reader: ConfigReader) -> dict[str, Any]:
+    return {
+        "pooling": "last",
+        "hidden_activation": None,
+        "projection_bias": False,
+        "head_dropout": 0.0,
+        **labels_and_problem(reader),
+    }
+
+
+def _token_classifier(reader: ConfigReader) -> dict[str, Any]:
+    return {
+        "hidden_activation": None,
+        "projection_bias": reader.take_number("token_classification_bias", True),
+        "head_dropout": reader.take_number("classifier_dropout", reader.take_number("hidden_dropout", 0.1)),
+        "labels": label_names(reader),
+    }
+
+
+def _write_token_classifier(options: dict[str, Any]) -> dict[str, Any]:
+    values = {**write_labels(options), "classifier_dropout": options["head_dropout"]}
+    # a key that most files do not have
+    return values if options["projection_bias"] else {**values, "token_classification_bias": False}
