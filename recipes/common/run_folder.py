@@ -24,8 +24,8 @@ class RunFolder:
 
     A new folder gets the config as `config.yaml`. In a folder that has one, the run is resumed: the config must be
     the same, except for the keys marked `setting(..., harmless=True)`, whose new values are stored. A run that failed
-    before it had trained on a batch is begun anew, with whatever config. The lock is the operating system's, so a
-    killed process leaves none behind.
+    before it had trained on a batch is begun anew, with whatever config and data. The lock is the operating system's,
+    so a killed process leaves none behind.
 
     Args:
         path: The folder; made if it does not exist.
@@ -76,10 +76,12 @@ class RunFolder:
         resumed = stored.exists()
         if resumed and self._trained() is None:
             resumed = not self._changes(stored, config)
-            if not resumed:
+            # the tokenizer, too: where a file of the data was put right, it is that of the wrong one
+            made = [self.path / name for name in _MADE_BEFORE_TRAINING if (self.path / name).exists()]
+            if made or not resumed:
                 print(f"{self.path}: nothing has been trained here, so the run begins anew")
-                for name in _MADE_BEFORE_TRAINING:
-                    remove(self.path / name)
+            for path in made:
+                remove(path)
         elif resumed:
             self._compare(stored, config)
         else:

@@ -157,14 +157,18 @@ class TextGenerator:
         texts: str | Sequence[str],
         *,
         chunk: int = 4,
+        sampler: Any = "greedy",
+        max_length: int | None = None,
+        max_new_tokens: int | None = None,
+        stop: Any = None,
+        processors: Any = None,
         beginnings: str | Sequence[str] | None = None,
         strip_prompt: bool = False,
         truncate: bool | None = None,
-        stop: Any = None,
         seed: int = 0,
         draft: Any = None,
         lookahead: int = 4,
-        **options: Any,
+        jit_compile: bool = True,
     ) -> Iterator[Any]:
         """Writes texts piece by piece.
 
@@ -173,10 +177,10 @@ class TextGenerator:
         Args:
             texts: One text or many, which form one batch.
             chunk: Tokens between two pieces, at least 1.
-            beginnings, strip_prompt, truncate, stop, seed, draft, lookahead: As for `generate`. The prompt is the first
-                piece unless `strip_prompt` is true.
-            **options: `sampler` (but beam search), `max_length`, `max_new_tokens`, `processors` and `jit_compile` as
+            sampler: As for `generate`, but not beam search.
+            max_length, max_new_tokens, stop, processors, beginnings, truncate, seed, draft, lookahead, jit_compile: As
                 for `generate`.
+            strip_prompt: Whether to leave out the prompt, which otherwise is the first piece.
 
         Returns:
             An iterator of pieces; for many texts of lists with one piece per text, "" where there is nothing new.
@@ -190,7 +194,15 @@ class TextGenerator:
         single, rows = _as_rows(texts)
         stops, sequences = split_stops(stop)
         lookahead = 0 if draft is None else require_count("lookahead", lookahead)
-        settings = self.options(stop_sequences=sequences, lookahead=lookahead, **options)
+        settings = self.options(
+            sampler=sampler,
+            max_length=max_length,
+            max_new_tokens=max_new_tokens,
+            stop_sequences=sequences,
+            processors=processors,
+            lookahead=lookahead,
+            jit_compile=jit_compile,
+        )
         if not settings.sampler.incremental:
             raise ValueError(
                 f"sampler must write texts from left to right for stream(), got {settings.sampler!r}: use generate()."
@@ -200,8 +212,8 @@ class TextGenerator:
             rows,
             beginnings,
             most=settings.max_new_tokens,
-            max_length=options.get("max_length"),
-            max_new_tokens=options.get("max_new_tokens"),
+            max_length=max_length,
+            max_new_tokens=max_new_tokens,
             truncate=truncate,
         )
         if not rows:
@@ -252,11 +264,18 @@ class TextGenerator:
         prompts: Sequence[Sequence[int]] | None = None,
         *,
         source: Sequence[Sequence[int]] | None = None,
+        sampler: Any = "greedy",
+        max_length: int | None = None,
+        max_new_tokens: int | None = None,
+        stop_sequences: Any = (),
+        end_ids: Any = None,
+        pad_id: int | None = None,
+        processors: Any = None,
         seed: int = 0,
         streams: Any = None,
         draft: Any = None,
         lookahead: int = 4,
-        **options: Any,
+        jit_compile: bool = True,
     ) -> dict[str, Any]:
         """Continues rows of token ids, as one batch; needs no TensorFlow.
 
@@ -264,16 +283,27 @@ class TextGenerator:
             prompts: Token ids of each row, at least one, start token included. With a source the default is the token
                 that decoding starts with.
             source: Token ids of the source of each row, for an encoder-decoder.
-            seed: Seed of a random sampler.
+            sampler, max_length, max_new_tokens, processors, seed, draft, lookahead, jit_compile: As for `generate`.
+            stop_sequences: Ids and sequences of ids that end a row in addition to `end_ids`.
+            end_ids: Id or ids that end a row; none: `()`. Default the end token of the tokenizer.
+            pad_id: What fills rows behind their end. Default the padding token of the tokenizer, or 0.
             streams: Stream of random numbers of each row, see `zoo.generation.decode`.
-            draft, lookahead: As for `generate`.
-            **options: See `options`.
 
         Returns:
             What `zoo.generation.decode` returns, in NumPy arrays.
         """
-        settings = self.options(lookahead=0 if draft is None else lookahead, **options)
         preprocessor = self.preprocessor
+        given = {name: ids for name, ids in (("end_ids", end_ids), ("pad_id", pad_id)) if ids is not None}
+        settings = self.options(
+            sampler=sampler,
+            max_length=max_length,
+            max_new_tokens=max_new_tokens,
+            stop_sequences=stop_sequences,
+            processors=processors,
+            lookahead=0 if draft is None else lookahead,
+            jit_compile=jit_compile,
+            **given,
+        )
         if preprocessor.takes_beginnings != (source is not None):
             wanted = "token ids for each row of an encoder-decoder" if source is None else "None with a decoder"
             raise ValueError(f"source must be {wanted}, got {shorten(source)}.")
@@ -292,7 +322,7 @@ class TextGenerator:
             if not 0 < len(ids) <= self.longest:
                 raise ValueError(f"source[{row}] must have from 1 to {self.longest} tokens, got {len(ids)}.")
         _check_ids("prompts", prompts, self.backbone.config.vocabulary_size)
-        longest = options.get("max_length") or self.longest
+        longest = max_length or self.longest
         lengths = np.array([len(prompt) for prompt in prompts], "int64")
         source_lengths = None if source is None else np.array([len(row) for row in source], "int64")
         limits = room(lengths, source_lengths, longest, preprocessor.start_tokens)

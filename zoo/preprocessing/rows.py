@@ -28,7 +28,7 @@ def is_raw(data: Any) -> bool:
     if dtype is None or isinstance(data, keras.KerasTensor):
         return False
     if str(dtype) == "object":
-        return not len(data) or is_raw(np.asarray(data, dtype=object).flat[0])
+        return is_raw(np.asarray(data, dtype=object).flat[:8].tolist())
     return "str" in str(dtype) or getattr(dtype, "kind", "") in ("S", "U")
 
 

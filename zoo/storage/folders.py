@@ -79,13 +79,6 @@ def _is_free(directory: Path, may_replace: Callable[[Path], bool]) -> bool:
         return False
 
 
-def _identity(directory: Path) -> int | None:
-    try:
-        return directory.stat().st_ino
-    except FileNotFoundError:
-        return None
-
-
 def _is_working_directory(directory: Path) -> bool:
     here, directory = Path.cwd(), directory.resolve()
     return directory == here or directory in here.parents

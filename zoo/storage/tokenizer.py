@@ -7,11 +7,12 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 from zoo.storage.errors import quote, quote_key
-from zoo.storage.files import atomic_write, locked, write_bytes
+from zoo.storage.files import atomic_write, locked, remove_incomplete, write_bytes
 from zoo.storage.json_files import parse_json, read_bytes
 from zoo.storage.stored_file import StoredFile, is_plain
 from zoo.storage.typed import to_dataclass
@@ -20,6 +21,8 @@ CONFIG_FILE = "tokenizer.json"
 FORMAT = "keras_transformer_zoo.tokenizer"
 FORMAT_VERSION = 1
 MOST_BYTES = 96 * 2**20
+# a vocabulary file with the beginning of the SHA-256 of its content
+_STORED_NAME = re.compile(r".+-([0-9a-f]{16})(\.\w+)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +68,8 @@ def write_tokenizer(directory: str | os.PathLike, kind: str, config: dict, files
     """Writes a tokenizer so that a reader finds the old one or the new one whole, never a mixture.
 
     The vocabulary files carry a part of their SHA-256 in their names, so new ones never overwrite those of a tokenizer
-    that is there already. Replacing `tokenizer.json`, one rename, is the moment of change. Other files in `directory`
-    are left alone.
+    that is there already. Replacing `tokenizer.json`, one rename, is the moment of change. Vocabulary files of no
+    tokenizer, which a killed writer has left, are removed then. Other files in `directory` are left alone.
 
     Args:
         directory: Made if missing.
@@ -80,7 +83,7 @@ def write_tokenizer(directory: str | os.PathLike, kind: str, config: dict, files
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     with locked(directory):
-        replaced = _stored_names(directory)
+        remove_incomplete(directory)
         entries = {}
         for name, content in files.items():
             digest = hashlib.sha256(content).hexdigest()
@@ -89,9 +92,10 @@ def write_tokenizer(directory: str | os.PathLike, kind: str, config: dict, files
             _write(directory / entries[name].file, content)
         description = TokenizerDescription(FORMAT, FORMAT_VERSION, kind, config, entries)
         text = json.dumps(dataclasses.asdict(description), indent=2, ensure_ascii=False) + "\n"
+        replaced = _stored_names(directory) | _named_by_content(directory)
         _write(directory / CONFIG_FILE, text.encode("utf-8"))
         for stored in replaced - {entry.file for entry in entries.values()}:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 (directory / stored).unlink()
 
 
@@ -158,6 +162,18 @@ def _stored_names(directory: Path) -> set[str]:
         return {entry.file for entry in _parse(path, read_bytes(path, MOST_BYTES)).files.values()}
     except (OSError, ValueError):
         return set()
+
+
+def _named_by_content(directory: Path) -> set[str]:
+    """Names of the vocabulary files that are in the directory, of whatever tokenizer."""
+    names = set()
+    for path in directory.iterdir():
+        match = _STORED_NAME.fullmatch(path.name)
+        with contextlib.suppress(OSError):
+            if match and path.is_file() and path.stat().st_size <= MOST_BYTES:
+                if hashlib.sha256(path.read_bytes()).hexdigest().startswith(match[1]):
+                    names.add(path.name)
+    return names
 
 
 def _write(path: Path, content: bytes) -> None:

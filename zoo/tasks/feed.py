@@ -59,7 +59,13 @@ class Feed:
                 validation_data = batches_of(self._preprocessor, held, held_size, seed=EVALUATION_SEED)
             options = {"packed": packed, "shuffle": shuffle, "class_weight": weights}
             x = self._batches((x, y, sample_weight), NAMES, batch_size, **options)
-            return {"x": x, "validation_data": validation_data, "shuffle": False}
+            return {
+                "x": x,
+                "validation_data": validation_data,
+                # arrays on token level: all else has its batches
+                "validation_batch_size": held_size if isinstance(validation_data, tuple) else None,
+                "shuffle": False,
+            }
         if packed:
             raise ValueError(f"packed={packed!r} needs texts, got {type(x).__name__} {shorten(x)}.")
         self._require_token_level_with_labels(x, y, batch)

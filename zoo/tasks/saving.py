@@ -1,6 +1,7 @@
 """What a saved task holds: weights, tokenizer, options, and the registered name of its preprocessor's class."""
 
 import os
+import threading
 import uuid
 import weakref
 from pathlib import Path
@@ -17,6 +18,7 @@ from zoo.tasks.low_rank import updates_added
 QUANTIZATION, PREPROCESSOR = "quantization", "preprocessor"
 # the tokenizers of tasks that have been saved or copied in this process, by a key, as long as they are used
 _TOKENIZERS: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+_LOCK = threading.Lock()
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -36,8 +38,9 @@ class SavedPreprocessor:
     def get_config(self) -> dict[str, Any]:
         tokenizer, key = self.preprocessor.tokenizer, None
         if tokenizer is not None:
-            key = next((key for key, known in _TOKENIZERS.items() if known is tokenizer), None) or uuid.uuid4().hex
-            _TOKENIZERS[key] = tokenizer
+            with _LOCK:
+                key = next((key for key, known in _TOKENIZERS.items() if known is tokenizer), None) or uuid.uuid4().hex
+                _TOKENIZERS[key] = tokenizer
         kind = registered_name(type(self.preprocessor))
         return {"kind": kind, "options": self.preprocessor.options(), "tokenizer": key}
 

@@ -142,6 +142,19 @@ def test_a_run_that_failed_before_it_had_trained_is_begun_anew(tmp_path, capsys,
         assert run.resumed
 
 
+@pytest.mark.parametrize("state", [None, "epoch-00000-batch-00000000", "epoch-00000-batch-00000001"])
+def test_a_tokenizer_that_nothing_was_trained_with_is_not_kept(tmp_path, capsys, state):
+    """The same command may have other data: a file that was put right."""
+    with RunFolder(tmp_path, Config()) as run:
+        run.write_text("tokenizer/tokenizer.json", "{}")
+    if state:
+        save_state(tmp_path, state)
+    is_trained = state is not None and state.endswith("1")
+    with RunFolder(tmp_path, Config()) as run:
+        assert run.resumed and run.tokenizer.exists() == is_trained
+    assert ("the run begins anew" in capsys.readouterr().out) == (not is_trained)
+
+
 @dataclasses.dataclass(frozen=True)
 class Training:
     """Training."""

@@ -135,6 +135,14 @@ def test_refusals_of_an_encoder_decoder(model, translator):
         model.generate_tokens([[1]], draft=translator)
 
 
+def test_unknown_arguments_are_those_of_the_method(model):
+    for write in (model.stream, model.generate_tokens, model.generate):
+        with pytest.raises(TypeError, match=rf"{write.__name__}\(\) got an unexpected keyword argument 'num_result"):
+            write([[1]], num_result=2)
+    with pytest.raises(TypeError, match=r"stream\(\) got an unexpected keyword argument 'num_results'"):
+        model.stream(["alpha"], num_results=2)
+
+
 def test_refusals(model):
     for streams in ([7], [7, 8, 9]):
         with pytest.raises(ValueError, match=rf"streams must have as many rows as prompts \(2\), got {len(streams)}"):

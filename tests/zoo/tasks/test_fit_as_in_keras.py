@@ -318,6 +318,18 @@ def test_generators_on_token_level(classifier):
     )
 
 
+def test_validation_on_token_level_has_batches_of_its_own_size(classifier, monkeypatch):
+    given = []
+    monkeypatch.setattr(keras.Model, "fit", lambda self, **options: given.append(options))
+    held = classifier.preprocessor.training_batch(tf.constant(X), tf.constant(NUMBERS, tf.int32))[:2]
+    sizes = {"batch_size": 2, "validation_batch_size": 3}
+    for data, expected in ((held, 3), ((X, NUMBERS), None), (None, None)):
+        classifier.fit(X, NUMBERS, validation_data=data, **sizes)
+        assert given.pop()["validation_batch_size"] == expected
+    classifier.fit(X, NUMBERS, validation_data=held, batch_size=2)
+    assert given.pop()["validation_batch_size"] == 2
+
+
 def test_single_batches(classifier):
     classifier.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
     expected = cross_entropies(classifier).mean()

@@ -1,7 +1,11 @@
 """Tasks from saved models, from named architectures and from models of other tasks."""
 
 import dataclasses
+import time
 import warnings
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -10,7 +14,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from zoo import Seq2SeqLM  # noqa: E402
-from zoo.tasks import MaskedLM, TextClassifier, TextEmbedder, TokenClassifier  # noqa: E402
+from zoo.tasks import MaskedLM, TextClassifier, TextEmbedder, TokenClassifier, saving  # noqa: E402
 
 # Every option of each task, none of them at its default.
 TEXT = {"sequence_length": 20, "truncate": True, "segments": False}
@@ -213,3 +217,28 @@ def test_factorised_embeddings_and_untied_projections(make_task, texts, encoder_
         model = make_task(MaskedLM, config={"embedding": embedding})
         (best,) = model.fill_mask("alpha <mask>", top_k=27)
         np.testing.assert_allclose(sum(probability for _, probability in best), 1, rtol=1e-5)
+
+
+def test_tokenizers_of_tasks_that_threads_save(monkeypatch):
+    class Tokenizers(weakref.WeakValueDictionary):
+        """Waits in the middle of each look at what it holds."""
+
+        def items(self):
+            for item in super().items():
+                time.sleep(0.001)
+                yield item
+
+    monkeypatch.setattr(saving, "_TOKENIZERS", Tokenizers())
+    monkeypatch.setattr(saving, "registered_name", lambda kind: "kind")
+
+    class Tokenizer:
+        pass
+
+    tokenizers = [Tokenizer() for _ in range(16)]
+
+    def config(tokenizer):
+        return saving.SavedPreprocessor(SimpleNamespace(tokenizer=tokenizer, options=dict)).get_config()["tokenizer"]
+
+    with ThreadPoolExecutor(4) as threads:
+        keys = list(threads.map(config, tokenizers))
+    assert len(set(keys)) == 16 and keys == [config(tokenizer) for tokenizer in tokenizers]

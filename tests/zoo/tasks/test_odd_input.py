@@ -130,6 +130,13 @@ def test_rows_that_are_no_text(task):
         rows = (rows, ["a", "b"]) if isinstance(task, TextEmbedder) else rows
         with pytest.raises((TypeError, ValueError), match=r"x(\[0\])?\[1\]"):
             task.fit(rows, y, verbose=0)
+    if not isinstance(task, (TokenClassifier, TextEmbedder)):
+        import pandas
+
+        for first in (None, np.nan):
+            for rows in (np.array([first, "beta"], dtype=object), pandas.Series([first, "beta"], dtype=object)):
+                with pytest.raises(TypeError, match=r"x\[0\] must be a string, got (NoneType None|float nan)"):
+                    task.fit(rows, y, verbose=0)
     surrogate = [["alpha"], ["\ud800"]] if isinstance(task, TokenClassifier) else ["alpha", "\ud800"]
     surrogate = (surrogate, ["a", "b"]) if isinstance(task, TextEmbedder) else surrogate
     with pytest.raises(ValueError, match=r"x(\[0\])?\[1\].*UTF-8"):

@@ -2,10 +2,11 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
-from zoo.tokenizers import SentencePieceTokenizer, Tokenizer
+from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer, Tokenizer
 
 
 def vocabulary_file(directory):
@@ -72,6 +73,33 @@ def test_interrupted_saving_keeps_the_old_tokenizer(saved, trained, monkeypatch,
     assert not [path for path in saved.iterdir() if path.name.startswith(".")]
     trained["bpe"].save(saved)
     assert Tokenizer.load(saved).proto == trained["bpe"].proto
+
+
+@pytest.mark.parametrize("fail_at", ["vocab-", "tokenizer.json"])
+def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path, trained, monkeypatch, fail_at):
+    class Killed(BaseException):
+        pass
+
+    def kill(source, target):
+        if os.path.basename(target).startswith(fail_at):
+            raise Killed
+        return os.rename(source, target)
+
+    # nothing is tidied up by a process that is killed
+    monkeypatch.setattr(shutil, "rmtree", lambda *arguments, **options: None)
+    monkeypatch.setattr(os, "replace", kill)
+    folder = tmp_path / "tokenizer"
+    with pytest.raises(Killed):
+        ByteLevelBPETokenizer.train(["a b"], 258).save(folder)
+    monkeypatch.undo()
+    assert any(path.name.endswith(".incomplete") for path in folder.iterdir())
+    assert len(list(folder.glob("[!.]*-*"))) == (0 if fail_at == "vocab-" else 2)
+    own = {"notes-0123456789abcdef.txt": b"mine", "notes.txt": b""}
+    for name, content in own.items():
+        (folder / name).write_bytes(content)
+    trained["bpe"].save(folder)
+    assert {path.name for path in folder.iterdir()} == {*own, "tokenizer.json", vocabulary_file(folder).name}
+    assert Tokenizer.load(folder).proto == trained["bpe"].proto
 
 
 def test_saving_over_a_damaged_tokenizer(saved, trained):
