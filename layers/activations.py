@@ -21,6 +21,11 @@ def gelu_tanh(x: Any) -> Any:
     return ops.gelu(x, approximate=True)
 
 
+def quick_gelu(x: Any) -> Any:
+    """Returns `x * sigmoid(1.702 x)`, an approximation of GELU (Hendrycks and Gimpel 2016, section 2)."""
+    return x * ops.sigmoid(1.702 * x)
+
+
 def identity(x: Any) -> Any:
     """x itself: turns a gated network into a bilinear one."""
     return x
@@ -30,6 +35,7 @@ ACTIVATIONS = {
     "relu": ops.relu,
     "gelu": gelu,
     "gelu_tanh": gelu_tanh,
+    "quick_gelu": quick_gelu,
     "silu": ops.silu,
     "relu_squared": relu_squared,
     "sigmoid": ops.sigmoid,
@@ -42,8 +48,8 @@ def get_activation(name: str) -> Callable:
     """The activation function of that name.
 
     Args:
-        name: "relu", "gelu" (exact), "gelu_tanh" (approximation), "silu", "relu_squared", "sigmoid", "tanh" or
-            "identity".
+        name: "relu", "gelu" (exact), "gelu_tanh" and "quick_gelu" (approximations), "silu", "relu_squared", "sigmoid",
+            "tanh" or "identity".
 
     Raises:
         ValueError: If there is none of that name.
@@ -56,3 +62,35 @@ def get_activation(name: str) -> Callable:
     if name not in ACTIVATIONS:
         raise ValueError(f"activation must be one of {', '.join(map(repr, ACTIVATIONS))}, got {name!r}.")
     return ACTIVATIONS[name]
+
+
+class GatedActivation:
+    """The product in the middle of a gated network, `activation(gate) * (up + up_offset)`.
+
+    Args:
+        activation: A name that `get_activation` knows.
+        limit: If given, the gate is at most this before the activation, and `up` between minus and plus this.
+        up_offset: Added to `up`.
+
+    Raises:
+        ValueError: If the limit is not above 0 or the activation unknown.
+
+    Example:
+
+    >>> float(GatedActivation("quick_gelu", limit=7.0, up_offset=1.0)(100.0, 100.0))
+    55.99...
+
+    Reference:
+        Shazeer 2020, equation 5; with limit and offset: Agarwal et al. 2025, "gpt-oss-120b & gpt-oss-20b Model Card",
+        section 2.2, and its published code.
+    """
+
+    def __init__(self, activation: str, limit: float | None = None, up_offset: float = 0.0) -> None:
+        if limit is not None and not limit > 0:
+            raise ValueError(f"gate_limit must be above 0 or None, got {limit!r}.")
+        self._activation, self._limit, self._up_offset = get_activation(activation), limit, up_offset
+
+    def __call__(self, gate: Any, up: Any) -> Any:
+        if self._limit is not None:
+            gate, up = ops.minimum(gate, self._limit), ops.clip(up, -self._limit, self._limit)
+        return self._activation(gate) * (up if self._up_offset == 0 else up + self._up_offset)

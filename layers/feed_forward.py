@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from layers.activations import get_activation
+from layers.activations import GatedActivation, get_activation
 from layers.dropout import Dropout
 from layers.initializers import separate
 
@@ -15,7 +15,7 @@ class FeedForward(keras.layers.Layer):
 
     * plain: `down(activation(up(x)))`
     * gated: `down(activation(gate(x)) * up(x))`; with "sigmoid" this is GLU, with "gelu" GEGLU, with "silu" SwiGLU,
-      with "relu" ReGLU and with "identity" the bilinear network.
+      with "relu" ReGLU and with "identity" the bilinear network; `gate_limit` and `up_offset` are those of gpt-oss.
 
     The projections are `keras.layers.Dense`, so LoRA and quantization work on them.
 
@@ -30,6 +30,9 @@ class FeedForward(keras.layers.Layer):
         output_initializer: Of the last projection, where it differs.
         bias_initializer: Of the biases.
         output_dim: Width of the output, default the width of the input.
+        gate_limit: Of a gated network: the gate is cut to at most this before the activation, the other projection to
+            between minus and plus this; None for no limit.
+        up_offset: Of a gated network: added to the other projection, after the cut.
 
     Call arguments:
         inputs: `(..., dim)`, usually `(batch, length, dim)`.
@@ -39,7 +42,8 @@ class FeedForward(keras.layers.Layer):
         `(..., output_dim)`.
 
     Raises:
-        ValueError: If a width is not positive, `dropout` not in [0, 1) or `activation` unknown.
+        ValueError: If a width is not positive, `dropout` not in [0, 1), `activation` unknown, or a limit or an offset
+            given without a gate.
 
     Example:
 
@@ -62,6 +66,8 @@ class FeedForward(keras.layers.Layer):
         output_initializer: Any = None,
         bias_initializer: Any = "zeros",
         output_dim: int | None = None,
+        gate_limit: float | None = None,
+        up_offset: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -71,6 +77,7 @@ class FeedForward(keras.layers.Layer):
             raise ValueError(f"output_dim must be at least 1, or None for the input's width, got {output_dim}.")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}.")
+        require_gate(gated, gate_limit, up_offset)
         self.intermediate_dim = intermediate_dim
         self.activation = activation
         self.gated = gated
@@ -80,8 +87,12 @@ class FeedForward(keras.layers.Layer):
         self.output_initializer = keras.initializers.get(output_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.output_dim = output_dim
+        self.gate_limit = gate_limit
+        self.up_offset = up_offset
         self.supports_masking = True
-        self._activation_function = get_activation(activation)
+        self._activation_function = (
+            GatedActivation(activation, gate_limit, up_offset) if gated else get_activation(activation)
+        )
         self.gate = self._dense(intermediate_dim, "gate") if gated else None
         self.up = self._dense(intermediate_dim, "up")
         self.down = None  # its width may be that of the input
@@ -108,7 +119,7 @@ class FeedForward(keras.layers.Layer):
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         if self.gated:
-            hidden = self._activation_function(self.gate(inputs)) * self.up(inputs)
+            hidden = self._activation_function(self.gate(inputs), self.up(inputs))
         else:
             hidden = self._activation_function(self.up(inputs))
         if self.dropout_layer is not None:
@@ -130,4 +141,20 @@ class FeedForward(keras.layers.Layer):
             "output_initializer": keras.initializers.serialize(self.output_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
             "output_dim": self.output_dim,
+            "gate_limit": self.gate_limit,
+            "up_offset": self.up_offset,
         }
+
+
+def require_gate(gated: bool, gate_limit: float | None, up_offset: float) -> None:
+    """Raises a ValueError if a network without a gate is given what belongs to one.
+
+    Args:
+        gated: Whether the network has a gate.
+        gate_limit, up_offset: See `FeedForward`.
+    """
+    if not gated and (gate_limit is not None or up_offset != 0):
+        raise ValueError(
+            f"gate_limit must be None and up_offset 0 without a gate, got gate_limit={gate_limit!r} and "
+            f"up_offset={up_offset!r}."
+        )

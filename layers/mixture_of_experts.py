@@ -6,10 +6,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from layers.activations import get_activation
+from layers.activations import GatedActivation, get_activation
 from layers.dropout import Dropout
 from layers.expert_blocks import combine, gather_blocks, place_in_blocks, place_within_capacity
-from layers.feed_forward import FeedForward
+from layers.feed_forward import FeedForward, require_gate
 from layers.initializers import separate
 from layers.router import Router
 
@@ -50,14 +50,20 @@ class MixtureOfExperts(keras.layers.Layer):
         experts_per_token: Number of experts of each token.
         activation: A name that `layers.activations.get_activation` knows.
         gated: Whether experts multiply the activation with a second projection.
-        use_bias: Whether the experts' projections add a bias. The router has none.
+        use_bias: Whether the experts' projections add a bias.
+        router_bias: Whether the router's logits have a bias.
         capacity_factor: Room per expert in training relative to the mean load, or `None` for the dropless way.
         scoring, normalize_weights, weight_scale, bias_update_rate, load_balance_weight, z_loss_weight: See `Router`.
-        num_shared_experts: Number of experts that every token passes, in one network of their joint width.
+        shared_intermediate_dim: Width between the layers of a network that every token passes in addition (DeepSeek's
+            and Qwen's shared experts); None for none.
+        shared_gate: Whether the output of that network is multiplied by `sigmoid(x w)` (Qwen 2).
         dropout: Rate of dropout between the activation and the second layer.
         kernel_initializer: Of the experts' kernels, for each expert as for a single one.
         output_initializer: Of the experts' last kernels, where it differs.
         bias_initializer: Of the experts' biases.
+        gate_limit: Of gated experts: the gate is cut to at most this before the activation, the other projection to
+            between minus and plus this; None for no limit.
+        up_offset: Of gated experts: added to the other projection, after the cut.
 
     Call arguments:
         inputs: `(batch, length, dim)`.
@@ -98,7 +104,11 @@ class MixtureOfExperts(keras.layers.Layer):
         bias_update_rate: float | None = None,
         weight_scale: float = 1.0,
         z_loss_weight: float = 0.0,
-        num_shared_experts: int = 0,
+        shared_intermediate_dim: int | None = None,
+        shared_gate: bool = False,
+        router_bias: bool = False,
+        gate_limit: float | None = None,
+        up_offset: float = 0.0,
         dropout: float = 0.0,
         kernel_initializer: Any = "glorot_uniform",
         output_initializer: Any = None,
@@ -111,8 +121,11 @@ class MixtureOfExperts(keras.layers.Layer):
                 raise ValueError(f"{name} must be at least 1, got {value}.")
         if capacity_factor is not None and capacity_factor <= 0:
             raise ValueError(f"capacity_factor must be above 0, or None for no limit, got {capacity_factor}.")
-        if num_shared_experts < 0:
-            raise ValueError(f"num_shared_experts must be at least 0, got {num_shared_experts}.")
+        if shared_intermediate_dim is not None and shared_intermediate_dim < 1:
+            raise ValueError(f"shared_intermediate_dim must be at least 1 or None, got {shared_intermediate_dim}.")
+        if shared_gate and shared_intermediate_dim is None:
+            raise ValueError("shared_gate must be False without shared_intermediate_dim, got True.")
+        require_gate(gated, gate_limit, up_offset)
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}.")
         self.num_experts = num_experts
@@ -121,13 +134,18 @@ class MixtureOfExperts(keras.layers.Layer):
         self.gated = gated
         self.use_bias = use_bias
         self.capacity_factor = capacity_factor
-        self.num_shared_experts = num_shared_experts
+        self.shared_intermediate_dim = shared_intermediate_dim
+        self.has_shared_gate = shared_gate
+        self.gate_limit = gate_limit
+        self.up_offset = up_offset
         self.dropout = dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.supports_masking = True
-        self._activation_function = get_activation(activation)
+        self._activation_function = (
+            GatedActivation(activation, gate_limit, up_offset) if gated else get_activation(activation)
+        )
         self.router = Router(
             num_experts,
             experts_per_token,
@@ -137,14 +155,15 @@ class MixtureOfExperts(keras.layers.Layer):
             bias_update_rate,
             load_balance_weight,
             z_loss_weight,
+            use_bias=router_bias,
             dtype=keras.backend.result_type(self.variable_dtype, "float32"),
             name="router",
         )
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout") if dropout else None
-        self.shared_experts = None
-        if num_shared_experts:
+        self.shared_experts = self.shared_gate = None
+        if shared_intermediate_dim is not None:
             self.shared_experts = FeedForward(
-                num_shared_experts * intermediate_dim,
+                shared_intermediate_dim,
                 activation,
                 gated,
                 use_bias,
@@ -153,14 +172,20 @@ class MixtureOfExperts(keras.layers.Layer):
                 kernel_initializer=separate(self.kernel_initializer, 3 * num_experts),
                 output_initializer=self.output_initializer and separate(self.output_initializer, 3 * num_experts),
                 bias_initializer=self.bias_initializer,
+                gate_limit=gate_limit,
+                up_offset=up_offset,
                 dtype=self.dtype_policy,
                 name="shared_experts",
             )
+        if shared_gate:
+            self.shared_gate = keras.layers.Dense(1, use_bias=False, dtype=self.dtype_policy, name="shared_gate")
 
     def build(self, input_shape: tuple) -> None:
         self.router.build(input_shape)
         if self.shared_experts is not None:
             self.shared_experts.build(input_shape)
+        if self.shared_gate is not None:
+            self.shared_gate.build(input_shape)
         dim, hidden = input_shape[-1], self.intermediate_dim
         self.gate_kernel, self.gate_bias = self._add_projection("gate", dim, hidden) if self.gated else (None, None)
         self.up_kernel, self.up_bias = self._add_projection("up", dim, hidden)
@@ -199,6 +224,8 @@ class MixtureOfExperts(keras.layers.Layer):
         outputs = combine(outputs, places, weights)  # (tokens, dim)
         if self.shared_experts is not None:
             shared = self.shared_experts(tokens, training=training)
+            if self.shared_gate is not None:
+                shared = shared * ops.sigmoid(self.shared_gate(tokens))
             outputs = outputs + (
                 shared if token_mask is None else ops.where(token_mask, shared, ops.cast(0, shared.dtype))
             )
@@ -223,7 +250,7 @@ class MixtureOfExperts(keras.layers.Layer):
 
         hidden = project(blocks, self.up_kernel, self.up_bias)
         if self.gated:
-            hidden = hidden * self._activation_function(project(blocks, self.gate_kernel, self.gate_bias))
+            hidden = self._activation_function(project(blocks, self.gate_kernel, self.gate_bias), hidden)
         else:
             hidden = self._activation_function(hidden)
         if self.dropout_layer is not None:
@@ -248,7 +275,11 @@ class MixtureOfExperts(keras.layers.Layer):
             "gated": self.gated,
             "use_bias": self.use_bias,
             "capacity_factor": self.capacity_factor,
-            "num_shared_experts": self.num_shared_experts,
+            "shared_intermediate_dim": self.shared_intermediate_dim,
+            "shared_gate": self.has_shared_gate,
+            "router_bias": self.router.use_bias,
+            "gate_limit": self.gate_limit,
+            "up_offset": self.up_offset,
             "dropout": self.dropout,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "output_initializer": keras.initializers.serialize(self.output_initializer),

@@ -23,14 +23,16 @@ class Router(keras.layers.Layer):
         num_experts: Number of experts.
         experts_per_token: k.
         scoring: "softmax" or "sigmoid".
-        normalize_weights: Whether the weights of the chosen experts are made to sum to one. Default: where a token has
-            more than one expert. (With one, the weight would be the constant 1 and the router learn nothing.)
+        normalize_weights: Whether the weights of the chosen experts are made to sum to one, which makes those of
+            "softmax" the softmax over the logits of the chosen (Mixtral, gpt-oss). Default: where a token has more than
+            one expert. (With one, the weight would be the constant 1 and the router learn nothing.)
         weight_scale: Factor on the weights.
         bias_update_rate: Step of the bias; 0 for a bias that is kept as it is; None for no bias.
         load_balance_weight: Factor of the loss `num_experts * sum_e f_e P_e`, where `f_e` is the share of assignments
             that goes to expert e and `P_e` the mean of `p_e` (of sigmoids: divided by their sum over all experts), so
             that the loss is this factor at perfect balance; 0 for none.
         z_loss_weight: Factor of the loss `mean(logsumexp(W x)^2)`, which keeps the logits small; 0 for none.
+        use_bias: Whether a learned bias is added to the logits `W x`.
 
     Call arguments:
         inputs: `(tokens, dim)`.
@@ -66,6 +68,7 @@ class Router(keras.layers.Layer):
         bias_update_rate: float | None = None,
         load_balance_weight: float = 0.01,
         z_loss_weight: float = 0.0,
+        use_bias: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -92,11 +95,15 @@ class Router(keras.layers.Layer):
         self.bias_update_rate = bias_update_rate
         self.load_balance_weight = load_balance_weight
         self.z_loss_weight = z_loss_weight
+        self.use_bias = use_bias
 
     def build(self, input_shape: tuple) -> None:
         self.kernel = self.add_weight(
             name="kernel", shape=(input_shape[-1], self.num_experts), initializer="glorot_uniform"
         )
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(name="bias", shape=(self.num_experts,), initializer="zeros")
         self.balance_bias = None
         if self.bias_update_rate is not None:
             self.balance_bias = self.add_weight(
@@ -105,6 +112,7 @@ class Router(keras.layers.Layer):
 
     def call(self, inputs: Any, padding_mask: Any = None, training: bool | None = None) -> tuple[Any, Any]:
         logits = ops.matmul(inputs, self.kernel)  # (tokens, experts)
+        logits = logits if self.bias is None else logits + self.bias
         scores = ops.softmax(logits, axis=-1) if self.scoring == "softmax" else ops.sigmoid(logits)
         weights, experts = self._choose(scores)  # (tokens, experts_per_token)
         assignments = ops.one_hot(ops.transpose(experts), self.num_experts, dtype="int32")  # (choice, token, expert)
@@ -157,4 +165,5 @@ class Router(keras.layers.Layer):
             "bias_update_rate": self.bias_update_rate,
             "load_balance_weight": self.load_balance_weight,
             "z_loss_weight": self.z_loss_weight,
+            "use_bias": self.use_bias,
         }

@@ -62,7 +62,7 @@ def norm_axes() -> None:
 def activation_curves() -> None:
     x = np.linspace(-4, 4, 401).astype("float32")
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    styles = ["-", "-", "--", "-", "-", ":", ":", ":"]
+    styles = ["-", "-", "--", "--", "-", "-", ":", ":", ":"]
     for (name, function), style in zip(ACTIVATIONS.items(), styles, strict=True):
         values = ops.convert_to_numpy(function(x))
         axes[0].plot(x, values, style, label=name)

@@ -85,19 +85,45 @@ def attention(layer, config, index, x, causal):
 
 
 def feed_forward(layer, config, x):
-    activation = ACTIVATIONS[config.feed_forward.activation]
-    if not config.feed_forward.gated:
-        return dense(layer.down, activation(dense(layer.up, x)))
-    return dense(layer.down, activation(dense(layer.gate, x)) * dense(layer.up, x))
+    return dense(layer.down, inner(config, dense(layer.gate, x) if config.gated else None, dense(layer.up, x)))
 
 
-def hidden_states(backbone, token_ids, network=feed_forward):
+def inner(config, gate, up):
+    activation = ACTIVATIONS[config.activation]
+    if gate is None:
+        return activation(up)
+    limit = math.inf if config.gate_limit is None else config.gate_limit
+    return activation(np.minimum(gate, limit)) * (np.clip(up, -limit, limit) + config.up_offset)
+
+
+def experts(layer, config, x):
+    """Softmax over all experts, of which the best are chosen and their weights made to sum to one."""
+    stacked = {part: weights(getattr(layer, f"{part}_kernel")) for part in ("gate", "up", "down")}
+    biases = {part: getattr(layer, f"{part}_bias") for part in stacked}
+    biases = {part: 0.0 if bias is None else weights(bias)[:, 0] for part, bias in biases.items()}
+    logits = x @ weights(layer.router.kernel) + (0 if layer.router.bias is None else weights(layer.router.bias))
+    output = np.zeros_like(x)
+    for token, probabilities in enumerate(softmax(logits)):
+        chosen = np.argsort(-probabilities)[: config.experts_per_token]
+        for expert in chosen:
+
+            def project(part, x, expert=expert):
+                return x @ stacked[part][expert] + (biases[part][expert] if np.ndim(biases[part]) else 0)
+
+            hidden = inner(config, project("gate", x[token]), project("up", x[token]))
+            output[token] += probabilities[expert] / probabilities[chosen].sum() * project("down", hidden)
+    if layer.shared_experts is not None:
+        shared = feed_forward(layer.shared_experts, config, x)
+        output += shared if layer.shared_gate is None else shared / (1 + np.exp(-dense(layer.shared_gate, x)))
+    return output
+
+
+def hidden_states(backbone, token_ids):
     """Hidden states `(length, hidden_dim)` of tokens `(length,)`.
 
     Args:
         backbone: An encoder or a decoder with norms before or after the sublayers.
         token_ids: The tokens.
-        network: The feed-forward network `(layer, config, x)`, or `(layer, config, index, x)` for experts.
     """
     config, norm = backbone.config, backbone.config.norm
     causal = config.architecture == "decoder"
@@ -117,7 +143,9 @@ def hidden_states(backbone, token_ids, network=feed_forward):
             if name == "attention":
                 y = attention(block.attention, config, index, y, causal)
             else:
-                y = network(block.feed_forward, config, y)
+                pattern = config.feed_forward.expert_layers or (True,)
+                has_experts = config.feed_forward.num_experts and pattern[index % len(pattern)]
+                y = (experts if has_experts else feed_forward)(block.feed_forward, config.feed_forward, y)
             x = x + config.branch_scale * y
             x = x if norm.placement == "pre" else apply(block.norms[name], x)
     return x if stack.final_norm is None else apply(stack.final_norm, x)

@@ -15,6 +15,7 @@ FORMULAS = {
     "gelu": lambda x: x * normal_distribution_function(x),
     "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
     "silu": lambda x: x / (1 + np.exp(-x)),
+    "quick_gelu": lambda x: x / (1 + np.exp(-1.702 * x)),
     "relu_squared": lambda x: np.maximum(x, 0) ** 2,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "tanh": np.tanh,
@@ -46,6 +47,20 @@ def test_activations(name):
 
 def test_all_activations_are_tested():
     assert set(FORMULAS) == set(ACTIVATIONS)
+
+
+def test_limit_and_offset_of_the_gate(rng):
+    """Agarwal et al. 2025 (gpt-oss), published code."""
+    layer = built(FeedForward(10, "quick_gelu", gated=True, gate_limit=0.5, up_offset=1.0), rng)
+    x = rng.normal(size=(2, 5, 6)).astype("float32")
+    gate, up, down = (kernel_and_bias(part) for part in (layer.gate, layer.up, layer.down))
+    gates, ups = np.minimum(x @ gate[0] + gate[1], 0.5), np.clip(x @ up[0] + up[1], -0.5, 0.5)
+    expected = (ups + 1) * gates / (1 + np.exp(-1.702 * gates)) @ down[0] + down[1]
+    np.testing.assert_allclose(layer(x), expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="gate_limit must be None and up_offset 0 without a gate, got gate_limit=0.5"):
+        FeedForward(10, gate_limit=0.5)
+    with pytest.raises(ValueError, match="gate_limit must be above 0 or None, got -1"):
+        FeedForward(10, gated=True, gate_limit=-1)
 
 
 @pytest.mark.parametrize("activation", FORMULAS)

@@ -243,12 +243,17 @@ def test_experts_start_like_single_networks_and_differ():
 def test_sigmoid_with_bias_and_shared_experts(rng):
     """DeepSeek-V3, equations 12 to 16, one token after the other."""
     layer = built(
-        rng, scoring="sigmoid", bias_update_rate=0.5, weight_scale=2.5, num_shared_experts=2, load_balance_weight=0.2
+        rng,
+        scoring="sigmoid",
+        bias_update_rate=0.5,
+        weight_scale=2.5,
+        shared_intermediate_dim=14,
+        load_balance_weight=0.2,
     )
     inputs = rng.normal(size=(2, 4, 6)).astype("float32")
     mask = np.array([[True] * 4, [True, True, False, False]])
     bias, shared = value(layer.router.balance_bias), layer.shared_experts
-    assert shared.intermediate_dim == 2 * layer.intermediate_dim
+    assert shared.intermediate_dim == 14
     scores = sigmoid(inputs.astype("float64") @ value(layer.router.kernel))
     expected, loads, normalized = np.zeros(inputs.shape), np.zeros(5), []
     for index in np.argwhere(mask):
@@ -270,6 +275,37 @@ def test_sigmoid_with_bias_and_shared_experts(rng):
     assert all(weight is not layer.router.balance_bias for weight in layer.trainable_weights)
 
 
+def test_shared_gate_router_bias_limit_and_offset(rng):
+    """gpt-oss and Qwen 2, one token after the other."""
+    options = {"activation": "silu", "use_bias": True, "gate_limit": 0.6, "up_offset": 1.0, "router_bias": True}
+    layer = built(rng, shared_intermediate_dim=4, shared_gate=True, **options)
+    inputs = rng.normal(size=(1, 4, 6)).astype("float32")
+
+    def network(x, kernels, biases):
+        gate, up, down = (value(kernel) for kernel in kernels)
+        gate_bias, up_bias, down_bias = (value(bias).reshape(-1) for bias in biases)
+        gate, up = np.minimum(x @ gate + gate_bias, 0.6), np.clip(x @ up + up_bias, -0.6, 0.6)
+        return (gate * sigmoid(gate) * (up + 1)) @ down + down_bias
+
+    expected = []
+    for x in inputs[0].astype("float64"):
+        logits = x @ value(layer.router.kernel) + value(layer.router.bias)
+        chosen = np.argsort(-logits)[:2]
+        weights = np.exp(logits[chosen]) / np.exp(logits[chosen]).sum()  # the softmax over the chosen
+        parts, total = ("gate", "up", "down"), 0
+        for index, weight in zip(chosen, weights, strict=True):
+            kernels = [getattr(layer, f"{part}_kernel")[index] for part in parts]
+            total += weight * network(x, kernels, [getattr(layer, f"{part}_bias")[index] for part in parts])
+        dense = [getattr(layer.shared_experts, part) for part in parts]
+        shared = network(x, [part.kernel for part in dense], [part.bias for part in dense])
+        expected.append(total + sigmoid(x @ value(layer.shared_gate.kernel)) * shared)
+    np.testing.assert_allclose(ops.convert_to_numpy(layer(inputs))[0], expected, rtol=1e-4, atol=1e-5)
+    again = MixtureOfExperts.from_config(layer.get_config())
+    again.build((None, None, 6))
+    again.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(again(inputs), layer(inputs))
+
+
 def test_loss_on_the_logits(rng):
     """ST-MoE, equation 5."""
     layer = built(rng, load_balance_weight=0.0, z_loss_weight=0.1)
@@ -282,7 +318,7 @@ def test_loss_on_the_logits(rng):
 
 
 def test_biases_start_as_asked_for():
-    layer = MixtureOfExperts(3, 6, use_bias=True, bias_initializer="ones", num_shared_experts=1)
+    layer = MixtureOfExperts(3, 6, use_bias=True, bias_initializer="ones", shared_intermediate_dim=6)
     layer.build((None, None, 6))
     biases = [weight for weight in layer.weights if "bias" in weight.path]
     assert len(biases) == 6 and all(np.all(value(bias) == 1) for bias in biases)
@@ -307,7 +343,7 @@ def test_layer_contract(layer, rng, check_layer):
 
 
 def test_layer_contract_with_all_choices(rng, check_layer):
-    options = {"scoring": "sigmoid", "bias_update_rate": 0.1, "num_shared_experts": 1, "z_loss_weight": 0.1}
+    options = {"scoring": "sigmoid", "bias_update_rate": 0.1, "shared_intermediate_dim": 7, "z_loss_weight": 0.1}
     layer = built(rng, name="all_choices", use_bias=True, **options)
     layer.router.kernel.assign(layer.router.kernel * 5)
     check_layer(layer, np.eye(6, dtype="float32")[None] * np.ones((2, 1, 1), "float32"))

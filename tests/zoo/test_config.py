@@ -209,6 +209,18 @@ def test_wrong_json(text, message):
             "experts_per_token must be 2 without feed_forward.num",
         ),
         (lambda: FeedForwardConfig(num_experts=2, experts_per_token=3), "must be from 1 to num_experts=2, got 3"),
+        (lambda: FeedForwardConfig(gate_limit=7.0), "feed_forward.gate_limit must be None without feed_forward.gated"),
+        (lambda: FeedForwardConfig(up_offset=1.0), "feed_forward.up_offset must be 0.0 without feed_forward.gated"),
+        (lambda: FeedForwardConfig(expert_layers=(True,)), "expert_layers must be None without feed_forward.num_exp"),
+        (lambda: FeedForwardConfig(num_experts=2, expert_layers=()), "expert_layers must be None or not empty"),
+        (
+            lambda: FeedForwardConfig(num_experts=2, shared_gate=True),
+            "shared_gate must be False without feed_forward.shared_intermediate_dim, got True",
+        ),
+        (
+            lambda: FeedForwardConfig(num_experts=2, dense_intermediate_dim=8),
+            "dense_intermediate_dim must be None without feed_forward.expert_layers, got 8",
+        ),
         (lambda: FeedForwardConfig(num_experts=2, capacity_factor=0.0), "capacity_factor must be above 0, got 0.0"),
         (lambda: FeedForwardConfig(load_balance_weight=-1.0), "load_balance_weight must be at least 0, got -1.0"),
         (

@@ -158,7 +158,7 @@ class TransformerStack(keras.layers.Layer):
                 window=attention.window if attention.has_window(index) else None,
             ),
             cross_attention=make_attention("cross_attention") if self.has_cross_attention else None,
-            feed_forward=self._make_feed_forward(gains),
+            feed_forward=self._make_feed_forward(index, gains),
             norm=self._make_norm("norm"),
             placement=config.norm.placement,
             attention_norm=config.norm.first_attention or index > 0,
@@ -173,12 +173,14 @@ class TransformerStack(keras.layers.Layer):
             dtype=self.dtype_policy,
         )
 
-    def _make_feed_forward(self, gains: InitialGains) -> keras.layers.Layer:
+    def _make_feed_forward(self, index: int, gains: InitialGains) -> keras.layers.Layer:
         config = self.config.feed_forward
         options = {
             "activation": config.activation,
             "gated": config.gated,
             "use_bias": config.use_bias,
+            "gate_limit": config.gate_limit,
+            "up_offset": config.up_offset,
             "dropout": config.dropout,
             "kernel_initializer": self._initializer(gain=gains.feed_forward),
             "output_initializer": self._initializer(gain=gains.output),
@@ -186,8 +188,8 @@ class TransformerStack(keras.layers.Layer):
             "name": "feed_forward",
             "dtype": self.dtype_policy,
         }
-        if config.num_experts is None:
-            return FeedForward(config.intermediate_dim, **options)
+        if not config.has_experts(index):
+            return FeedForward(config.dense_intermediate_dim or config.intermediate_dim, **options)
         return MixtureOfExperts(
             config.num_experts,
             config.intermediate_dim,
@@ -199,7 +201,9 @@ class TransformerStack(keras.layers.Layer):
             bias_update_rate=config.bias_update_rate,
             weight_scale=config.weight_scale,
             z_loss_weight=config.z_loss_weight,
-            num_shared_experts=config.num_shared_experts,
+            router_bias=config.router_bias,
+            shared_intermediate_dim=config.shared_intermediate_dim,
+            shared_gate=config.shared_gate,
             **options,
         )
 

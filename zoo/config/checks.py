@@ -96,6 +96,18 @@ def in_pattern(pattern: tuple[bool, ...] | None, index: int) -> bool:
     return pattern is None or pattern[index % len(pattern)]
 
 
+def count_in_pattern(pattern: tuple[bool, ...] | None, num_layers: int) -> int:
+    """How many layers have what a repeating pattern says, see `in_pattern`.
+
+    Args:
+        pattern: The pattern, None for all.
+        num_layers: Number of layers, which may be any number: nothing of that size is made.
+    """
+    if pattern is None:
+        return num_layers
+    return num_layers // len(pattern) * sum(pattern) + sum(pattern[: num_layers % len(pattern)])
+
+
 def is_of_type(value: Any, hint: Any) -> bool:
     """Whether a value has the type of an annotation; integers pass for floats, booleans for neither.
 

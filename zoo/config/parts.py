@@ -198,7 +198,11 @@ EXPERT_OPTIONS = (
     "bias_update_rate",
     "weight_scale",
     "z_loss_weight",
-    "num_shared_experts",
+    "router_bias",
+    "shared_intermediate_dim",
+    "shared_gate",
+    "expert_layers",
+    "dense_intermediate_dim",
 )
 
 
@@ -211,16 +215,23 @@ class FeedForwardConfig:
         activation: Name of the activation, see `layers.FeedForward`.
         gated: Whether the activation gates a second projection (GLU family).
         use_bias: Whether the projections have biases.
+        gate_limit: Cut of both factors of a gated network (gpt-oss), see `layers.FeedForward`; None for none.
+        up_offset: Added to the projection that the activation gates.
         dropout: Rate of the dropout on the inner layer.
         num_experts: Number of experts, see `layers.MixtureOfExperts`; None for one network for all tokens.
         experts_per_token, normalize_weights, capacity_factor, load_balance_weight, scoring, bias_update_rate,
-            weight_scale, z_loss_weight, num_shared_experts: Options of the experts.
+            weight_scale, z_loss_weight, router_bias, shared_intermediate_dim, shared_gate: Options of the experts.
+        expert_layers: Which layers of a repeating pattern have experts, the others one network for all tokens; None for
+            all.
+        dense_intermediate_dim: Width of the inner layer of those others; None for `intermediate_dim`.
     """
 
     intermediate_dim: int = 2048
     activation: str = "relu"
     gated: bool = False
     use_bias: bool = True
+    gate_limit: float | None = None
+    up_offset: float = 0.0
     dropout: float = 0.0
     num_experts: int | None = None
     experts_per_token: int = 2
@@ -231,26 +242,54 @@ class FeedForwardConfig:
     bias_update_rate: float | None = None
     weight_scale: float = 1.0
     z_loss_weight: float = 0.0
-    num_shared_experts: int = 0
+    router_bias: bool = False
+    shared_intermediate_dim: int | None = None
+    shared_gate: bool = False
+    expert_layers: tuple[bool, ...] | None = None
+    dense_intermediate_dim: int | None = None
 
     def __post_init__(self) -> None:
         require_types(self, "feed_forward.")
-        require_positive(self, "feed_forward.", "intermediate_dim", "num_experts", "capacity_factor")
+        require_positive(self, "feed_forward.", "intermediate_dim", "num_experts", "capacity_factor", "gate_limit")
+        require_positive(self, "feed_forward.", "shared_intermediate_dim", "dense_intermediate_dim")
         require(0 <= self.dropout < 1, "feed_forward.dropout", self.dropout, "in [0, 1)")
         require_positive(self, "feed_forward.", "weight_scale")
-        for name in ("load_balance_weight", "bias_update_rate", "z_loss_weight", "num_shared_experts"):
+        for name, default in (("gate_limit", None), ("up_offset", 0.0)):
+            value, allowed = getattr(self, name), f"{default!r} without feed_forward.gated"
+            require(self.gated or value == default, f"feed_forward.{name}", value, allowed)
+        for name in ("load_balance_weight", "bias_update_rate", "z_loss_weight"):
             require((getattr(self, name) or 0) >= 0, f"feed_forward.{name}", getattr(self, name), "at least 0")
         scorings = ("softmax", "sigmoid")
         require(self.scoring in scorings, "feed_forward.scoring", self.scoring, f"one of {scorings}")
         if self.num_experts is not None:
             chosen, allowed = self.experts_per_token, f"from 1 to num_experts={self.num_experts}"
             require(1 <= chosen <= self.num_experts, "feed_forward.experts_per_token", chosen, allowed)
+            self._require_other_networks()
             return
         for field in dataclasses.fields(self):
             if field.name in EXPERT_OPTIONS:
                 value = getattr(self, field.name)
                 allowed = f"{field.default!r} without feed_forward.num_experts"
                 require(value == field.default, f"feed_forward.{field.name}", value, allowed)
+
+    def _require_other_networks(self) -> None:
+        require_pattern("feed_forward.expert_layers", self.expert_layers)
+        require(
+            self.shared_intermediate_dim is not None or not self.shared_gate,
+            "feed_forward.shared_gate",
+            self.shared_gate,
+            "False without feed_forward.shared_intermediate_dim",
+        )
+        require(
+            self.expert_layers is not None or self.dense_intermediate_dim is None,
+            "feed_forward.dense_intermediate_dim",
+            self.dense_intermediate_dim,
+            "None without feed_forward.expert_layers",
+        )
+
+    def has_experts(self, index: int) -> bool:
+        """Returns whether the layer of this number has experts."""
+        return self.num_experts is not None and in_pattern(self.expert_layers, index)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """How many weights a configuration needs at least, known before anything is built."""
 
+from zoo.config.checks import count_in_pattern
 from zoo.config.model import ModelConfig
+from zoo.config.parts import FeedForwardConfig
 from zoo.config.recurrent import RecurrentConfig
 from zoo.config.transformer import TransformerConfig
 
@@ -47,7 +49,7 @@ def _of_transformer(config: TransformerConfig) -> dict[str, int]:
     heads, key_value_heads = attention.num_heads, attention.num_key_value_heads or attention.num_heads
     embedding = config.embedding
     per_layer = 2 * width * config.head_dim * (heads + key_value_heads)
-    inner = width * feed_forward.intermediate_dim * (3 if feed_forward.gated else 2) * (feed_forward.num_experts or 1)
+    inner = width * (3 if feed_forward.gated else 2)  # for each unit between the layers of a network
     layers = config.num_layers
     choice = f"num_layers={layers}"
     if config.architecture == "encoder_decoder":
@@ -59,7 +61,7 @@ def _of_transformer(config: TransformerConfig) -> dict[str, int]:
     sizes = {
         f"vocabulary_size={config.vocabulary_size}": config.vocabulary_size * (embedding.factor_dim or width),
         f"{choice} of hidden_dim={width} with {heads} heads of {config.head_dim}": layers * per_layer,
-        f"feed_forward.intermediate_dim={feed_forward.intermediate_dim}": layers * inner,
+        f"feed_forward.intermediate_dim={feed_forward.intermediate_dim}": inner * _inner_units(feed_forward, layers),
         f"embedding.num_segments={embedding.num_segments}": embedding.num_segments * width,
     }
     position = config.position
@@ -74,6 +76,14 @@ def _of_transformer(config: TransformerConfig) -> dict[str, int]:
             config.vocabulary_size * width
         )
     return sizes
+
+
+def _inner_units(config: FeedForwardConfig, layers: int) -> int:
+    """Units between the layers of all networks of a stack, or of two that are about alike."""
+    experts = 0 if config.num_experts is None else count_in_pattern(config.expert_layers, layers)
+    dense = (layers - experts) * (config.dense_intermediate_dim or config.intermediate_dim)
+    of_experts = (config.num_experts or 0) * config.intermediate_dim + (config.shared_intermediate_dim or 0)
+    return dense + experts * of_experts
 
 
 def _of_recurrent(config: RecurrentConfig) -> dict[str, int]:

@@ -167,6 +167,7 @@ class TransformerConfig(ModelConfig):
         for name, differs in (
             ("attention.window_layers", self.attention.window_layers is not None),
             ("position.layers", self.position.layers is not None),
+            ("feed_forward.expert_layers", self.feed_forward.expert_layers is not None),
             ("norm.first_attention=False", not self.norm.first_attention),
             ("drop_path", self.drop_path > 0),
         ):

@@ -214,7 +214,11 @@ def _network_layers(name: str, network: Any) -> dict[str, Any]:
     if not isinstance(network, MixtureOfExperts):
         return {name: network}
     router = network.router
-    layers = {f"{name}.router": _view(kernel=router.kernel), f"{name}.router_balance": _view(bias=router.balance_bias)}
+    layers = {
+        f"{name}.router": _view(kernel=router.kernel, bias=router.bias),
+        f"{name}.router_balance": _view(bias=router.balance_bias),
+        f"{name}.shared_gate": network.shared_gate,
+    }
     for part in ("gate", "up", "down"):
         kernel, bias = (getattr(network, f"{part}_{leaf}") for leaf in ("kernel", "bias"))
         layers[f"{name}.experts.{part}"] = _view(

@@ -172,6 +172,9 @@ def effective(config: TransformerConfig) -> dict[str, Any]:
     flat["position.layout"] = config.position.layout or "half_split"
     flat["position.local_base"] = config.position.local_base or config.position.base
     flat["position.layers"] = [config.position.acts_in_layer(index) for index in range(config.num_layers)]
+    network = config.feed_forward
+    flat["feed_forward.expert_layers"] = [network.has_experts(index) for index in range(config.num_layers)]
+    flat["feed_forward.dense_intermediate_dim"] = network.dense_intermediate_dim or network.intermediate_dim
     if config.num_decoder_layers == config.num_layers:
         flat["num_decoder_layers"] = None
     return flat

@@ -13,6 +13,7 @@ from zoo import (
     Backbone,
     CausalLM,
     EmbeddingConfig,
+    FeedForwardConfig,
     NormConfig,
     PositionConfig,
     TextEmbedder,
@@ -44,6 +45,22 @@ CHOICES = {
         "norm": NormConfig("layer", "pre", use_bias=False),
         "layer_groups": 2,
         "num_layers": 3,
+    },
+    "experts_in_some_layers": {
+        "position": ROTARY,
+        "feed_forward": FeedForwardConfig(
+            6,
+            "quick_gelu",
+            gated=True,
+            gate_limit=0.8,
+            up_offset=1.0,
+            num_experts=4,
+            router_bias=True,
+            shared_intermediate_dim=5,
+            shared_gate=True,
+            expert_layers=(False, True),
+            dense_intermediate_dim=10,
+        ),
     },
 }
 

@@ -181,9 +181,9 @@ def test_choices_of_the_residual_branches_reach_the_blocks():
 
 def test_choices_of_the_experts_reach_them():
     options = {"scoring": "sigmoid", "bias_update_rate": 0.01, "weight_scale": 2.0, "z_loss_weight": 0.1}
-    experts = FeedForwardConfig(24, num_experts=3, num_shared_experts=1, **options)
+    experts = FeedForwardConfig(24, num_experts=3, shared_intermediate_dim=20, **options)
     layer = made("decoder", feed_forward=experts).decoder.blocks[0].feed_forward.get_config()
-    assert {name: layer[name] for name in options} == options and layer["num_shared_experts"] == 1
+    assert {name: layer[name] for name in options} == options and layer["shared_intermediate_dim"] == 20
 
 
 def test_embedding_dropout():

@@ -17,7 +17,7 @@ def experts():
         "decoder",
         num_layers=1,
         attention=AttentionConfig(num_heads=4, head_dim=5, sinks=True),
-        feed_forward=FeedForwardConfig(INNER, "silu", gated=True, num_experts=EXPERTS, num_shared_experts=1),
+        feed_forward=FeedForwardConfig(INNER, "silu", gated=True, num_experts=EXPERTS, shared_intermediate_dim=8),
     )
 
 
