@@ -82,6 +82,21 @@ T5 = {
     "relative_attention_num_buckets": 8,
     "relative_attention_max_distance": 6,
 }
+BART = {
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": 80,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 1,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "scale_embedding": True,
+    "pad_token_id": 1,
+    "decoder_start_token_id": 2,
+    "forced_eos_token_id": None,
+}
 LLAMA3_SCALING = {
     "rope_type": "llama3",
     "rope_theta": 100.0,
@@ -285,6 +300,24 @@ CASES = {
         },
         {},
     ),
+    "xlm-roberta_masked_lm": ("XLMRobertaForMaskedLM", "XLMRobertaConfig", {**BERT, "hidden_act": "gelu_new"}, {}),
+    # a pair to one number
+    "xlm-roberta_cross_encoder": (
+        "XLMRobertaForSequenceClassification",
+        "XLMRobertaConfig",
+        {**BERT, "type_vocab_size": 1, "num_labels": 1},
+        {},
+    ),
+    "mt5": ("MT5ForConditionalGeneration", "MT5Config", {**T5, "num_decoder_layers": 1}, LONG),
+    "mbart": ("MBartForConditionalGeneration", "MBartConfig", {**BART, "activation_function": "relu"}, LONG),
+    "marian": (
+        "MarianMTModel",
+        "MarianConfig",
+        {**BART, "activation_function": "swish", "decoder_layers": 2},
+        LONG,
+    ),
+    # its positions are in the file
+    "pegasus": ("PegasusForConditionalGeneration", "PegasusConfig", {**BART, "scale_embedding": False}, LONG),
 }
 
 
@@ -307,7 +340,7 @@ def inputs_of(config: transformers.PreTrainedConfig, rows: str = "right") -> dic
     if getattr(config, "type_vocab_size", 1) > 1:
         inputs["token_type_ids"] = torch.arange(mask.shape[1])[None].expand_as(mask).remainder(2)
     if config.is_encoder_decoder:
-        mask = below(DECODER_LENGTHS)
+        mask = below(DECODER_LENGTHS if rows == "right" else (*DECODER_LENGTHS, 6))
         inputs |= {"decoder_input_ids": token_ids(mask), "decoder_attention_mask": mask.long()}
     return inputs
 
@@ -324,6 +357,9 @@ def main() -> None:
             for parameter in model.parameters():
                 # all differ from what they start with, norms and biases too
                 parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.2)
+            for name, buffer in model.named_buffers():
+                if name == "final_logits_bias":
+                    buffer.add_(torch.randn(buffer.shape, generator=generator))
             if "lm_head.weight" in model.state_dict() and choices.get("tie_word_embeddings") is False:
                 head = model.lm_head.weight
                 model.lm_head.weight = torch.nn.Parameter(torch.randn(head.shape, generator=generator))

@@ -1,5 +1,6 @@
-"""BART (model type "bart")."""
+"""BART, mBART, Marian and Pegasus (model types "bart", "mbart", "marian" and "pegasus")."""
 
+import dataclasses
 from typing import Any
 
 from zoo.config import (
@@ -13,8 +14,10 @@ from zoo.config import (
 from zoo.config.checks import require
 from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
 from zoo.huggingface.family import Family, Head, register_family
+from zoo.huggingface.weights import Stored
 
-TABLE = {"token_embedding": "shared"}
+# not all of them have all of these layers
+TABLE = {"token_embedding": "shared", "output_bias": Stored("final_logits_bias", bias="", leading_axes=1)}
 for side in ("encoder", "decoder"):
     ours, theirs = f"{side}.{{}}", f"{side}.layers.{{}}"
     TABLE[f"{side}.position"] = f"{side}.embed_positions"
@@ -26,51 +29,92 @@ for side in ("encoder", "decoder"):
     TABLE[f"{ours}.feed_forward.up"] = f"{theirs}.fc1"
     TABLE[f"{ours}.feed_forward.down"] = f"{theirs}.fc2"
     TABLE[f"{ours}.feed_forward_norm"] = f"{theirs}.final_layer_norm"
+    TABLE[f"{side}.final_norm"] = f"{side}.layer_norm"
 POSITION_OFFSET = 2
 EPSILON = 1e-5  # not in the configuration
 
 
-def read(reader: ConfigReader) -> TransformerConfig:
-    """Returns the configuration of a BART."""
-    for name in ("attention_heads", "ffn_dim"):
-        sides = [reader.take(f"{side}_{name}") for side in ("encoder", "decoder")]
-        require(sides[0] == sides[1], f"decoder_{name}", sides[1], f"that of the encoder, {sides[0]}")
-    layers, decoder_layers = reader.take("encoder_layers"), reader.take("decoder_layers")
-    for side in ("encoder", "decoder"):
-        reader.take_only(f"{side}_layerdrop", 0.0)
-    reader.take_only("is_encoder_decoder", True)
-    reader.take_only("is_decoder", False)
-    reader.take_only("tie_word_embeddings", True)
-    # keys of an older version of the library, in which these were choices
-    reader.take_only("normalize_before", False)
-    reader.take_only("normalize_embedding", True)
-    reader.take_only("add_final_layer_norm", False)
-    reader.take_only("add_bias_logits", False)
-    reader.take_only("static_position_embeddings", False)
-    reader.take_only("extra_pos_embeddings", POSITION_OFFSET)
-    reader.skip("num_hidden_layers")  # repeats encoder_layers
-    reader.skip("classif_dropout", "classifier_dropout")  # of a head that is not supported
-    return TransformerConfig(
-        "encoder_decoder",
-        reader.take("vocab_size"),
-        hidden_dim=reader.take("d_model"),
-        num_layers=layers,
-        num_decoder_layers=None if decoder_layers == layers else decoder_layers,
-        max_length=reader.take("max_position_embeddings", 1024),
-        attention=AttentionConfig(
-            reader.take("encoder_attention_heads"), dropout=reader.take("attention_dropout", 0.0)
-        ),
-        position=PositionConfig("learned", offset=POSITION_OFFSET),
-        norm=NormConfig("layer", "post", epsilon=EPSILON, embedding=True),
-        feed_forward=FeedForwardConfig(
-            reader.take("encoder_ffn_dim"),
-            reader.take_activation("activation_function", "gelu"),
-            dropout=reader.take("activation_dropout", 0.0),
-        ),
-        embedding=EmbeddingConfig(scale=reader.take("scale_embedding", False)),
-        dropout=reader.take("dropout", 0.1),
-        initializer_range=reader.take("init_std", 0.02),
-    )
+@dataclasses.dataclass(frozen=True)
+class Style:
+    """In what these families differ.
+
+    Args:
+        pre_norm: Whether norms are before the sublayers, and one after each stack.
+        embedding_norm: Whether a norm follows the embedding.
+        sinusoidal: Whether positions are sinusoidal; else they are learned, and looked up two further.
+    """
+
+    pre_norm: bool
+    embedding_norm: bool
+    sinusoidal: bool
+
+    def read(self, reader: ConfigReader) -> TransformerConfig:
+        """Returns the configuration of a model of this kind."""
+        for name in ("attention_heads", "ffn_dim"):
+            sides = [reader.take(f"{side}_{name}") for side in ("encoder", "decoder")]
+            require(sides[0] == sides[1], f"decoder_{name}", sides[1], f"that of the encoder, {sides[0]}")
+        layers, decoder_layers = reader.take("encoder_layers"), reader.take("decoder_layers")
+        for side in ("encoder", "decoder"):
+            reader.take_only(f"{side}_layerdrop", 0.0)
+        reader.take_only("is_encoder_decoder", True)
+        reader.take_only("is_decoder", False)
+        reader.take_only("tie_word_embeddings", True)
+        reader.take_only("share_encoder_decoder_embeddings", True)
+        vocabulary = reader.take("vocab_size")
+        decoder_vocabulary = reader.take_number("decoder_vocab_size", vocabulary)
+        require(
+            decoder_vocabulary == vocabulary, "decoder_vocab_size", decoder_vocabulary, f"that of both, {vocabulary}"
+        )
+        self._check_old_keys(reader)
+        reader.skip("num_hidden_layers")  # repeats encoder_layers
+        reader.skip("classif_dropout", "classifier_dropout")  # of a head that is not supported
+        return TransformerConfig(
+            "encoder_decoder",
+            vocabulary,
+            hidden_dim=reader.take("d_model"),
+            num_layers=layers,
+            num_decoder_layers=None if decoder_layers == layers else decoder_layers,
+            max_length=reader.take("max_position_embeddings", 1024),
+            attention=AttentionConfig(
+                reader.take("encoder_attention_heads"), dropout=reader.take("attention_dropout", 0.0)
+            ),
+            position=self._position(reader),
+            norm=NormConfig(
+                "layer", "pre" if self.pre_norm else "post", epsilon=EPSILON, embedding=self.embedding_norm
+            ),
+            feed_forward=FeedForwardConfig(
+                reader.take("encoder_ffn_dim"),
+                reader.take_activation("activation_function", "gelu"),
+                dropout=reader.take("activation_dropout", 0.0),
+            ),
+            embedding=EmbeddingConfig(
+                scale=reader.take("scale_embedding", False),
+                # zero in most files; the base model has none
+                output_bias="final_logits_bias" in reader.tensors,
+            ),
+            dropout=reader.take("dropout", 0.1),
+            initializer_range=reader.take("init_std", 0.02),
+        )
+
+    def _check_old_keys(self, reader: ConfigReader) -> None:
+        """Keys of an older version of the library, in which all of these were one family."""
+        reader.take_only("normalize_before", self.pre_norm)
+        reader.take_only("normalize_embedding", self.embedding_norm)
+        reader.take_only("add_final_layer_norm", self.pre_norm)
+        reader.take_only("static_position_embeddings", self.sinusoidal)
+        reader.take_only("add_bias_logits", False)
+        if self.sinusoidal:
+            reader.skip("extra_pos_embeddings")  # these have no offset, whatever it says
+        else:
+            reader.take_only("extra_pos_embeddings", POSITION_OFFSET)
+
+    def _position(self, reader: ConfigReader) -> PositionConfig:
+        if not self.sinusoidal:
+            return PositionConfig("learned", offset=POSITION_OFFSET)
+        # some files hold the sines and cosines as tables, rounded or trained further
+        if "encoder.embed_positions.weight" in reader.tensors:
+            return PositionConfig("learned")
+        return PositionConfig("sinusoidal", layout="concatenated")
 
 
 def write(config: TransformerConfig) -> dict[str, Any]:
@@ -95,20 +139,28 @@ def write(config: TransformerConfig) -> dict[str, Any]:
     return values
 
 
-register_family(
-    Family(
-        "bart",
-        read,
-        write,
-        TABLE,
-        architecture="BartModel",
-        prefix="model.",
-        heads={"Seq2SeqLM": Head("BartForConditionalGeneration")},
-        copies={
-            "encoder.embed_tokens.weight": "shared.weight",
-            "decoder.embed_tokens.weight": "shared.weight",
-            "lm_head.weight": "shared.weight",
-        },
-        zeros=("final_logits_bias",),
+def register(model_type: str, name: str, style: Style, head: str = "ForConditionalGeneration") -> None:
+    """Adds one of these families; classes of the Transformers library begin with `name`."""
+    register_family(
+        Family(
+            model_type,
+            style.read,
+            write,
+            TABLE,
+            architecture=f"{name}Model",
+            prefix="model.",
+            outside=("final_logits_bias",),
+            heads={"Seq2SeqLM": Head(f"{name}{head}")},
+            copies={
+                "encoder.embed_tokens.weight": "shared.weight",
+                "decoder.embed_tokens.weight": "shared.weight",
+                "lm_head.weight": "shared.weight",
+            },
+        )
     )
-)
+
+
+register("bart", "Bart", Style(pre_norm=False, embedding_norm=True, sinusoidal=False))
+register("mbart", "MBart", Style(pre_norm=True, embedding_norm=True, sinusoidal=False))
+register("marian", "Marian", Style(pre_norm=False, embedding_norm=False, sinusoidal=True), "MTModel")
+register("pegasus", "Pegasus", Style(pre_norm=True, embedding_norm=False, sinusoidal=True))

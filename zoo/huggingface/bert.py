@@ -1,4 +1,4 @@
-"""BERT and RoBERTa (model types "bert" and "roberta")."""
+"""BERT, RoBERTa and XLM-RoBERTa (model types "bert", "roberta" and "xlm-roberta")."""
 
 from typing import Any
 
@@ -163,37 +163,46 @@ def write_roberta(config: TransformerConfig) -> dict[str, Any]:
     return {**write(config), "pad_token_id": config.position.offset - 1}
 
 
-register_family(
-    Family(
-        "roberta",
-        read_roberta,
-        write_roberta,
-        TABLE,
-        architecture="RobertaModel",
-        prefix="roberta.",
-        heads={
-            "MaskedLM": Head(
-                "RobertaForMaskedLM",
-                {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "output_bias": "lm_head"},
-                lambda reader: {"head": "transform", "head_activation": "gelu", "head_bias": True},
-            ),
-            "TextClassifier": Head(
-                "RobertaForSequenceClassification",
-                {"dense": "classifier.dense", "projection": "classifier.out_proj"},
-                lambda reader: {
-                    "pooling": "first",
-                    "hidden_activation": "tanh",
-                    "pair_separators": 2,
-                    "inner_bias": True,
-                    "inner_norm": False,
-                    "head_dropout": head_dropout(reader),
-                    **labels_and_problem(reader),
-                },
-                write_classifier,
-            ),
-            "TokenClassifier": token_classifier("RobertaForTokenClassification"),
-        },
-        ignored=(r"embeddings\.position_ids",),
-        copies={"lm_head.decoder.weight": "embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"},
+def _register_roberta(model_type: str, name: str) -> None:
+    """Adds one of these families; classes of the Transformers library begin with `name`."""
+    register_family(
+        Family(
+            model_type,
+            read_roberta,
+            write_roberta,
+            TABLE,
+            architecture=f"{name}Model",
+            prefix="roberta.",
+            heads={
+                "MaskedLM": Head(
+                    f"{name}ForMaskedLM",
+                    {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "output_bias": "lm_head"},
+                    lambda reader: {"head": "transform", "head_activation": "gelu", "head_bias": True},
+                ),
+                "TextClassifier": Head(
+                    f"{name}ForSequenceClassification",
+                    {"dense": "classifier.dense", "projection": "classifier.out_proj"},
+                    lambda reader: {
+                        "pooling": "first",
+                        "hidden_activation": "tanh",
+                        "pair_separators": 2,
+                        "inner_bias": True,
+                        "inner_norm": False,
+                        "head_dropout": head_dropout(reader),
+                        **labels_and_problem(reader),
+                    },
+                    write_classifier,
+                ),
+                "TokenClassifier": token_classifier(f"{name}ForTokenClassification"),
+            },
+            ignored=(r"embeddings\.position_ids",),
+            copies={
+                "lm_head.decoder.weight": "embeddings.word_embeddings.weight",
+                "lm_head.decoder.bias": "lm_head.bias",
+            },
+        )
     )
-)
+
+
+_register_roberta("roberta", "Roberta")
+_register_roberta("xlm-roberta", "XLMRoberta")

@@ -82,8 +82,11 @@ _GROUPS = {
         decoder_layers encoder_attention_heads decoder_attention_heads encoder_ffn_dim decoder_ffn_dim dim n_layers
         n_heads hidden_dim n_embd n_layer n_head num_layers num_heads d_kv d_ff relative_attention_num_buckets
         num_local_experts num_experts_per_tok
+        embedding_size num_hidden_groups
         """,
-    dataclasses.replace(_COUNT, may_be_null=True): "num_key_value_heads head_dim n_inner num_decoder_layers",
+    dataclasses.replace(_COUNT, may_be_null=True): """
+        num_key_value_heads head_dim n_inner num_decoder_layers decoder_vocab_size num_labels
+        """,
     _INDEX: "type_vocab_size pad_token_id",
     _POSITIONS: """
         max_position_embeddings n_positions relative_attention_max_distance local_attention
@@ -108,6 +111,7 @@ _GROUPS = {
     _RATE: """
         hidden_dropout_prob attention_probs_dropout_prob dropout activation_dropout attn_pdrop embd_pdrop resid_pdrop
         dropout_rate mlp_dropout embedding_dropout seq_classif_dropout residual_dropout
+        classifier_dropout_prob
         """,
     dataclasses.replace(_RATE, may_be_null=True): "attention_dropout classifier_dropout hidden_dropout",
     _TEXT: "feed_forward_proj",

@@ -12,7 +12,7 @@ from zoo.storage import quote, quote_key
 # loops, ways to compute the same thing
 NEUTRAL = frozenset(
     """
-    _attn_implementation _attn_implementation_autoset _name_or_path architectures attn_implementation
+    _attn_implementation _attn_implementation_autoset _name_or_path _num_labels architectures attn_implementation
     bad_words_ids begin_suppress_tokens bos_token_id cache_implementation chunk_size_feed_forward
     cls_token_id decoder_start_token_id diversity_penalty do_sample dtype early_stopping
     encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task

@@ -307,11 +307,6 @@ def _other_tensors(family: Family, tensors: TensorFiles, rows: list[Row]) -> set
                     f"{name} in {tensors.file_of(name)} must be the same as {original}, because the configuration says "
                     "that they are tied."
                 )
-        elif name in family.zeros:
-            if np.any(tensors.get(name)):
-                raise ValueError(
-                    f"{name} in {tensors.file_of(name)} must be zero, got others: the model has no place for it."
-                )
         elif not family.is_ignored(name) and not name.startswith(of_heads):
             continue
         others.add(name)

@@ -46,7 +46,6 @@ class Family:
         heads: Heads by the name of our task.
         ignored: Regular expressions for tensors without meaning: constants, what training alone needs.
         copies: Tensors that some files have twice, and what each is a copy of.
-        zeros: Tensors that have to be zero.
         renamed: Beginnings of names that other files have, and what they are in `table`.
     """
 
@@ -60,7 +59,6 @@ class Family:
     heads: Mapping[str, Head] = dataclasses.field(default_factory=dict)
     ignored: tuple[str, ...] = ()
     copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    zeros: tuple[str, ...] = ()
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def table_of(self, config: TransformerConfig) -> Table:

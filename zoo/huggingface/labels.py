@@ -17,12 +17,14 @@ def label_names(reader: ConfigReader) -> int | list[str]:
     """Returns the names of the labels, or their number where they have none.
 
     Args:
-        reader: The configuration: `id2label`.
+        reader: The configuration: `id2label`; `num_labels` where it is missing.
 
     Raises:
         ValueError: If they are not numbered from 0 on.
     """
-    names = reader.take("id2label", None) or {"0": "LABEL_0", "1": "LABEL_1"}
+    names = reader.take("id2label", None)
+    if not names:
+        return reader.take_number("num_labels", 2)
     if len(names) > reader.elements:
         raise ValueError(
             f"id2label must name fewer labels, got {len(names)} where {reader.source} holds {reader.elements:.0f} "

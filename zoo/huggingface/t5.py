@@ -1,5 +1,6 @@
-"""T5 with its version 1.1, and what was tuned from them, such as Flan-T5 (model type "t5")."""
+"""T5 with its version 1.1, what was tuned from them, such as Flan-T5, and mT5 (model types "t5" and "mt5")."""
 
+from collections.abc import Callable
 from typing import Any
 
 from zoo.config import (
@@ -50,13 +51,12 @@ def table(config: TransformerConfig) -> dict[str, str]:
     return _with_feed_forward(config.feed_forward.gated)
 
 
-def read(reader: ConfigReader) -> TransformerConfig:
-    """Returns the configuration of a T5."""
+def read(reader: ConfigReader, multilingual: bool = False) -> TransformerConfig:
+    """Returns the configuration of a T5; of an mT5 where it is `multilingual`."""
     width, layers = reader.take("d_model"), reader.take("num_layers")
-    *gated, name = reader.take("feed_forward_proj", "relu").split("-")
-    require(
-        gated in ([], ["gated"]), "feed_forward_proj", reader.values.get("feed_forward_proj"), "'gated-...' or one name"
-    )
+    feed_forward = reader.take("feed_forward_proj", "gated-gelu" if multilingual else "relu")
+    *gated, name = feed_forward.split("-")
+    require(gated in ([], ["gated"]), "feed_forward_proj", feed_forward, "'gated-...' or one name")
     if gated and name == "gelu":
         name = "gelu_new"  # so it was trained
     reader.take_only("dense_act_fn", name)
@@ -67,7 +67,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
     reader.skip("classifier_dropout")  # of a head that is not supported
     # version 1.1 has an output projection of its own; newer configurations say it by the scale, and by the file
     tied = reader.take("tie_word_embeddings", True)
-    scaled = reader.take("scale_decoder_outputs", tied)
+    scaled = not multilingual and reader.take("scale_decoder_outputs", tied)
     if not scaled:
         tied = "lm_head.weight" not in reader.tensors
     dropout = reader.take("dropout_rate", 0.1)
@@ -127,20 +127,31 @@ def write(config: TransformerConfig) -> dict[str, Any]:
     }
 
 
-register_family(
-    Family(
-        "t5",
-        read,
-        write,
-        table,
-        architecture="T5Model",
-        heads={"Seq2SeqLM": Head("T5ForConditionalGeneration")},
-        # old files have a bias of cross-attention that the model does not use
-        ignored=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
-        copies={
-            "encoder.embed_tokens.weight": "shared.weight",
-            "decoder.embed_tokens.weight": "shared.weight",
-            "lm_head.weight": "shared.weight",
-        },
+def _write_mt5(config: TransformerConfig) -> dict[str, Any]:
+    return {**write(config), "tie_word_embeddings": config.embedding.tie_output}
+
+
+def register(model_type: str, name: str, reads: Callable, writes: Callable) -> None:
+    """Adds one of these families; classes of the Transformers library begin with `name`."""
+    register_family(
+        Family(
+            model_type,
+            reads,
+            writes,
+            table,
+            architecture=f"{name}Model",
+            heads={"Seq2SeqLM": Head(f"{name}ForConditionalGeneration")},
+            # old files have a bias of cross-attention that the model does not use
+            ignored=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
+            copies={
+                "encoder.embed_tokens.weight": "shared.weight",
+                "decoder.embed_tokens.weight": "shared.weight",
+                "lm_head.weight": "shared.weight",
+            },
+        )
     )
-)
+
+
+register("t5", "T5", read, write)
+# its logits are never scaled
+register("mt5", "MT5", lambda reader: read(reader, multilingual=True), _write_mt5)

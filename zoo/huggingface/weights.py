@@ -49,6 +49,7 @@ class Stored:
             columns for columns that take turns.
         weight: What follows the name of a kernel, an embedding or the factor of a norm.
         bias: What follows the name of a bias.
+        leading_axes: Number of further axes of size 1 of the tensor, before ours.
 
     Example:
 
@@ -62,6 +63,7 @@ class Stored:
     groups: int = 1
     weight: str = ".weight"
     bias: str = ".bias"
+    leading_axes: int = 0
 
 
 Table = Mapping[str | tuple[str, ...], str | Stored]
@@ -76,18 +78,21 @@ class Row:
         variables: Keras variables, or what else has a shape and can be converted to an array.
         transposed: Whether the last two axes of the tensor are exchanged.
         groups: In how many groups each variable is cut, see `Stored`.
+        leading_axes: Number of further axes of size 1 of the tensor, before those of the variables.
     """
 
     name: str
     variables: tuple[Any, ...]
     transposed: bool
     groups: int = 1
+    leading_axes: int = 0
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the tensor in the file."""
         shape = (*self.variables[0].shape[:-1], sum(variable.shape[-1] for variable in self.variables))
-        return (*shape[:-2], shape[-1], shape[-2]) if self.transposed else tuple(shape)
+        shape = (*shape[:-2], shape[-1], shape[-2]) if self.transposed else tuple(shape)
+        return (1,) * self.leading_axes + shape
 
     def read(self, tensor: np.ndarray) -> None:
         """Gives the variables the values of the tensor."""
@@ -107,7 +112,8 @@ class Row:
         arrays = [array.reshape(*array.shape[:-1], self.groups, -1) for array in arrays]
         tensor = np.concatenate(arrays, axis=-1)
         tensor = tensor.reshape(*tensor.shape[:-2], -1)
-        return np.ascontiguousarray(np.swapaxes(tensor, -1, -2) if self.transposed else tensor)
+        tensor = np.ascontiguousarray(np.swapaxes(tensor, -1, -2) if self.transposed else tensor)
+        return tensor.reshape(self.shape)
 
 
 class _OfExperts:
@@ -297,7 +303,7 @@ def _rows_of(name: str, stored: Stored, parts: dict[str, Any]) -> list[Row]:
                 raise ValueError(f"{part} must have a multiple of {stored.groups} outputs, got {variable.shape[-1]}.")
         ending = getattr(stored, LEAVES[leaf])
         if "{}" not in name:
-            rows.append(Row(name + ending, variables, transposed, stored.groups))
+            rows.append(Row(name + ending, variables, transposed, stored.groups, stored.leading_axes))
             continue
         for expert, slices in enumerate(zip(*(variable.each() for variable in variables), strict=True)):
             rows.append(Row(name.replace("{}", str(expert)) + ending, slices, transposed, stored.groups))
