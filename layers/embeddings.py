@@ -87,7 +87,28 @@ class TokenEmbedding(keras.layers.Layer):
             self.factor.build((None, self.factor_dim))
 
     def call(self, token_ids: Any) -> Any:
-        vectors = self.table(token_ids)
+        return self.widen(self.look_up(token_ids))
+
+    def look_up(self, token_ids: Any) -> Any:
+        """Returns the vectors of the table, for models that do something with them before they are made wider.
+
+        Args:
+            token_ids: Integers `(...)`.
+
+        Returns:
+            `(..., factor_dim)`, or `(..., dim)` without a `factor_dim`.
+        """
+        return self.table(token_ids)
+
+    def widen(self, vectors: Any) -> Any:
+        """Returns what a call makes of vectors of the table.
+
+        Args:
+            vectors: As `look_up` returns them.
+
+        Returns:
+            `(..., dim)`.
+        """
         if self.factor is not None:
             vectors = self.factor(vectors)
         if self.scale is True:
@@ -97,11 +118,10 @@ class TokenEmbedding(keras.layers.Layer):
         return vectors
 
     def project(self, hidden: Any) -> Any:
-        """Logits over the vocabulary, by the transposed table.
+        """Logits over the vocabulary, by the transposed linear map where there is one and the transposed table.
 
         Args:
-            hidden: `(..., dim)`; with `factor_dim` also `(..., factor_dim)`, for heads that lead to the width of the
-                table themselves. `(..., dim)` goes through the transposed linear map first.
+            hidden: `(..., dim)`.
 
         Returns:
             `(..., vocabulary_size)`.
@@ -109,16 +129,36 @@ class TokenEmbedding(keras.layers.Layer):
         Raises:
             ValueError: If the last axis has another size.
         """
-        width = hidden.shape[-1]
-        allowed = {self.dim, self.factor_dim or self.dim}
-        if width not in allowed:
-            raise ValueError(
-                f"hidden must have {' or '.join(map(str, sorted(allowed)))} as the size of its last axis, "
-                f"got the shape {tuple(hidden.shape)}."
-            )
-        if self.factor is not None and width == self.dim:
-            hidden = ops.matmul(hidden, ops.transpose(ops.cast(self._factor_kernel(), hidden.dtype)))
-        return self.table(hidden, reverse=True)
+        return self.score(self.narrow(hidden))
+
+    def narrow(self, hidden: Any) -> Any:
+        """Returns vectors of the width of the table, by the transposed linear map; as they are where there is none.
+
+        Args:
+            hidden: `(..., dim)`.
+
+        Raises:
+            ValueError: If the last axis has another size.
+        """
+        _check_width("hidden", hidden, self.dim)
+        if self.factor is None:
+            return hidden
+        return ops.matmul(hidden, ops.transpose(ops.cast(self._factor_kernel(), hidden.dtype)))
+
+    def score(self, vectors: Any) -> Any:
+        """Logits over the vocabulary by the transposed table alone.
+
+        Args:
+            vectors: `(..., factor_dim)`, or `(..., dim)` without a `factor_dim`.
+
+        Returns:
+            `(..., vocabulary_size)`.
+
+        Raises:
+            ValueError: If the last axis has another size.
+        """
+        _check_width("vectors", vectors, self.factor_dim or self.dim)
+        return self.table(vectors, reverse=True)
 
     def _factor_kernel(self) -> Any:
         """The kernel of the linear map `(factor_dim, dim)`, with low-rank updates, in floating point."""
@@ -144,6 +184,11 @@ class TokenEmbedding(keras.layers.Layer):
             "factor_bias": self.factor_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
+
+
+def _check_width(name: str, x: Any, width: int) -> None:
+    if x.shape[-1] != width:
+        raise ValueError(f"{name} must have {width} as the size of its last axis, got the shape {tuple(x.shape)}.")
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")

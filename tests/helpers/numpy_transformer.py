@@ -132,9 +132,19 @@ def hidden_states(backbone, token_ids):
     def apply(layer, x):
         return normed(layer, norm.kind, x, norm.epsilon, norm.unit_offset)
 
+    embedding = config.embedding
     x = weights(backbone.token_embedding.table.embeddings)[token_ids]
-    scale = config.embedding.scale
-    x = x * (math.sqrt(config.hidden_dim) if scale is True else 1 if scale is False else scale)
+    if embedding.factor_dim and not embedding.factor_after_norm:
+        x = dense(backbone.token_embedding.factor, x)
+    x = x * (math.sqrt(config.hidden_dim) if embedding.scale is True else embedding.scale or 1)
+    if embedding.num_segments:
+        x = x + weights(backbone.segment_embedding.table.embeddings)[0]
+    if config.position.kind == "learned":
+        x = x + weights(stack.position.embeddings)[: len(x)]
+    if norm.embedding:
+        x = apply(stack.embedding_norm, x)
+    if embedding.factor_after_norm:
+        x = dense(backbone.token_embedding.factor, x)
     for index in range(config.num_layers):
         groups = config.layer_groups or config.num_layers
         block = stack.blocks[index * groups // config.num_layers]

@@ -38,7 +38,7 @@ def test_factorised(bias, scale, rng):
     hidden = rng.normal(size=(2, 3, 6)).astype("float32")
     np.testing.assert_allclose(layer.project(hidden), hidden @ factor.T @ table.T, rtol=1e-5, atol=1e-5)
     narrow = rng.normal(size=(2, 3, 2)).astype("float32")
-    np.testing.assert_allclose(layer.project(narrow), narrow @ table.T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(layer.score(narrow), narrow @ table.T, rtol=1e-5, atol=1e-5)
 
 
 def test_three_way_sharing_is_one_variable(gradients):
@@ -152,7 +152,8 @@ def test_projection_in_half_precision(dtype, rng):
         (lambda: TokenEmbedding(4, 4, factor_dim=0), "factor_dim must be at least 1, got 0"),
         (lambda: TokenEmbedding(4, 4, scale=0.0), "scale must be True, False or a number above 0, got 0.0"),
         (lambda: TokenEmbedding(4, 4, factor_bias=True), "factor_bias must be False without factor_dim, got True"),
-        (lambda: TokenEmbedding(4, 6, factor_dim=3).project(np.ones((2, 5))), r"hidden must have 3 or 6.*\(2, 5\)"),
+        (lambda: TokenEmbedding(4, 6, factor_dim=3).project(np.ones((2, 5))), r"hidden must have 6.*\(2, 5\)"),
+        (lambda: TokenEmbedding(4, 6, factor_dim=3).score(np.ones((2, 6))), r"vectors must have 3.*\(2, 6\)"),
         (lambda: SegmentEmbedding(0, 4), "num_segments must be at least 1, got 0"),
     ],
 )

@@ -241,6 +241,12 @@ def test_wrong_json(text, message):
         (lambda: TransformerConfig("encoder", 10, residual_scale="deep"), "must be above 0 or 'deep_norm', got 'deep'"),
         (lambda: FeedForwardConfig(0), "feed_forward.intermediate_dim must be above 0, got 0"),
         (lambda: FeedForwardConfig(dropout=1.0), r"feed_forward.dropout must be in \[0, 1\), got 1.0"),
+        (lambda: EmbeddingConfig(factor_bias=True), "embedding.factor_bias must be False without embedding.factor_dim"),
+        (lambda: EmbeddingConfig(factor_output=True), "factor_output must be False without embedding.factor_dim"),
+        (
+            lambda: EmbeddingConfig(scale=True, factor_dim=4, factor_after_norm=True),
+            "embedding.scale must be False with embedding.factor_after_norm, got True",
+        ),
         (lambda: EmbeddingConfig(factor_dim=0), "embedding.factor_dim must be above 0, got 0"),
         (lambda: EmbeddingConfig(num_segments=-1), "embedding.num_segments must be at least 0, got -1"),
         (lambda: EmbeddingConfig(logit_soft_cap=0), "embedding.logit_soft_cap must be above 0, got 0"),

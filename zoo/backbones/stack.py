@@ -1,5 +1,6 @@
 """A stack of blocks with what comes before and after it: positions, embedding norm and dropout, final norm."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -25,9 +26,11 @@ class TransformerStack(keras.layers.Layer):
         num_layers: Number of layers; those of a group are one block.
         causal: Whether a position sees only itself and earlier ones.
         cross_attention: Whether the blocks attend to a memory.
+        widen: Leads from embeddings to `hidden_dim`, where positions, norm and dropout come before (ALBERT); None
+            where embeddings have that width.
 
     Call arguments:
-        inputs: Token embeddings `(batch, length, hidden_dim)`.
+        inputs: Token embeddings `(batch, length, embedding_dim)`.
         positions: `(length,)` or `(batch, length)`. Default `0, 1, 2, ...`.
         padding_mask: True where a token is real, `(batch, length)`, or `(batch, capacity)` with caches.
         sequence_ids: Integers `(batch, length)` of packed sequences: a token sees its own sequence only.
@@ -46,13 +49,20 @@ class TransformerStack(keras.layers.Layer):
     """
 
     def __init__(
-        self, config: TransformerConfig, num_layers: int, causal: bool, cross_attention: bool = False, **kwargs: Any
+        self,
+        config: TransformerConfig,
+        num_layers: int,
+        causal: bool,
+        cross_attention: bool = False,
+        widen: Callable[[Any], Any] | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.config = config
         self.num_layers = num_layers
         self.causal = causal
         self.has_cross_attention = cross_attention
+        self._widen = widen
         # the position encoding that all blocks share; those that each block has for itself are in its attention
         self.position = None
         if config.position.kind != "none" and position_class(config.position.kind).shared_by_blocks:
@@ -68,7 +78,6 @@ class TransformerStack(keras.layers.Layer):
         has_final_norm = norm.placement != "post" if norm.final is None else norm.final
         self.final_norm = self._make_norm("final_norm") if has_final_norm else None
 
-    @property
     def layers_in_order(self) -> list[TransformerBlock]:
         """The block of each layer; layers of a group share one."""
         return [self.blocks[number] for number in self.block_of_layer]
@@ -97,7 +106,7 @@ class TransformerStack(keras.layers.Layer):
         sizes = {
             "num_heads": config.attention.num_heads,
             "head_dim": config.head_dim,
-            "dim": config.hidden_dim,
+            "dim": config.embedding_dim,
             "max_length": config.max_length,
             "sequence_length": config.max_length,
             "bidirectional": not self.causal,
@@ -211,9 +220,10 @@ class TransformerStack(keras.layers.Layer):
         shape = (None, None, self.config.hidden_dim)
         if self.position is not None:
             self.position.build((None,))
-        for norm in (self.embedding_norm, self.final_norm):
-            if norm is not None:
-                norm.build(shape)
+        if self.embedding_norm is not None:
+            self.embedding_norm.build((None, None, self.config.embedding_dim))
+        if self.final_norm is not None:
+            self.final_norm.build(shape)
         for block in self.blocks:
             block.build(shape, shape)
         self.built = True
@@ -253,8 +263,10 @@ class TransformerStack(keras.layers.Layer):
             x = normalize(self.embedding_norm, x, token_mask, training)
         if self.embedding_dropout is not None:
             x = self.embedding_dropout(x, training=training)
+        if self._widen is not None:
+            x = self._widen(x)  # (batch, length, hidden_dim)
         new_caches, weights = [], []
-        for index, block in enumerate(self.layers_in_order):
+        for index, block in enumerate(self.layers_in_order()):
             result = block(
                 x,
                 memory,
@@ -292,7 +304,7 @@ class TransformerStack(keras.layers.Layer):
             batch_size: Rows.
             capacity: Number of positions.
         """
-        return [block.attention.make_cache(batch_size, capacity) for block in self.layers_in_order]
+        return [block.attention.make_cache(batch_size, capacity) for block in self.layers_in_order()]
 
     def project_memory(self, memory: Any) -> list[dict[str, Any]]:
         """Returns the keys and values of the memory for the cross-attention of each layer.

@@ -69,6 +69,7 @@ class Transformer(Backbone):
             config.hidden_dim,
             scale=embedding.scale,
             factor_dim=embedding.factor_dim,
+            factor_bias=embedding.factor_bias,
             kernel_initializer=initializer,
             name="token_embedding",
             **options,
@@ -77,21 +78,34 @@ class Transformer(Backbone):
         if embedding.num_segments:
             self.segment_embedding = SegmentEmbedding(
                 embedding.num_segments,
-                config.hidden_dim,
+                config.embedding_dim,
                 kernel_initializer="glorot_uniform" if deviation is None else initializer.clone(),
                 name="segment_embedding",
                 **options,
             )
+        widen = self.token_embedding.widen if embedding.factor_after_norm else None
         self.encoder = self.decoder = None
         if config.architecture != "decoder":
-            self.encoder = TransformerStack(config, config.num_layers, causal=False, name="encoder", **options)
+            self.encoder = TransformerStack(
+                config, config.num_layers, causal=False, widen=widen, name="encoder", **options
+            )
         if config.architecture != "encoder":
             self.decoder = TransformerStack(
                 config,
                 config.num_decoder_layers or config.num_layers,
                 causal=True,
                 cross_attention=config.architecture == "encoder_decoder",
+                widen=widen,
                 name="decoder",
+                **options,
+            )
+        self.output_factor = None
+        if embedding.factor_output:
+            self.output_factor = keras.layers.Dense(
+                embedding.factor_dim,
+                use_bias=False,
+                kernel_initializer="glorot_uniform" if deviation is None else initializer.clone(),
+                name="output_factor",
                 **options,
             )
         self.output_projection = None
@@ -123,8 +137,10 @@ class Transformer(Backbone):
         for stack in (self.encoder, self.decoder):
             if stack is not None:
                 stack.build((None, None, config.hidden_dim))
+        if self.output_factor is not None:
+            self.output_factor.build((None, None, config.hidden_dim))
         if self.output_projection is not None:
-            self.output_projection.build((None, None, config.hidden_dim))
+            self.output_projection.build((None, None, config.output_dim))
         elif config.embedding.output_bias:
             self.output_bias = self.add_weight(shape=(config.vocabulary_size,), initializer="zeros", name="output_bias")
         if self.pooler is not None:
@@ -195,7 +211,9 @@ class Transformer(Backbone):
         return inputs["decoder_padding_mask"] if needs_mask else None
 
     def _embed(self, token_ids: Any, segment_ids: Any = None) -> Any:
-        embedded = self.token_embedding(token_ids)
+        embedding = self.token_embedding
+        # where the factor comes later, the stack applies it
+        embedded = (embedding.look_up if self.config.embedding.factor_after_norm else embedding)(token_ids)
         if self.segment_embedding is None:
             return embedded
         segment_ids = ops.zeros_like(token_ids) if segment_ids is None else segment_ids
@@ -239,13 +257,29 @@ class Transformer(Backbone):
             Vaswani et al. 2017, section 3.4 (shared with the embedding); Gemma Team 2024, "Gemma 2", section 2 (soft
             cap).
         """
+        if self.output_factor is not None:
+            hidden = self.output_factor(hidden)
+        elif self.output_projection is None:
+            hidden = self.token_embedding.narrow(hidden)
+        return self.score(hidden)
+
+    def score(self, vectors: Any) -> Any:
+        """Returns the logits of vectors that a head has led to the width of the output table.
+
+        Args:
+            vectors: `(batch, length, output_dim)`: the width of the embedding's table, or `hidden_dim` where the output
+                projection is one of its own.
+
+        Returns:
+            `(batch, length, vocabulary)`.
+        """
         embedding = self.config.embedding
         if embedding.output_scale is not None:
-            hidden = hidden * embedding.output_scale
+            vectors = vectors * embedding.output_scale
         if self.output_projection is not None:
-            logits = self.output_projection(hidden)
+            logits = self.output_projection(vectors)
         else:
-            logits = self.token_embedding.project(hidden)
+            logits = self.token_embedding.score(vectors)
             if self.output_bias is not None:
                 logits = logits + ops.cast(self.output_bias, logits.dtype)
         cap = embedding.logit_soft_cap

@@ -301,6 +301,11 @@ class EmbeddingConfig:
             (Granite).
         dropout: Rate of the dropout on the embedding; None for the `dropout` of the model.
         factor_dim: Inner width of a factorised embedding; None for not factorised.
+        factor_bias: Whether the linear map from there to `hidden_dim` has a bias.
+        factor_after_norm: Whether segments, positions, norm and dropout of the embedding come before that map, in the
+            width `factor_dim` (ALBERT, ELECTRA).
+        factor_output: Whether a linear map of its own leads from hidden states back to `factor_dim` (OPT), in place of
+            the transposed one.
         num_segments: Number of segment ids; 0 for no segment embedding.
         tie_output: Whether the output projection is the transposed embedding.
         output_bias: Whether the output projection has a bias.
@@ -311,6 +316,9 @@ class EmbeddingConfig:
     scale: bool | float = False
     dropout: float | None = None
     factor_dim: int | None = None
+    factor_bias: bool = False
+    factor_after_norm: bool = False
+    factor_output: bool = False
     num_segments: int = 0
     tie_output: bool = True
     output_bias: bool = False
@@ -320,6 +328,15 @@ class EmbeddingConfig:
     def __post_init__(self) -> None:
         require_types(self, "embedding.")
         require_positive(self, "embedding.", "factor_dim", "output_scale", "logit_soft_cap")
+        for name in ("factor_bias", "factor_after_norm", "factor_output"):
+            given, allowed = getattr(self, name), "False without embedding.factor_dim"
+            require(self.factor_dim is not None or not given, f"embedding.{name}", given, allowed)
+        require(
+            self.scale is False or not self.factor_after_norm,
+            "embedding.scale",
+            self.scale,
+            "False with embedding.factor_after_norm",
+        )
         is_positive = isinstance(self.scale, bool) or self.scale > 0
         require(is_positive, "embedding.scale", self.scale, "True, False or a number above 0")
         require(self.num_segments >= 0, "embedding.num_segments", self.num_segments, "at least 0")

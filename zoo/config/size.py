@@ -62,18 +62,18 @@ def _of_transformer(config: TransformerConfig) -> dict[str, int]:
         f"vocabulary_size={config.vocabulary_size}": config.vocabulary_size * (embedding.factor_dim or width),
         f"{choice} of hidden_dim={width} with {heads} heads of {config.head_dim}": layers * per_layer,
         f"feed_forward.intermediate_dim={feed_forward.intermediate_dim}": inner * _inner_units(feed_forward, layers),
-        f"embedding.num_segments={embedding.num_segments}": embedding.num_segments * width,
+        f"embedding.num_segments={embedding.num_segments}": embedding.num_segments * config.embedding_dim,
     }
     position = config.position
     if position.kind == "learned":
-        sizes[f"max_length={config.max_length}"] = config.max_length * width
+        sizes[f"max_length={config.max_length}"] = config.max_length * config.embedding_dim
     if position.kind == "relative_bias":
         sizes[f"position.num_buckets={position.num_buckets}"] = position.num_buckets * heads
     if position.kind == "shaw":
         sizes[f"position.max_distance={position.max_distance}"] = position.max_distance * config.head_dim
     if not embedding.tie_output and config.architecture != "encoder":
         sizes[f"embedding.tie_output=False with vocabulary_size={config.vocabulary_size}"] = (
-            config.vocabulary_size * width
+            config.vocabulary_size * config.output_dim
         )
     return sizes
 

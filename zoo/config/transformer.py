@@ -188,6 +188,19 @@ class TransformerConfig(ModelConfig):
         return self.attention.head_dim or self.hidden_dim // self.attention.num_heads
 
     @property
+    def embedding_dim(self) -> int:
+        """Width of what positions and segments are added to."""
+        embedding = self.embedding
+        return embedding.factor_dim if embedding.factor_after_norm else self.hidden_dim
+
+    @property
+    def output_dim(self) -> int:
+        """Width of the vectors that the output projection, or the embedding in its place, takes."""
+        embedding = self.embedding
+        is_narrow = embedding.factor_dim is not None and (embedding.tie_output or embedding.factor_output)
+        return embedding.factor_dim if is_narrow else self.hidden_dim
+
+    @property
     def embedding_factor(self) -> float:
         """What embeddings are multiplied by."""
         scale = self.embedding.scale

@@ -186,7 +186,11 @@ def named_layers(backbone: Transformer) -> dict[str, Any]:
     layers = {"token_embedding": backbone.token_embedding.table, "token_factor": backbone.token_embedding.factor}
     if backbone.segment_embedding is not None:
         layers["segment_embedding"] = backbone.segment_embedding.table
-    layers |= {"output_projection": backbone.output_projection, "pooler": backbone.pooler}
+    layers |= {
+        "output_factor": backbone.output_factor,
+        "output_projection": backbone.output_projection,
+        "pooler": backbone.pooler,
+    }
     if backbone.output_bias is not None:
         layers["output_bias"] = _view(bias=backbone.output_bias)
     for side in ("encoder", "decoder"):

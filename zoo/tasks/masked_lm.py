@@ -75,7 +75,7 @@ class MaskedLM(EncoderTask):
         self.head = None
         if head == "transform":
             self.head = MaskedLMHead(
-                (config.embedding.factor_dim if config.embedding.tie_output else None) or config.hidden_dim,
+                config.output_dim,
                 config.vocabulary_size,
                 head_activation,
                 use_bias=head_bias,
@@ -98,7 +98,7 @@ class MaskedLM(EncoderTask):
             hidden = take_positions(hidden, positions)
         if self.head is None:
             return self.backbone.logits(hidden)
-        logits = self.backbone.logits(self.head(hidden))
+        logits = self.backbone.score(self.head(hidden))
         return logits + ops.cast(self.head.output_bias, logits.dtype)
 
     # Training.

@@ -46,6 +46,17 @@ CHOICES = {
         "layer_groups": 2,
         "num_layers": 3,
     },
+    "narrow_embedding_with_norm": {
+        "architecture": "encoder",
+        "position": PositionConfig("learned"),
+        "embedding": EmbeddingConfig(factor_dim=6, factor_bias=True, factor_after_norm=True, num_segments=2),
+        "norm": NormConfig("layer", "post", embedding=True),
+        "layer_groups": 1,
+    },
+    "outputs_with_a_factor_of_their_own": {
+        "position": PositionConfig("learned"),
+        "embedding": EmbeddingConfig(factor_dim=6, factor_output=True),
+    },
     "experts_in_some_layers": {
         "position": ROTARY,
         "feed_forward": FeedForwardConfig(

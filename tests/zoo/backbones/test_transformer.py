@@ -120,6 +120,28 @@ def test_logits():
     )
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_logits_of_factorised_embeddings(tied):
+    """Lan et al. 2020, section 3.1, also where the factor is as wide as the model; OPT's published code."""
+    hidden = np.random.default_rng(0).normal(size=(2, 3, 16)).astype("float32")
+    for factor_dim in (6, 16):
+        backbone = made(
+            "encoder", embedding=EmbeddingConfig(factor_dim=factor_dim, factor_output=True, tie_output=tied)
+        )
+        vectors = hidden @ array(backbone.output_factor.kernel)
+        table = array(backbone.token_embedding.table.embeddings).T if tied else array(backbone.output_projection.kernel)
+        np.testing.assert_allclose(array(backbone.logits(hidden)), vectors @ table, **TOLERANCE)
+        np.testing.assert_allclose(array(backbone.score(vectors)), vectors @ table, **TOLERANCE)
+        backbone = made("encoder", embedding=EmbeddingConfig(factor_dim=factor_dim, tie_output=tied))
+        if tied:
+            table, factor = (array(backbone.token_embedding.weights[index]) for index in (0, 1))
+            np.testing.assert_allclose(array(backbone.logits(hidden)), hidden @ factor.T @ table.T, **TOLERANCE)
+            np.testing.assert_allclose(array(backbone.score(vectors)), vectors @ table.T, **TOLERANCE)
+        else:
+            expected = hidden @ array(backbone.output_projection.kernel)
+            np.testing.assert_allclose(array(backbone.logits(hidden)), expected, **TOLERANCE)
+
+
 def test_experts():
     feed_forward = FeedForwardConfig(24, "silu", gated=True, num_experts=3, experts_per_token=1, capacity_factor=2.0)
     backbone = made("decoder", feed_forward=feed_forward)
