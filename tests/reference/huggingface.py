@@ -72,6 +72,12 @@ LLAMA = {
 DECODER = {**LLAMA, "num_key_value_heads": 1, "max_position_embeddings": 80, "pad_token_id": 0}
 LONG = {"rows": "both", "greedy": 64}
 GPT_NEOX = {key: value for key, value in DECODER.items() if key not in ("num_key_value_heads", "rms_norm_eps")}
+COHERE = {
+    **{key: value for key, value in DECODER.items() if key != "rms_norm_eps"},
+    "layer_norm_eps": 1e-3,
+    "logit_scale": 0.3,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 50.0},
+}
 T5 = {
     "vocab_size": VOCABULARY,
     "d_model": 16,
@@ -260,6 +266,58 @@ CASES = {
         "MixtralForCausalLM",
         "MixtralConfig",
         {**DECODER, "head_dim": 6, "intermediate_size": 12, "sliding_window": 4, "num_local_experts": 5},
+        LONG,
+    ),
+    "gemma3": (
+        "Gemma3ForCausalLM",
+        "Gemma3TextConfig",
+        {
+            **DECODER,
+            "num_hidden_layers": 3,
+            "head_dim": 6,
+            "query_pre_attn_scalar": 10,
+            "sliding_window": 3,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "final_logit_softcapping": 5.0,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+            },
+        },
+        LONG,
+    ),
+    "granite": (
+        "GraniteForCausalLM",
+        "GraniteConfig",
+        {
+            **DECODER,
+            "head_dim": 6,
+            "mlp_bias": True,
+            "attention_multiplier": 0.3,
+            "embedding_multiplier": 3.0,
+            "logits_scaling": 4.0,
+            "residual_multiplier": 0.5,
+        },
+        LONG,
+    ),
+    "cohere": ("CohereForCausalLM", "CohereConfig", {**COHERE, "use_qk_norm": True, "num_key_value_heads": 2}, LONG),
+    "cohere2": (
+        "Cohere2ForCausalLM",
+        "Cohere2Config",
+        {**COHERE, "num_hidden_layers": 3, "sliding_window": 4, "sliding_window_pattern": 2},
+        LONG,
+    ),
+    "smollm3": (
+        "SmolLM3ForCausalLM",
+        "SmolLM3Config",
+        {
+            **DECODER,
+            "num_hidden_layers": 3,
+            "no_rope_layer_interval": 2,
+            "use_sliding_window": True,
+            "sliding_window": 4,
+            "attention_bias": True,
+        },
         LONG,
     ),
     "llama_classifier": (

@@ -3,15 +3,19 @@
 # these register their families
 from zoo.huggingface import bart as _bart  # noqa: F401
 from zoo.huggingface import bert as _bert  # noqa: F401
+from zoo.huggingface import cohere as _cohere  # noqa: F401
 from zoo.huggingface import distilbert as _distilbert  # noqa: F401
 from zoo.huggingface import gemma as _gemma  # noqa: F401
+from zoo.huggingface import gemma3 as _gemma3  # noqa: F401
 from zoo.huggingface import gpt2 as _gpt2  # noqa: F401
 from zoo.huggingface import gpt_neox as _gpt_neox  # noqa: F401
+from zoo.huggingface import granite as _granite  # noqa: F401
 from zoo.huggingface import llama as _llama  # noqa: F401
 from zoo.huggingface import mixtral as _mixtral  # noqa: F401
 from zoo.huggingface import modernbert as _modernbert  # noqa: F401
 from zoo.huggingface import olmo as _olmo  # noqa: F401
 from zoo.huggingface import phi as _phi  # noqa: F401
+from zoo.huggingface import smollm3 as _smollm3  # noqa: F401
 from zoo.huggingface import starcoder as _starcoder  # noqa: F401
 from zoo.huggingface import t5 as _t5  # noqa: F401
 from zoo.huggingface.directory import (

@@ -62,6 +62,10 @@ def _typed(hint: Any) -> Callable[[Any, float], bool]:
     return holds
 
 
+def _is_list_of_flags(value: Any, most: float) -> bool:
+    return value is None or isinstance(value, list) and all(entry in (0, 1) for entry in value)
+
+
 _COUNT = Key("an integer of at least 1", lambda value, most: _is_integer(value) and 1 <= value <= most)
 _INDEX = Key("an integer of at least 0", lambda value, most: _is_integer(value) and 0 <= value <= most)
 _POSITIONS = Key(
@@ -90,7 +94,7 @@ _GROUPS = {
     _INDEX: "type_vocab_size pad_token_id",
     _POSITIONS: """
         max_position_embeddings n_positions relative_attention_max_distance local_attention
-        global_attn_every_n_layers
+        global_attn_every_n_layers sliding_window_pattern no_rope_layer_interval
         """,
     dataclasses.replace(_POSITIONS, may_be_null=True): "sliding_window n_ctx original_max_position_embeddings",
     Key("an integer of at least 0", lambda value, most: _is_integer(value) and value >= 0): "max_window_layers",
@@ -99,10 +103,11 @@ _GROUPS = {
         scale_decoder_outputs is_llama_config reorder_and_upcast_attn sinusoidal_pos_embds tie_weights_
         use_bias use_parallel_residual
         """,
-    dataclasses.replace(_FLAG, may_be_null=True): "use_sliding_window token_classification_bias",
+    dataclasses.replace(_FLAG, may_be_null=True): "use_sliding_window token_classification_bias use_qk_norm",
     _POSITIVE: """
         rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps rope_theta global_rope_theta local_rope_theta
-        query_pre_attn_scalar norm_epsilon rotary_emb_base rotary_pct
+        query_pre_attn_scalar norm_epsilon rotary_emb_base rotary_pct rope_local_base_freq logit_scale
+        attention_multiplier embedding_multiplier logits_scaling residual_multiplier
         """,
     dataclasses.replace(_POSITIVE, may_be_null=True): (
         "partial_rotary_factor attn_logit_softcapping final_logit_softcapping"
@@ -116,6 +121,7 @@ _GROUPS = {
     dataclasses.replace(_RATE, may_be_null=True): "attention_dropout classifier_dropout hidden_dropout",
     _TEXT: "feed_forward_proj",
     dataclasses.replace(_TEXTS, may_be_null=True): "layer_types",
+    Key("a list of 0 and 1, or null", _is_list_of_flags): "no_rope_layers",
     dataclasses.replace(_OBJECT, may_be_null=True): "rope_scaling rope_parameters",
     dataclasses.replace(_LABELS, may_be_null=True): "id2label",
 }
@@ -133,7 +139,7 @@ _CHOICES = {
     "attention.head_dim": "head_dim d_kv",
     "attention.dropout": "attention_probs_dropout_prob attention_dropout attn_pdrop",
     "attention.window": "sliding_window local_attention",
-    "attention.scale": "query_pre_attn_scalar scale_attn_weights",
+    "attention.scale": "query_pre_attn_scalar scale_attn_weights attention_multiplier",
     "attention.logit_soft_cap": "attn_logit_softcapping",
     "position.num_buckets": "relative_attention_num_buckets",
     "position.max_distance": "relative_attention_max_distance",
@@ -144,6 +150,9 @@ _CHOICES = {
     "feed_forward.num_experts": "num_local_experts",
     "feed_forward.experts_per_token": "num_experts_per_tok",
     "feed_forward.load_balance_weight": "router_aux_loss_coef",
+    "branch_scale": "residual_multiplier",
+    "embedding.scale": "embedding_multiplier",
+    "embedding.output_scale": "logit_scale logits_scaling",
     "embedding.num_segments": "type_vocab_size",
     "embedding.dropout": "embd_pdrop embedding_dropout",
     "embedding.tie_output": "tie_word_embeddings",

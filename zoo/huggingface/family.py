@@ -11,6 +11,8 @@ from zoo.huggingface.weights import Table
 from zoo.storage import quote
 
 _FAMILIES: dict[str, "Family"] = {}
+# models of more than text
+_PARTLY_TEXT = {"gemma3": "gemma3_text"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +112,9 @@ def get_family(model_type: Any) -> Family:
         ValueError: If it is not supported.
     """
     if not isinstance(model_type, str) or model_type not in _FAMILIES:
-        raise ValueError(f"model_type must be one of {sorted(_FAMILIES)}, got {quote(model_type)}.")
+        part = _PARTLY_TEXT.get(model_type) if isinstance(model_type, str) else None
+        hint = f" Of this one the text model alone is supported, saved as {part!r}." if part else ""
+        raise ValueError(f"model_type must be one of {sorted(_FAMILIES)}, got {quote(model_type)}.{hint}")
     return _FAMILIES[model_type]
 
 

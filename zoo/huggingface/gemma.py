@@ -1,9 +1,17 @@
 """Gemma and Gemma 2 (model types "gemma" and "gemma2")."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
-from zoo.config import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig, TransformerConfig
+from zoo.config import (
+    AttentionConfig,
+    EmbeddingConfig,
+    FeedForwardConfig,
+    NormConfig,
+    PositionConfig,
+    TransformerConfig,
+)
 from zoo.config.checks import require
 from zoo.huggingface import llama
 from zoo.huggingface.config_reader import ACTIVATION_NAMES, ACTIVATIONS, ConfigReader
@@ -19,10 +27,27 @@ TABLE = {
 }
 
 
-def read(reader: ConfigReader) -> TransformerConfig:
-    """Returns the configuration of a Gemma 2."""
+def read(
+    reader: ConfigReader,
+    *,
+    max_length: int = 8192,
+    full_every: int = 2,
+    soft_caps: tuple[float | None, float | None] = (50.0, 30.0),
+    rotary: Callable[[ConfigReader, int, int], PositionConfig] = read_rotary,
+    **attention: Any,
+) -> TransformerConfig:
+    """Returns the configuration of a Gemma 2, or of a Gemma 3 with what differs.
+
+    Args:
+        reader: The configuration.
+        max_length: What a missing `max_position_embeddings` means.
+        full_every: Which layers see all positions where no types are given: each that is a multiple of this number.
+        soft_caps: What missing soft caps of the scores and the logits mean.
+        rotary: Returns the positions, from the configuration, the width of a head and the longest sequence.
+        **attention: Further arguments of `AttentionConfig`.
+    """
     heads, layers = reader.take("num_attention_heads"), reader.take("num_hidden_layers")
-    head_dim, max_length = reader.take_number("head_dim", 256), reader.take("max_position_embeddings", 8192)
+    head_dim, max_length = reader.take_number("head_dim", 256), reader.take("max_position_embeddings", max_length)
     activation = reader.take_activation("hidden_activation", "gelu_pytorch_tanh")
     reader.skip("hidden_act", "sliding_window_size")  # older keys that the library does not read
     reader.take_only("use_bidirectional_attention", None, False)
@@ -30,7 +55,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
     size = reader.take("sliding_window", 4096)
     require(size is not None, "sliding_window", size, "a number")
     types = reader.take("layer_types", None) or [
-        "full_attention" if index % 2 else "sliding_attention" for index in range(layers)
+        "sliding_attention" if (index + 1) % full_every else "full_attention" for index in range(layers)
     ]
     return TransformerConfig(
         "decoder",
@@ -40,21 +65,22 @@ def read(reader: ConfigReader) -> TransformerConfig:
         max_length=max_length,
         attention=AttentionConfig(
             heads,
-            num_key_value_heads=reader.take_number("num_key_value_heads", heads),
+            num_key_value_heads=reader.take("num_key_value_heads", 4),
             head_dim=head_dim,
             use_bias=reader.take("attention_bias", False),
             scale=reader.take("query_pre_attn_scalar", 256) ** -0.5,
-            logit_soft_cap=reader.take("attn_logit_softcapping", 50.0),
+            logit_soft_cap=reader.take("attn_logit_softcapping", soft_caps[0]),
             dropout=reader.take_number("attention_dropout", 0.0),
             **window_of_layers(types, layers, (size - 1, 0)),
+            **attention,
         ),
-        position=read_rotary(reader, head_dim, max_length),
+        position=rotary(reader, head_dim, max_length),
         norm=NormConfig("rms", "sandwich", epsilon=reader.take("rms_norm_eps", 1e-6), unit_offset=True),
         feed_forward=FeedForwardConfig(reader.take("intermediate_size"), activation, gated=True, use_bias=False),
         embedding=EmbeddingConfig(
             scale=True,
             tie_output=reader.take("tie_word_embeddings", True),
-            logit_soft_cap=reader.take("final_logit_softcapping", 30.0),
+            logit_soft_cap=reader.take("final_logit_softcapping", soft_caps[1]),
         ),
         dropout=0.0,
         initializer_range=reader.take("initializer_range", 0.02),

@@ -1,6 +1,6 @@
 """Llama, Mistral, Qwen 2 and Qwen 3 (model types "llama", "mistral", "qwen2", "qwen3")."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from zoo.config import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig, TransformerConfig
@@ -94,9 +94,16 @@ def read(reader: ConfigReader, attention: Choices, **defaults: Any) -> Transform
     )
 
 
-def write(config: TransformerConfig) -> dict[str, Any]:
-    """Returns what the configurations of all these families have."""
+def write(config: TransformerConfig, has_head_dim: bool = True) -> dict[str, Any]:
+    """Returns what the configurations of all these families have.
+
+    Args:
+        config: Our configuration.
+        has_head_dim: Whether files of the family usually have `head_dim`; others get it only where it is needed.
+    """
     attention = config.attention
+    is_usual = config.head_dim * attention.num_heads == config.hidden_dim
+    head_dim = {} if is_usual and not has_head_dim else {"head_dim": config.head_dim}
     return {
         "vocab_size": config.vocabulary_size,
         "hidden_size": config.hidden_dim,
@@ -104,7 +111,7 @@ def write(config: TransformerConfig) -> dict[str, Any]:
         "num_hidden_layers": config.num_layers,
         "num_attention_heads": attention.num_heads,
         "num_key_value_heads": attention.num_key_value_heads or attention.num_heads,
-        "head_dim": config.head_dim,
+        **head_dim,
         "hidden_act": ACTIVATION_NAMES[config.feed_forward.activation],
         "max_position_embeddings": config.max_length,
         "rms_norm_eps": config.norm.epsilon,
@@ -121,7 +128,8 @@ def register(
     reads: Callable[[ConfigReader], TransformerConfig],
     writes: Callable[[TransformerConfig], dict[str, Any]],
     table: Table | Callable[[TransformerConfig], Table] = TABLE,
-    classifiers: tuple[str, ...] = ("Sequence", "Token"),
+    base: str | None = None,
+    classifiers: Mapping[str, str] | None = None,
 ) -> None:
     """Adds a family of this kind.
 
@@ -130,19 +138,22 @@ def register(
         name: What the names of its classes in the Transformers library begin with.
         reads, writes: See `Family`.
         table: Names of the weights.
-        classifiers: What it has classes for the classification of.
+        base: What the name of the class of its base model begins with; None for `name`.
+        classifiers: Names of its classes for the classification of a "Sequence" and of a "Token"; None for those that
+            begin with `name`.
     """
-    classes = [f"{name}For{kind}Classification" if kind in classifiers else None for kind in ("Sequence", "Token")]
+    kinds = ("Sequence", "Token")
+    classifiers = {kind: f"{name}For{kind}Classification" for kind in kinds} if classifiers is None else classifiers
     register_family(
         Family(
             model_type,
             reads,
             writes,
             table,
-            architecture=f"{name}Model",
+            architecture=f"{base or name}Model",
             prefix="model.",
             outside=("lm_head.",),
-            heads=decoder_heads(f"{name}ForCausalLM", *classes),
+            heads=decoder_heads(f"{name}ForCausalLM", *(classifiers.get(kind) for kind in kinds)),
             ignored=(r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",),
             copies={"lm_head.weight": "embed_tokens.weight"},
         )
@@ -225,10 +236,7 @@ def _read_qwen2(reader: ConfigReader) -> TransformerConfig:
 
 
 def _write_qwen2(config: TransformerConfig) -> dict[str, Any]:
-    values = {**write(config), **_write_layers(config)}
-    if config.head_dim * config.attention.num_heads == config.hidden_dim:
-        del values["head_dim"]  # usually not in its configuration
-    return values
+    return {**write(config, has_head_dim=False), **_write_layers(config)}
 
 
 def _read_qwen3(reader: ConfigReader) -> TransformerConfig:

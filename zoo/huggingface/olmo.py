@@ -34,10 +34,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
 
 def write(config: TransformerConfig) -> dict[str, Any]:
     """Returns the configuration of the Transformers library."""
-    values = {**llama.write(config), "attention_bias": bool(config.attention.use_bias)}
-    if config.head_dim * config.attention.num_heads == config.hidden_dim:
-        del values["head_dim"]  # usually not in its configuration
-    return values
+    return {**llama.write(config, has_head_dim=False), "attention_bias": bool(config.attention.use_bias)}
 
 
-llama.register("olmo2", "Olmo2", read, write, TABLE, classifiers=("Sequence",))
+llama.register("olmo2", "Olmo2", read, write, TABLE, classifiers={"Sequence": "Olmo2ForSequenceClassification"})

@@ -56,14 +56,12 @@ def read(reader: ConfigReader) -> TransformerConfig:
 def write(config: TransformerConfig) -> dict[str, Any]:
     """Returns the configuration of the Transformers library."""
     values = {
-        **llama.write(config),
+        **llama.write(config, has_head_dim=False),
         "sliding_window": llama.size_of_window(config),
         "embd_pdrop": config.dropout if config.embedding.dropout is None else config.embedding.dropout,
         "resid_pdrop": config.dropout,
         LENGTH: config.max_length,
     }
-    if config.head_dim * config.attention.num_heads == config.hidden_dim:
-        del values["head_dim"]  # usually not in its configuration
     scaling = values.get("rope_scaling")
     if scaling and LENGTH in scaling:
         # older versions take no other keys than these, and put the length outside

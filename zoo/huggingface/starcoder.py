@@ -47,7 +47,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
 def write(config: TransformerConfig) -> dict[str, Any]:
     """Returns the configuration of the Transformers library."""
     values = {
-        **llama.write(config),
+        **llama.write(config, has_head_dim=False),
         "norm_epsilon": config.norm.epsilon,
         "use_bias": bool(config.attention.use_bias),
         "sliding_window": llama.size_of_window(config),
@@ -55,8 +55,6 @@ def write(config: TransformerConfig) -> dict[str, Any]:
         "residual_dropout": config.dropout,
     }
     del values["rms_norm_eps"]
-    if config.head_dim * config.attention.num_heads == config.hidden_dim:
-        del values["head_dim"]  # usually not in its configuration
     return values
 
 

@@ -167,6 +167,7 @@ def effective(config: TransformerConfig) -> dict[str, Any]:
     flat["attention.window_layers"] = types
     if "sliding_attention" not in types:
         flat["attention.window"] = None
+    flat["embedding.output_scale"] = round(config.embedding.output_scale or 1.0, 9)
     flat["embedding.scale"] = round(config.embedding_factor, 9)
     flat["norm.final"] = config.norm.placement != "post" if config.norm.final is None else config.norm.final
     flat["position.layout"] = config.position.layout or "half_split"
