@@ -235,6 +235,15 @@ def test_wrong_json(text, message):
             lambda: TransformerConfig("encoder", 10, layer_groups=2, drop_path=0.1),
             "must be None with drop_path: .*2",
         ),
+        (lambda: TransformerConfig("decoder", 10, decoder_num_heads=2), "decoder_num_heads must be None .* got 2"),
+        (
+            lambda: TransformerConfig("encoder_decoder", 10, decoder_num_heads=7),
+            "decoder_num_heads must be a divisor of hidden_dim=512 .* got 7",
+        ),
+        (
+            lambda: TransformerConfig("encoder_decoder", 10, attention=AttentionConfig(8, 4), decoder_num_heads=2),
+            "decoder_num_heads must be a multiple of attention.num_key_value_heads=4, got 2",
+        ),
         (lambda: EmbeddingConfig(scale=-2.0), "embedding.scale must be True, False or a number above 0, got -2.0"),
         (lambda: TransformerConfig("encoder", 10, branch_scale=0.0), "branch_scale must be above 0, got 0.0"),
         (lambda: EmbeddingConfig(dropout=1.0), r"embedding.dropout must be None or in \[0, 1\), got 1.0"),

@@ -91,7 +91,7 @@ class Transformer(Backbone):
             )
         if config.architecture != "encoder":
             self.decoder = TransformerStack(
-                config,
+                config.of_stack("decoder"),
                 config.num_decoder_layers or config.num_layers,
                 causal=True,
                 cross_attention=config.architecture == "encoder_decoder",

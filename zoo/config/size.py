@@ -2,7 +2,6 @@
 
 from zoo.config.checks import count_in_pattern
 from zoo.config.model import ModelConfig
-from zoo.config.parts import FeedForwardConfig
 from zoo.config.recurrent import RecurrentConfig
 from zoo.config.transformer import TransformerConfig
 
@@ -45,25 +44,28 @@ def require_weights(config: ModelConfig, available: int, weights: str) -> None:
 
 
 def _of_transformer(config: TransformerConfig) -> dict[str, int]:
-    width, attention, feed_forward = config.hidden_dim, config.attention, config.feed_forward
-    heads, key_value_heads = attention.num_heads, attention.num_key_value_heads or attention.num_heads
-    embedding = config.embedding
-    per_layer = 2 * width * config.head_dim * (heads + key_value_heads)
-    inner = width * (3 if feed_forward.gated else 2)  # for each unit between the layers of a network
-    layers = config.num_layers
+    width, heads, network = config.hidden_dim, config.attention.num_heads, config.feed_forward
+    embedding, decoder = config.embedding, config.of_stack("decoder")
+    layers, decoder_layers = config.num_layers, 0
     choice = f"num_layers={layers}"
     if config.architecture == "encoder_decoder":
         decoder_layers = config.num_decoder_layers or layers
-        layers += decoder_layers
         choice += f" and num_decoder_layers={decoder_layers}"
     if config.layer_groups is not None:
-        layers = config.layer_groups * (2 if config.architecture == "encoder_decoder" else 1)
+        layers, decoder_layers = config.layer_groups, config.layer_groups if decoder_layers else 0
     sizes = {
         f"vocabulary_size={config.vocabulary_size}": config.vocabulary_size * (embedding.factor_dim or width),
-        f"{choice} of hidden_dim={width} with {heads} heads of {config.head_dim}": layers * per_layer,
-        f"feed_forward.intermediate_dim={feed_forward.intermediate_dim}": inner * _inner_units(feed_forward, layers),
+        f"{choice} of hidden_dim={width} with {heads} heads of {config.head_dim}": (
+            layers * _attention_weights(config) + decoder_layers * _attention_weights(decoder)
+        ),
+        f"feed_forward.intermediate_dim={network.intermediate_dim}": (
+            _network_weights(config, layers) + (_network_weights(decoder, decoder_layers) if decoder is config else 0)
+        ),
         f"embedding.num_segments={embedding.num_segments}": embedding.num_segments * config.embedding_dim,
     }
+    if decoder is not config:
+        choice = f"decoder_intermediate_dim={decoder.feed_forward.intermediate_dim}"
+        sizes[choice] = _network_weights(decoder, decoder_layers)
     position = config.position
     if position.kind == "learned":
         sizes[f"max_length={config.max_length}"] = config.max_length * config.embedding_dim
@@ -78,12 +80,19 @@ def _of_transformer(config: TransformerConfig) -> dict[str, int]:
     return sizes
 
 
-def _inner_units(config: FeedForwardConfig, layers: int) -> int:
-    """Units between the layers of all networks of a stack, or of two that are about alike."""
-    experts = 0 if config.num_experts is None else count_in_pattern(config.expert_layers, layers)
-    dense = (layers - experts) * (config.dense_intermediate_dim or config.intermediate_dim)
-    of_experts = (config.num_experts or 0) * config.intermediate_dim + (config.shared_intermediate_dim or 0)
-    return dense + experts * of_experts
+def _attention_weights(config: TransformerConfig) -> int:
+    """Weights of the projections of one self-attention."""
+    heads = config.attention.num_heads
+    return 2 * config.hidden_dim * config.head_dim * (heads + (config.attention.num_key_value_heads or heads))
+
+
+def _network_weights(config: TransformerConfig, layers: int) -> int:
+    """Weights of the feed-forward networks, or experts, of so many layers."""
+    network = config.feed_forward
+    experts = 0 if network.num_experts is None else count_in_pattern(network.expert_layers, layers)
+    dense = (layers - experts) * (network.dense_intermediate_dim or network.intermediate_dim)
+    of_experts = (network.num_experts or 0) * network.intermediate_dim + (network.shared_intermediate_dim or 0)
+    return config.hidden_dim * (3 if network.gated else 2) * (dense + experts * of_experts)
 
 
 def _of_recurrent(config: RecurrentConfig) -> dict[str, int]:

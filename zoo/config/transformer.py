@@ -1,7 +1,7 @@
 """The configuration of a Transformer."""
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import keras
 
@@ -37,6 +37,8 @@ class TransformerConfig(ModelConfig):
         hidden_dim: Width of the model (d_model).
         num_layers: Number of blocks of each stack.
         num_decoder_layers: Number of blocks of the decoder of an encoder-decoder; None for `num_layers`.
+        decoder_num_heads: Number of query heads of that decoder; None for `attention.num_heads`.
+        decoder_intermediate_dim: Width of its feed-forward networks; None for `feed_forward.intermediate_dim`.
         layer_groups: Number of groups of consecutive layers that share one block (ALBERT); None for a block of its own
             for each layer. Each layer has its own key-value cache.
         max_length: Longest sequence that the model is made for, in tokens.
@@ -75,6 +77,8 @@ class TransformerConfig(ModelConfig):
     hidden_dim: int = 512
     num_layers: int = 6
     num_decoder_layers: int | None = None
+    decoder_num_heads: int | None = None
+    decoder_intermediate_dim: int | None = None
     layer_groups: int | None = None
     max_length: int = 512
     attention: AttentionConfig = AttentionConfig()
@@ -103,6 +107,8 @@ class TransformerConfig(ModelConfig):
             "hidden_dim",
             "num_layers",
             "num_decoder_layers",
+            "decoder_num_heads",
+            "decoder_intermediate_dim",
             "max_length",
             "initializer_range",
             "branch_scale",
@@ -139,12 +145,10 @@ class TransformerConfig(ModelConfig):
         )
         require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
         require(0 <= self.drop_path < 1, "drop_path", self.drop_path, "in [0, 1)")
-        require(
-            self.num_decoder_layers is None or self.architecture == "encoder_decoder",
-            "num_decoder_layers",
-            self.num_decoder_layers,
-            f"None with architecture={self.architecture!r}",
-        )
+        for name in ("num_decoder_layers", "decoder_num_heads", "decoder_intermediate_dim"):
+            is_right = getattr(self, name) is None or self.architecture == "encoder_decoder"
+            require(is_right, name, getattr(self, name), f"None with architecture={self.architecture!r}")
+        self._require_decoder_heads()
         require(
             self.architecture == "encoder" or not self.pooler,
             "pooler",
@@ -156,6 +160,42 @@ class TransformerConfig(ModelConfig):
             "attention.num_heads",
             self.attention.num_heads,
             f"a divisor of hidden_dim={self.hidden_dim} where attention.head_dim is not given",
+        )
+
+    def _require_decoder_heads(self) -> None:
+        heads, groups = self.decoder_num_heads, self.attention.num_key_value_heads
+        if heads is None:
+            return
+        require(
+            groups is None or heads % groups == 0,
+            "decoder_num_heads",
+            heads,
+            f"a multiple of attention.num_key_value_heads={groups}",
+        )
+        require(
+            self.attention.head_dim is not None or self.hidden_dim % heads == 0,
+            "decoder_num_heads",
+            heads,
+            f"a divisor of hidden_dim={self.hidden_dim} where attention.head_dim is not given",
+        )
+
+    def of_stack(self, stack: str) -> Self:
+        """Returns the configuration with the heads and networks of one stack for all.
+
+        Args:
+            stack: "encoder" or "decoder".
+        """
+        if stack == "encoder" or (self.decoder_num_heads, self.decoder_intermediate_dim) == (None, None):
+            return self
+        attention, network = self.attention, self.feed_forward
+        return dataclasses.replace(
+            self,
+            decoder_num_heads=None,
+            decoder_intermediate_dim=None,
+            attention=dataclasses.replace(attention, num_heads=self.decoder_num_heads or attention.num_heads),
+            feed_forward=dataclasses.replace(
+                network, intermediate_dim=self.decoder_intermediate_dim or network.intermediate_dim
+            ),
         )
 
     def _require_groups(self) -> None:

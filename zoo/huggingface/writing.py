@@ -176,6 +176,10 @@ def effective(config: TransformerConfig) -> dict[str, Any]:
     network = config.feed_forward
     flat["feed_forward.expert_layers"] = [network.has_experts(index) for index in range(config.num_layers)]
     flat["feed_forward.dense_intermediate_dim"] = network.dense_intermediate_dim or network.intermediate_dim
-    if config.num_decoder_layers == config.num_layers:
-        flat["num_decoder_layers"] = None
+    for name, same in (
+        ("num_decoder_layers", config.num_layers),
+        ("decoder_num_heads", config.attention.num_heads),
+        ("decoder_intermediate_dim", network.intermediate_dim),
+    ):
+        flat[name] = getattr(config, name) or same
     return flat

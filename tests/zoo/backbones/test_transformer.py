@@ -16,6 +16,7 @@ from zoo import (
     NormConfig,
     PositionConfig,
 )
+from zoo.config import least_weights
 
 
 def normalize(norm, x):
@@ -43,7 +44,7 @@ def attend(layer, x, memory, visible, num_heads):
     return dense(layer.output_projection, context.reshape(*x.shape[:2], -1))
 
 
-def original_transformer(backbone, inputs, num_heads):
+def original_transformer(backbone, inputs, num_heads, num_decoder_heads=None):
     """Logits of sections 3.1 to 3.5: post-norm, ReLU, sinusoids, embeddings shared three ways and scaled by sqrt(d)."""
     table = array(backbone.token_embedding.table.embeddings).astype("float64")
     width = table.shape[1]
@@ -68,8 +69,9 @@ def original_transformer(backbone, inputs, num_heads):
     x = embed(inputs["decoder_token_ids"])
     causal = np.tril(np.ones((1, x.shape[1], x.shape[1]), "bool"))
     for block in backbone.decoder.blocks:
-        x = normalize(block.norms["attention"], x + attend(block.attention, x, x, causal, num_heads))
-        cross = attend(block.cross_attention, x, memory, seen, num_heads)
+        heads = num_decoder_heads or num_heads
+        x = normalize(block.norms["attention"], x + attend(block.attention, x, x, causal, heads))
+        cross = attend(block.cross_attention, x, memory, seen, heads)
         x = normalize(block.norms["cross_attention"], x + cross)
         x = normalize(block.norms["feed_forward"], x + feed_forward(block.feed_forward, x))
     return memory, x @ table.T
@@ -88,6 +90,34 @@ def test_original_transformer():
     # sums of 16 products of a size up to 10
     np.testing.assert_allclose(actual, logits, atol=3e-4, rtol=3e-4)
     assert np.abs(logits).max() > 1
+
+
+def test_decoder_with_other_heads_and_networks():
+    backbone = made(
+        "encoder_decoder",
+        norm=NormConfig(),
+        attention=AttentionConfig(num_heads=4),
+        dropout=0.0,
+        decoder_num_heads=2,
+        decoder_intermediate_dim=40,
+    )
+    stacks = (backbone.encoder, backbone.decoder)
+    assert [stack.blocks[0].feed_forward.intermediate_dim for stack in stacks] == [24, 40]
+    block = backbone.decoder.blocks[1]
+    assert {(part.num_heads, part.head_dim) for part in (block.attention, block.cross_attention)} == {(2, 8)}
+    inputs = pair([5, 7], [6, 6])
+    memory, logits = original_transformer(backbone, inputs, 4, 2)
+    outputs = backbone(inputs)
+    mask = inputs["encoder_padding_mask"]
+    np.testing.assert_allclose(array(outputs["encoder_sequence_output"])[mask], memory[mask], **TOLERANCE)
+    actual = array(backbone.logits(outputs["decoder_sequence_output"]))
+    np.testing.assert_allclose(actual, logits, atol=3e-4, rtol=3e-4)  # sums of 16 products of a size up to 10
+    state, constants = backbone.start_decoding(inputs, capacity=6)
+    for index in range(6):
+        step, state = backbone.decode_step(inputs["decoder_token_ids"][:, index], index, state, constants)
+        np.testing.assert_allclose(array(step), actual[:, index], atol=3e-4, rtol=3e-4)
+    counted = sum(least_weights(backbone.config).values())
+    assert 0.7 * backbone.parameter_count() < counted < backbone.parameter_count()
 
 
 def test_embedding_shared_three_ways():
