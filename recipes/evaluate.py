@@ -46,7 +46,10 @@ class EvaluateConfig:
     keys: list[str] = setting(["source", "target"], "Keys of source and target in JSON lines (translation).")
     word_column: int = setting(1, "Column of the word (taggers).", least=1)
     tag_column: int = setting(2, "Column of the tag (taggers).", least=1)
-    language_tokens: list[str] = setting([], "Tokens of which each source begins with one; empty: those of the model.")
+    language_tokens: list[str] | None = setting(
+        None,
+        "Tokens of which each source begins with one (translation); null: those of the model, an empty list: none.",
+    )
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
     options: dict[str, Any] = setting({}, "Arguments of generate(), for example {sampler: beam} (translation).")
 
@@ -94,8 +97,8 @@ def open_rows(config: EvaluateConfig, loaders: Any, read: Any, check: Any = None
 
 def evaluate_pairs(config: EvaluateConfig, task: zoo.Seq2SeqLM) -> dict[str, Any]:
     """Returns sacreBLEU, chrF2 and exact match of a Seq2SeqLM."""
-    tokens = config.language_tokens or language_tokens_of(task)
-    check_language_tokens(tokens)
+    tokens = language_tokens_of(task) if config.language_tokens is None else config.language_tokens
+    check_language_tokens(tokens, "language_tokens")
     pairs, left_out = open_rows(
         config,
         PARALLEL,

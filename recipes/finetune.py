@@ -27,7 +27,7 @@ from recipes.common.models import TokenizerConfig, load_or_train_tokenizer, make
 from recipes.common.run_folder import RunFolder
 from recipes.common.text_metrics import exact_match
 from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
-from zoo.tokenizers.chat import CHAT_FORMATS, tokenize_chat
+from zoo.tokenizers.chat import CHAT_FORMATS, ChatFormat, tokenize_chat
 from zoo.training import TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
 
 
@@ -158,7 +158,7 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
             "exact_match": round(exact_match(outputs, expected), 4),
             "training_seconds": round(seconds, 1),
         }
-        export = {"sampler": "greedy", "max_new_tokens": config.new_tokens}
+        export = {"sampler": "greedy", "max_new_tokens": config.new_tokens, "stop": ends_of_replies(task, chat_format)}
 
         def trial(served: Any) -> Iterable[tuple[str, str, str]]:
             texts = texts_to_continue(task, test)
@@ -179,7 +179,7 @@ def make_model(config: FinetuneConfig, run: RunFolder, conversations: list[Conve
                 f"{model.start_from} lacks"
             )
     else:
-        ends = [token for token in chat_format.special_tokens if chat_format.after["assistant"].startswith(token)]
+        ends = end_tokens(chat_format)
         if not ends:
             raise ConfigError(f"data.chat_format: replies of {config.data.chat_format!r} do not end with a token")
         tokenizer = load_or_train_tokenizer(
@@ -195,14 +195,28 @@ def make_model(config: FinetuneConfig, run: RunFolder, conversations: list[Conve
     return task
 
 
+def end_tokens(chat_format: ChatFormat) -> list[str]:
+    """Returns the control token that ends replies of a format, in a list; an empty one where none does."""
+    return [token for token in chat_format.special_tokens if chat_format.after["assistant"].strip().startswith(token)]
+
+
+def ends_of_replies(task: zoo.CausalLM, chat_format: ChatFormat) -> list[list[int]]:
+    """Returns what ends a reply in addition to the tokenizer's own end: sequences of ids."""
+    ids = map(task.tokenizer.token_to_id, end_tokens(chat_format))
+    return [[token_id] for token_id in ids if token_id != task.tokenizer.end_id]
+
+
 def replies(task: zoo.CausalLM, config: FinetuneConfig, conversations: list[Conversation]) -> list[str]:
     """Returns what the model answers in the place of the last message of each conversation."""
     results = []
+    stops = ends_of_replies(task, CHAT_FORMATS[config.data.chat_format])
     for start in range(0, len(conversations), 32):
         some = conversations[start : start + 32]
         prompts = [tokenize_chat(task.tokenizer, talk.messages[:-1], config.data.chat_format) for talk in some]
-        outputs = task.generate_tokens(prompts, max_new_tokens=config.new_tokens)
-        texts = task.tokenizer.detokenize(outputs["token_ids"]).numpy()
+        outputs = task.generate_tokens(prompts, max_new_tokens=config.new_tokens, stop_sequences=stops)
+        # what is behind the end is no padding where the tokenizer has none
+        rows = [ids[:length] for ids, length in zip(outputs["token_ids"], outputs["lengths"], strict=True)]
+        texts = task.tokenizer.detokenize([row.tolist() for row in rows]).numpy()
         results += [text.decode("utf-8", "replace").strip() for text in texts]
     return results
 

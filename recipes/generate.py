@@ -16,7 +16,7 @@ import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import BadLines, ConfigError, errors_of, shown
 from recipes.common.models import TASKS, language_tokens_of, load_task, require_texts_alone
-from recipes.common.parallel_text import language_token
+from recipes.common.parallel_text import check_language_tokens, language_token
 from recipes.common.plain_text import read_plain
 from zoo.storage import write_text_atomically
 
@@ -32,6 +32,10 @@ class GenerateConfig:
     output: str | None = setting(None, "JSON-lines file to write; null prints.")
     options: dict[str, Any] = setting(
         {}, "Arguments of the task's method, for example {sampler: beam, max_length: 64}; scores are not returned."
+    )
+    language_tokens: list[str] | None = setting(
+        None,
+        "Tokens of which each source begins with one (translation); null: those of the model, an empty list: none.",
     )
     batch_size: int = setting(32, "Texts per batch.", least=1, most=1 << 16)
 
@@ -52,7 +56,12 @@ def main(config: GenerateConfig) -> list[dict[str, Any]]:
     if not texts:
         raise ConfigError("texts or file must be given")
     task = load_task(config.model, config.task)
-    tokens = language_tokens_of(task) if isinstance(task, zoo.Seq2SeqLM) else []
+    tokens = config.language_tokens
+    if tokens and not isinstance(task, zoo.Seq2SeqLM):
+        raise ConfigError(f"language_tokens must be null for a {type(task).__name__}, got {tokens!r}")
+    if tokens is None:
+        tokens = language_tokens_of(task) if isinstance(task, zoo.Seq2SeqLM) else []
+    check_language_tokens(tokens, "language_tokens")
     for text in texts:
         if tokens and language_token(text) not in tokens:
             raise ConfigError(f"texts must begin with one of {', '.join(tokens)} each, got {shown(text)}")

@@ -253,12 +253,13 @@ def make_pair_batches(
 
 def pairs_that_fit(model: zoo.Seq2SeqLM, pairs: Sequence[TextPair], count: int) -> list[TextPair]:
     """Returns the first pairs whose source is not longer than the model."""
-    fitting = []
+    preprocessor = model.preprocessor
+    fitting: list[TextPair] = []
     for pair in pairs:
         if len(fitting) == count:
             break
-        # the end token comes on top
-        if len(model.tokenizer.tokenize(pair.source)) < model.backbone.config.max_length:
+        # with the tokens that the preprocessor adds
+        if int(preprocessor.lengths([pair.source])[0]) <= preprocessor.sequence_length:
             fitting.append(pair)
     return fitting
 

@@ -273,7 +273,12 @@ def require_texts_alone(options: dict[str, Any], *names: str) -> None:
 def language_tokens_of(task: Task) -> list[str]:
     """Returns the tokens by which a translation model is told the language, such as `<2de>`; none if it has one only.
 
+    These are the control tokens of its tokenizer that have no other role. The sentinels of T5 are none.
+
     Args:
         task: The task.
     """
-    return [token for token in task.tokenizer.special_tokens if re.fullmatch(r"<2[\w-]+>", token)]
+    tokenizer = task.tokenizer
+    roles = (tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id, tokenizer.unknown_id, tokenizer.mask_id)
+    further = (token for token in tokenizer.special_tokens if tokenizer.token_to_id(token) not in roles)
+    return [token for token in further if not re.fullmatch(r"<extra_id_\d+>", token)]

@@ -147,17 +147,18 @@ def has_language_token(pair: TextPair, bad: BadLines, tokens: Sequence[str]) -> 
     return False
 
 
-def check_language_tokens(tokens: Sequence[str]) -> None:
+def check_language_tokens(tokens: Sequence[str], key: str = "data.language_tokens") -> None:
     """Checks language tokens.
 
     Args:
         tokens: The tokens; one stands before each source, with white space behind it.
+        key: The key that names them.
 
     Raises:
         ConfigError: A token is empty, holds white space or is given twice.
     """
     if any(token.split() != [token] for token in tokens) or len(set(tokens)) != len(tokens):
-        raise ConfigError(f"data.language_tokens must be different ones without white space, got {list(tokens)}")
+        raise ConfigError(f"{key} must be different ones without white space, got {list(tokens)}")
 
 
 def _multi30k(name: str, sha256: str) -> RemoteFile:

@@ -1,13 +1,18 @@
 """What recipes do behind the training must not fail on data that one can train on, and loses nothing where it fails."""
 
+import dataclasses
+import functools
 from types import SimpleNamespace
 
+import keras
 import pytest
 import tensorflow as tf
 
 import zoo
 from recipes import finetune, pretrain_masked_lm, tag, translate
 from recipes.common import training
+from zoo.tokenizers import ByteLevelBPETokenizer
+from zoo.tokenizers.chat import CHAT_FORMATS, tokenize_chat
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -58,6 +63,48 @@ def test_empty_messages_are_no_prompts(tiny_tokenizer):
     conversations = [finetune.Conversation(pair, "") for pair in messages]
     texts = finetune.texts_to_continue(SimpleNamespace(tokenizer=tiny_tokenizer), conversations)
     assert texts == ["alpha", "beta", "gamma"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Writes(zoo.generation.LogitProcessor):
+    """Writes given tokens in each row."""
+
+    rows: tuple
+
+    def __call__(self, logits, context):
+        chosen = keras.ops.convert_to_tensor(self.rows)[:, context.position]
+        return 100.0 * keras.ops.one_hot(chosen, logits.shape[-1])
+
+
+@pytest.mark.parametrize("end", ["<|endoftext|>", "<|im_end|>"])
+def test_replies_end_with_the_token_of_the_format_or_with_the_room(end):
+    """A base model may have another end token than the format, and no padding token."""
+    special = [token for token in ("<|im_start|>", "<|im_end|>", "<|endoftext|>") if token != end]
+    tokenizer = ByteLevelBPETokenizer.train(["a"], 260, end_token=end, special_tokens=special)
+    tokenizer = ByteLevelBPETokenizer.from_config({**tokenizer.get_config(), "pad_token": None})
+    talks = [finetune.Conversation([{"role": "user", "content": text}, {}], "") for text in ("q", "q", "qqqq", "q")]
+    longest = len(tokenize_chat(tokenizer, talks[0].messages[:1], "chatml")) + 5
+    config = dataclasses.replace(
+        CONFIG, architecture="decoder", vocabulary_size=tokenizer.vocabulary_size, max_length=longest
+    )
+    task = zoo.CausalLM(zoo.Backbone.from_config(config), tokenizer)
+    a, b, stop = (tokenizer.token_to_id(token) for token in ("a", "b", "<|im_end|>"))
+    script = Writes(((a, b, stop, b, b), (a, a, a, a, a), (b, a, a, a, a), (stop, a, a, a, a)))
+    task.generate_tokens = functools.partial(task.generate_tokens, processors=[script], jit_compile=False)
+    assert finetune.replies(task, finetune.FinetuneConfig(), talks) == ["ab", "aaaaa", "ba", ""]
+    # the export stops there, too
+    assert finetune.ends_of_replies(task, CHAT_FORMATS["chatml"]) == ([] if end == "<|im_end|>" else [[stop]])
+
+
+def test_texts_fit_with_all_tokens_that_are_added(untrained):
+    longest = untrained.backbone.config.max_length
+    pairs = [translate.TextPair(" ".join(["alpha"] * count), "", "") for count in range(longest - 3, longest + 1)]
+    # as in BART, both ends of a source are marked
+    both = zoo.Seq2SeqLM(untrained.backbone, untrained.tokenizer, decoder_start_token="<eos>")
+    for task, added in ((untrained, 1), (both, 2)):
+        shown = translate.pairs_that_fit(task, pairs, 9)
+        assert [len(pair.source.split()) for pair in shown] == list(range(longest - 3, longest - added + 1))
+        task.generate([pair.source for pair in shown], max_new_tokens=1, jit_compile=False)
 
 
 def test_a_picture_of_an_output_that_is_longer_as_text(untrained, tmp_path, monkeypatch):

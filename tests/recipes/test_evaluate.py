@@ -67,7 +67,10 @@ class Translator(zoo.Seq2SeqLM):
     def __init__(self):
         pass
 
-    tokenizer = SimpleNamespace(special_tokens=["<pad>", "<s>", "<2de>", "<2fr>"])
+    tokenizer = SimpleNamespace(
+        **{"special_tokens": ["<pad>", "<s>", "<2de>", "<2fr>"], "pad_id": 0, "start_id": 1, "end_id": None},
+        **{"unknown_id": None, "mask_id": None, "token_to_id": ["<pad>", "<s>", "<2de>", "<2fr>"].index},
+    )
 
 
 def test_tags_of_another_set_stop_the_evaluation(tmp_path, monkeypatch):
@@ -130,6 +133,16 @@ def test_a_source_without_its_language_token_is_not_translated_in_silence(tmp_pa
     config = parse(generate.GenerateConfig, ["--model", "m", "--texts", "<2de> one", "two"])
     with pytest.raises(ConfigError, match="texts must begin with one of <2de>, <2fr> each, got 'two'"):
         generate.main(config)
+    monkeypatch.setattr(generate, "apply", lambda task, texts, options: texts)
+    for given, texts in (([], ["one"]), (["[de]"], ["[de] one"])):
+        words = ["--model", "m", "--texts", *texts, "--language_tokens", *given]
+        assert [row["text"] for row in generate.main(parse(generate.GenerateConfig, words))] == texts
+    words = ["--model", "m", "--texts", "one", "--language_tokens", "[de]"]
+    with pytest.raises(ConfigError, match=r"texts must begin with one of \[de\] each, got 'one'"):
+        generate.main(parse(generate.GenerateConfig, words))
+    monkeypatch.setattr(generate, "load_task", lambda *arguments: Classifier.__new__(Classifier))
+    with pytest.raises(ConfigError, match=r"language_tokens must be null for a Classifier, got \['\[de\]'\]"):
+        generate.main(parse(generate.GenerateConfig, words))
 
 
 def test_models_that_name_no_task(tmp_path):

@@ -7,7 +7,15 @@ import pytest
 
 import zoo
 from recipes.common.errors import ConfigError
-from recipes.common.models import TokenizerConfig, load_or_train_tokenizer, make_sampler, make_task, start_from
+from recipes.common.models import (
+    TokenizerConfig,
+    language_tokens_of,
+    load_or_train_tokenizer,
+    make_sampler,
+    make_task,
+    start_from,
+)
+from zoo.tokenizers import ByteLevelBPETokenizer
 
 TEXTS = [f"<2de> {a} plus {b}" for a in range(12) for b in range(12)]
 
@@ -39,6 +47,22 @@ def test_special_tokens_are_one_id_and_no_text(run, kind, size):
     assert ids.to_list()[0].count(tokenizer.token_to_id("<2de>")) == 1
     assert {"<2de>", "<mask>"} <= set(tokenizer.special_tokens) and tokenizer.mask_id is not None
     assert tokenizer.detokenize(ids).numpy()[0].decode().strip() == "1 plus 2"
+
+
+@pytest.mark.parametrize(("kind", "size"), [("bpe", 34), ("unigram", 26)])
+@pytest.mark.parametrize("tokens", [["<2de>", "<2fr>"], ["[de]", ">>fr<<", "to-cz"], []])
+def test_language_tokens_of_any_spelling_are_known(run, kind, size, tokens):
+    config = TokenizerConfig(kind=kind, vocabulary_size=size)
+    tokenizer = load_or_train_tokenizer(config, run, lambda: TEXTS, special_tokens=tokens)
+    assert language_tokens_of(SimpleNamespace(tokenizer=tokenizer)) == tokens
+
+
+def test_sentinels_and_tokens_with_a_role_are_no_language_tokens():
+    special = ["<s>", "<extra_id_0>", "<extra_id_99>", "<mask>"]
+    tokenizer = ByteLevelBPETokenizer.train(["a"], 270, special_tokens=special)
+    roles = {"start_token": "<s>", "mask_token": "<mask>"}
+    tokenizer = ByteLevelBPETokenizer.from_config({**tokenizer.get_config(), **roles})
+    assert language_tokens_of(SimpleNamespace(tokenizer=tokenizer)) == []
 
 
 @pytest.mark.parametrize(
