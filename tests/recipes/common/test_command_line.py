@@ -1,4 +1,8 @@
 import dataclasses
+import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -53,3 +57,14 @@ def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(capsys, training):
     goes_on = "the same command goes on from the last saved state" if training else "again"
     expected = f"\nrecipes.learn: interrupted; {goes_on}: python -m recipes.learn --seed 4\n"
     assert capsys.readouterr().err == expected
+
+
+def test_an_interruption_of_the_imports_is_one_line(tmp_path):
+    (tmp_path / "keras.py").write_text("raise KeyboardInterrupt")
+    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
+    result = subprocess.run(
+        [sys.executable, "-m", "recipes.generate", "--model", "m"],
+        **{"env": {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, "capture_output": True, "text": True},
+    )
+    assert result.returncode == -signal.SIGINT
+    assert result.stderr == "\nrecipes.generate: interrupted\n" and not result.stdout
