@@ -1,6 +1,7 @@
 """Making a task from a named architecture, a saved model, or a model of the Transformers library."""
 
 import contextlib
+import dataclasses
 import inspect
 import os
 import typing
@@ -12,9 +13,11 @@ from typing import Any, NamedTuple
 import keras
 
 from zoo.backbones.backbone import Backbone
-from zoo.config import ModelConfig, config_from_dict, require_weights
+from zoo.config import ModelConfig, TransformerConfig, config_from_dict, require_weights
 from zoo.huggingface import is_huggingface
 from zoo.huggingface import load_task as load_huggingface_task
+from zoo.huggingface.directory import head_layers
+from zoo.keras_hub import is_keras_hub, load_backbone, read_tokenizer
 from zoo.presets.registry import preset_config
 from zoo.storage import (
     H5Weights,
@@ -89,6 +92,8 @@ def load_task(
         return read_one_version(
             preset, lambda: _from_huggingface(task_class, Path(preset), load_weights, tokenizer, choices)
         )
+    if is_keras_hub(preset):
+        return _from_keras_hub(task_class, Path(preset), load_weights, tokenizer, choices)
     return _from_saved_model(task_class, preset, load_weights, tokenizer, choices)
 
 
@@ -110,6 +115,25 @@ def _from_huggingface(
     if tokenizer is None:
         tokenizer = load_huggingface(directory)
     return load_huggingface_task(task_class, directory, load_weights=load_weights, tokenizer=tokenizer, **choices)
+
+
+def _from_keras_hub(
+    task_class: type, directory: Path, load_weights: bool, tokenizer: Any, choices: dict[str, Any]
+) -> Any:
+    fields = {field.name for field in dataclasses.fields(TransformerConfig)}
+    overrides = {key: value for key, value in choices.items() if key in fields}
+    backbone = load_backbone(directory, load_weights=load_weights, **overrides)
+    if backbone.config.architecture not in task_class.architectures:
+        raise ValueError(
+            f"{directory} holds a backbone of the kind {backbone.config.architecture!r}, of which there is "
+            f"no {task_class.__name__}."
+        )
+    if tokenizer is None:
+        tokenizer = read_tokenizer(directory)
+    task = task_class(backbone, tokenizer, **{key: value for key, value in choices.items() if key not in fields})
+    if load_weights and head_layers(task):
+        warnings.warn(f"{directory}: heads of KerasHub are not read; that of this task starts untrained.", stacklevel=4)
+    return task
 
 
 def _from_saved_model(

@@ -12,6 +12,8 @@ from zoo.backbones.backbone import Backbone, require_plain_policy
 from zoo.backbones.low_rank import is_factor
 from zoo.export import Endpoint, require_format, write_saved_model
 from zoo.huggingface import save_task as save_huggingface_task
+from zoo.huggingface.directory import head_layers
+from zoo.keras_hub import save_backbone
 from zoo.preprocessing import Preprocessor
 from zoo.tasks.adaptation import Adaptation, LoraReport, QuantizationReport
 from zoo.tasks.loading import default_policy, load_task
@@ -202,6 +204,26 @@ class Task(TextModel):
             The model type.
         """
         return save_huggingface_task(self, directory, model_type=model_type)
+
+    def save_to_keras_hub(self, directory: str | os.PathLike) -> str:
+        """Writes backbone and tokenizer as a preset of KerasHub, see `zoo.keras_hub.save_backbone`.
+
+        Args:
+            directory: Where to.
+
+        Returns:
+            Name of the backbone's class of KerasHub.
+
+        Raises:
+            ValueError: If KerasHub cannot express the model or its tokenizer, or the task has a head with weights of
+                its own, which are not written.
+        """
+        if head_layers(self):
+            raise ValueError(
+                f"A {type(self).__name__} has a head that is not written for KerasHub: write its backbone with "
+                "zoo.keras_hub.save_backbone()."
+            )
+        return save_backbone(self.backbone, directory, tokenizer=self.tokenizer)
 
     def get_config(self) -> dict[str, Any]:
         self.adaptation.require_own("saving")
