@@ -12,6 +12,7 @@ COLOURS = {"layers": "#dbe9f6", "zoo": "#e5f2df", "recipes": "#fdebd0"}
 # Rows of rooms, from top to bottom: name, what is in it, share of the width. A room imports from rows below its own.
 ROOMS = (
     (("tasks", "backbone + preprocessor + head (+ generation); they name their endpoints", 1.0),),
+    (("keras_hub", "presets of KerasHub, read and written", 1.0),),
     (
         ("presets", "named architectures", 0.2),
         ("huggingface", "families: configuration and table", 0.3),
@@ -64,11 +65,11 @@ def box(axes: Axes, name: str, text: str, left: float, bottom: float, width: flo
 
 def rooms() -> None:
     """Which room may import from which."""
-    figure = Figure(figsize=(9.6, 7.2), layout="constrained")
-    axes = figure.add_subplot(xlim=(-0.1, 12.1), ylim=(-1.5, 8.5))
+    figure = Figure(figsize=(9.6, 7.9), layout="constrained")
+    axes = figure.add_subplot(xlim=(-0.1, 12.1), ylim=(-2.5, 8.5))
     axes.axis("off")
     box(axes, "recipes", "data, configuration, run folders, model cards", 0, 7.6, 12, 0.75, COLOURS["recipes"])
-    axes.add_patch(FancyBboxPatch((0, -0.2), 12, 7.4, boxstyle="round,pad=0,rounding_size=0.2", fill=False, ls="--"))
+    axes.add_patch(FancyBboxPatch((0, -1.2), 12, 8.4, boxstyle="round,pad=0,rounding_size=0.2", fill=False, ls="--"))
     axes.text(0.2, 6.97, "zoo", style="italic", fontsize=9, va="center")
     for row, places in enumerate(ROOMS):
         left = 0.2
@@ -77,8 +78,8 @@ def rooms() -> None:
             box(axes, name, text, left, 6.0 - row, width, 0.75, COLOURS["zoo"])
             left += 11.6 * share + (0.2 / (len(places) - 1) if len(places) > 1 else 0)
     text = "attention, positions, norms, feed-forward networks, blocks, recurrent layers: Keras and NumPy only"
-    box(axes, "layers", text, 0, -1.35, 12, 0.75, COLOURS["layers"])
-    for top, bottom in ((7.6, 7.2), (-0.2, -0.6)):
+    box(axes, "layers", text, 0, -2.35, 12, 0.75, COLOURS["layers"])
+    for top, bottom in ((7.6, 7.2), (-1.2, -1.6)):
         axes.annotate("", (6, bottom), (6, top), arrowprops={"arrowstyle": "-|>", "color": "#666666"})
     figure.savefig(IMAGES / "architecture_rooms.png", dpi=100)
 
