@@ -14,6 +14,7 @@ from recipes.common.errors import ConfigError
 pytestmark = pytest.mark.usefixtures("without_xla")
 
 
+@pytest.mark.slow
 def test_predictions_and_measures(trained, copied, texts):
     """A model that copies what it was taught, given pairs of which it can know only some."""
     pairs = [TextPair(text, text, "") for text in copied[:6]] + [TextPair(texts[60], texts[61], "")]

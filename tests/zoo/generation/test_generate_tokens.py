@@ -70,7 +70,9 @@ def generate(model, name, jit_compile):
     )
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "speculative")) for name in SETTINGS]
+)
 def test_golden(model, name):
     compile_it = name in ("greedy", "speculative")
     assert generate(model, name, compile_it)["token_ids"].tolist() == GOLDEN[name]

@@ -38,14 +38,18 @@ LLAMA3 = {
 slow = pytest.mark.slow
 CASES = [
     ("Bert", {**LEARNED, "num_segments": 3}),
-    ("Roberta", LEARNED),
+    pytest.param("Roberta", LEARNED, marks=slow),
     pytest.param("XLMRoberta", LEARNED, marks=slow),
     pytest.param("DistilBert", LEARNED, marks=slow),
     ("GPT2", LEARNED),
     ("Llama", {**ROTARY, **LLAMA3}),
     pytest.param("Llama3", ROTARY, marks=slow),
     ("Mistral", {**ROTARY, "sliding_window": 3, "head_dim": 6, "rope_scaling_factor": 2.0}),
-    ("Qwen", {**ROTARY, "use_sliding_window_attention": True, "sliding_window_size": 3, "tie_word_embeddings": False}),
+    pytest.param(
+        "Qwen",
+        {**ROTARY, "use_sliding_window_attention": True, "sliding_window_size": 3, "tie_word_embeddings": False},
+        marks=slow,
+    ),
     # in KerasHub the epsilon of the norms of queries and keys is this one, whatever the argument
     ("Qwen3", {**ROTARY, "layer_norm_epsilon": 1e-5, "head_dim": 6, "sliding_window_size": 4}),
     ("Bart", LEARNED),

@@ -82,6 +82,7 @@ def test_export_says_what_the_model_says(learned, texts, tmp_path):
     np.testing.assert_allclose(loaded.score(some, some), learned.score(some, some), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_trains_on_its_own_output_and_resumes_the_schedule(tiny_tokenizer, copied, tmp_path):
     model = make(
         tiny_tokenizer,

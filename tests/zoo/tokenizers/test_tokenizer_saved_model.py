@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import keras
+import pytest
 import tensorflow as tf
 
 SERVE = """
@@ -71,6 +72,7 @@ def test_reloaded_in_another_process(tmp_path, trained, wordpiece, byte_level, a
         assert decoded == tokenizer.detokenize(eager.to_tensor(0)).numpy().tolist()
 
 
+@pytest.mark.slow
 def test_words_offsets_and_special_tokens_in_a_saved_model(tmp_path, byte_level, wordpiece):
     texts = tf.constant(["the dog<|endoftext|> [SEP]", "", "\u00e9"])
     words = tf.ragged.constant([["the", "dog"], [], ["\u00e9"]])
