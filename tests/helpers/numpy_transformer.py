@@ -49,7 +49,19 @@ ACTIVATIONS = {
 }
 
 
-def attention(layer, config, index, x, causal):
+def distance_bias(stack, config, length):
+    """T5's biases `(heads, length, length)` of distances that have a bucket each, those to the right after half."""
+    if config.attention_position is None:
+        return np.zeros((config.attention.num_heads, length, length))
+    table = weights(stack.attention_position.embeddings)
+    bias = np.zeros((table.shape[1], length, length))
+    for i in range(length):
+        for j in range(length):
+            bias[:, i, j] = table[abs(i - j) + (len(table) // 2 if j > i else 0)]
+    return bias
+
+
+def attention(layer, config, index, x, causal, bias):
     choices, position, norm = config.attention, config.position, config.norm
     heads, width = choices.num_heads, config.head_dim
     groups = heads // (choices.num_key_value_heads or heads)
@@ -74,7 +86,7 @@ def attention(layer, config, index, x, causal):
         query, key = rotated(query, base, factor), rotated(key, base, factor)
     context = np.zeros((len(x), heads, width))
     for head in range(heads):
-        scores = query[:, head] @ key[:, head // groups].T * (choices.scale or width**-0.5)
+        scores = query[:, head] @ key[:, head // groups].T * (choices.scale or width**-0.5) + bias[head]
         for i in range(len(x)):
             for j in range(len(x)):
                 left, right = choices.window if has_window else (None, None)
@@ -151,7 +163,7 @@ def hidden_states(backbone, token_ids):
         for name in ("attention", "feed_forward"):
             y = apply(block.norms[name], x) if norm.placement == "pre" else x
             if name == "attention":
-                y = attention(block.attention, config, index, y, causal)
+                y = attention(block.attention, config, index, y, causal, distance_bias(stack, config, len(x)))
             else:
                 pattern = config.feed_forward.expert_layers or (True,)
                 has_experts = config.feed_forward.num_experts and pattern[index % len(pattern)]

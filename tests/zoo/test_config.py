@@ -118,6 +118,8 @@ def test_configs_do_not_change():
         ({"attention": {"num_head": 8}}, "'attention.num_head'. Did you mean 'attention.num_heads'?"),
         ({"kind": "recurrent"}, "kind must be 'transformer', got 'recurrent'"),
         ({"attention": 5}, "attention must be a dictionary, got 5"),
+        ({"attention_position": 5}, "attention_position must be a dictionary, got 5"),
+        ({"attention_position": {"knd": 5}}, "'attention_position.knd'. Did you mean 'attention_position.kind'?"),
         ({"num_layers": "6"}, "num_layers must be of type int, got '6'"),
         ({"attention": {"window": [1, 2, 3]}}, r"attention.window must be of type tuple.* got \(1, 2, 3\)"),
     ],
@@ -180,6 +182,20 @@ def test_wrong_json(text, message):
         (lambda: PositionConfig("sinusoidal", rotary_dim=8), "position.rotary_dim must be None with"),
         (lambda: PositionConfig("rotary", max_distance=8), "position.max_distance must be 128 with .*'shaw'"),
         (lambda: PositionConfig("learned", local_base=5.0), "position.local_base must be None .*'rotary', 'xpos'"),
+        (
+            lambda: TransformerConfig("encoder", 10, attention_position=PositionConfig("learned")),
+            "attention_position.kind must be that of an encoding that acts in attention alone, got 'learned'",
+        ),
+        (
+            lambda: TransformerConfig(
+                "encoder", 10, position=PositionConfig("rotary"), attention_position=PositionConfig("alibi")
+            ),
+            "position.kind must be that of an encoding of the embeddings alone .* got 'rotary'",
+        ),
+        (
+            lambda: TransformerConfig("encoder", 10, attention_position=PositionConfig("rotary", local_base=5.0)),
+            "attention_position.local_base must be None without attention.window, got 5.0",
+        ),
         (lambda: PositionConfig("learned", layers=(True,)), "position.layers must be None .*'rotary'"),
         (lambda: PositionConfig("rotary", layers=()), "position.layers must be None or not empty"),
         (lambda: PositionConfig("rotary", layers=(1, 0)), "position.layers must be of type"),

@@ -14,7 +14,7 @@ from layers.mixture_of_experts import MixtureOfExperts
 from layers.norm_makers import make_norm
 from layers.positions import PositionEncoding, make_position, position_class
 from layers.positions.base import positions_from
-from zoo.config import TransformerConfig
+from zoo.config import PositionConfig, TransformerConfig
 from zoo.config.transformer import InitialGains
 
 
@@ -63,10 +63,9 @@ class TransformerStack(keras.layers.Layer):
         self.causal = causal
         self.has_cross_attention = cross_attention
         self._widen = widen
-        # the position encoding that all blocks share; those that each block has for itself are in its attention
-        self.position = None
-        if config.position.kind != "none" and position_class(config.position.kind).shared_by_blocks:
-            self.position = self._make_position()
+        # position encodings of the embeddings, and those that all blocks share; others are in the blocks' attention
+        self.position = self._shared_position(config.position)
+        self.attention_position = self._shared_position(config.attention_position)
         norm = config.norm
         self.embedding_norm = self._make_norm("embedding_norm") if norm.embedding else None
         self.embedding_dropout = None
@@ -101,8 +100,14 @@ class TransformerStack(keras.layers.Layer):
             options["weight_axes"] = 2  # heads and head_dim
         return make_norm(kind, norm.epsilon, **options, name=name, dtype=self.dtype_policy)
 
-    def _make_position(self, has_window: bool = False) -> PositionEncoding:
-        config, position = self.config, self.config.position
+    def _shared_position(self, position: PositionConfig | None) -> PositionEncoding | None:
+        if position is None or position.kind == "none":
+            return None
+        is_shared = position_class(position.kind).shared_by_blocks or position.acts_on_embeddings()
+        return self._make_position(position) if is_shared else None
+
+    def _make_position(self, position: PositionConfig, has_window: bool = False) -> PositionEncoding:
+        config = self.config
         sizes = {
             "num_heads": config.attention.num_heads,
             "head_dim": config.head_dim,
@@ -117,9 +122,12 @@ class TransformerStack(keras.layers.Layer):
         return make_position(position.kind, sizes, **position.layer_options(has_window), **options)
 
     def _block_position(self, index: int) -> PositionEncoding | None:
-        if not self.config.position.acts_in_layer(index):
+        position = self.config.position_in_attention
+        if not position.acts_in_layer(index):
             return None
-        return self.position or self._make_position(self.config.attention.has_window(index))
+        if position_class(position.kind).shared_by_blocks:
+            return self.position if self.attention_position is None else self.attention_position
+        return self._make_position(position, self.config.attention.has_window(index))
 
     def _initializer(self, default: str | None = None, gain: float = 1.0) -> Any:
         """Initial weights as configured; `gain` multiplies their deviation."""
@@ -218,8 +226,9 @@ class TransformerStack(keras.layers.Layer):
 
     def build(self, inputs_shape: tuple) -> None:
         shape = (None, None, self.config.hidden_dim)
-        if self.position is not None:
-            self.position.build((None,))
+        for position in (self.position, self.attention_position):
+            if position is not None:
+                position.build((None,))
         if self.embedding_norm is not None:
             self.embedding_norm.build((None, None, self.config.embedding_dim))
         if self.final_norm is not None:

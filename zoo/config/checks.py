@@ -157,9 +157,10 @@ def configuration_from_dict(cls: type, values: dict[str, Any], path: str) -> Any
                 f"Known: {', '.join(sorted(fields))}."
             )
         hint = hints[key]
-        if dataclasses.is_dataclass(hint):
+        part = next((option for option in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(option)), None)
+        if part is not None and not (value is None and is_of_type(value, hint)):
             require(isinstance(value, dict), path + key, value, "a dictionary")
-            value = configuration_from_dict(hint, value, f"{path}{key}.")
+            value = configuration_from_dict(part, value, f"{path}{key}.")
         elif isinstance(value, list) and _admits_tuple(hint):
             value = tuple(value)
         arguments[key] = value

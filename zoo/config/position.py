@@ -96,9 +96,17 @@ class PositionConfig:
         }
         return chosen | (self.options or {})
 
+    def acts_on_embeddings(self) -> bool:
+        """Returns whether the encoding acts on the embedded tokens."""
+        return self.kind != "none" and position_class(self.kind).acts_on_embeddings()
+
+    def acts_in_attention(self) -> bool:
+        """Returns whether the encoding acts in the attention of any layer."""
+        return self.kind != "none" and position_class(self.kind).acts_in_attention()
+
     def acts_in_layer(self, index: int) -> bool:
         """Returns whether the encoding acts in the attention of the layer of this number."""
-        return self.kind != "none" and position_class(self.kind).acts_in_attention() and in_pattern(self.layers, index)
+        return self.acts_in_attention() and in_pattern(self.layers, index)
 
 
 def _kinds() -> tuple[str, ...]:

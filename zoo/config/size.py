@@ -66,9 +66,9 @@ def _of_transformer(config: TransformerConfig) -> dict[str, int]:
     if decoder is not config:
         choice = f"decoder_intermediate_dim={decoder.feed_forward.intermediate_dim}"
         sizes[choice] = _network_weights(decoder, decoder_layers)
-    position = config.position
-    if position.kind == "learned":
+    if config.position.kind == "learned":
         sizes[f"max_length={config.max_length}"] = config.max_length * config.embedding_dim
+    position = config.position_in_attention
     if position.kind == "relative_bias":
         sizes[f"position.num_buckets={position.num_buckets}"] = position.num_buckets * heads
     if position.kind == "shaw":

@@ -43,6 +43,8 @@ class TransformerConfig(ModelConfig):
             for each layer. Each layer has its own key-value cache.
         max_length: Longest sequence that the model is made for, in tokens.
         attention, position, norm, feed_forward, embedding: The choices of each part.
+        attention_position: A second position encoding, which acts in attention while `position` acts on the embeddings
+            (MPNet); None for none.
         dropout: Rate of the dropout on sublayer outputs (residual dropout) and on the embedding.
         pooler: Whether an encoder has a pooler, `tanh(dense(first hidden state))` (BERT), see `Transformer.pool`.
         residual_scale: Factor on residual branches; "deep_norm" for that of DeepNorm, which follows from the number of
@@ -86,6 +88,7 @@ class TransformerConfig(ModelConfig):
     norm: NormConfig = NormConfig()
     feed_forward: FeedForwardConfig = FeedForwardConfig()
     embedding: EmbeddingConfig = EmbeddingConfig()
+    attention_position: PositionConfig | None = None
     dropout: float = 0.1
     pooler: bool = False
     residual_scale: float | str = 1.0
@@ -127,9 +130,7 @@ class TransformerConfig(ModelConfig):
             self.residual_scale,
             f"1.0 with norm.placement={self.norm.placement!r}: DeepNorm is defined for 'post'",
         )
-        for name, default in (("local_base", None), ("local_scaling", True)):
-            value, allowed = getattr(self.position, name), f"{default} without attention.window"
-            require(value is default or self.attention.window is not None, f"position.{name}", value, allowed)
+        self._require_positions()
         self._require_groups()
         require(
             self.residual_scale != "deep_norm" or not self.scale_residual_initializer,
@@ -161,6 +162,25 @@ class TransformerConfig(ModelConfig):
             self.attention.num_heads,
             f"a divisor of hidden_dim={self.hidden_dim} where attention.head_dim is not given",
         )
+
+    @property
+    def position_in_attention(self) -> PositionConfig:
+        """The position encoding that attention has, if it acts there."""
+        return self.position if self.attention_position is None else self.attention_position
+
+    def _require_positions(self) -> None:
+        prefix, position = "position", self.position_in_attention
+        if self.attention_position is not None:
+            prefix = "attention_position"
+            kind, allowed = position.kind, "that of an encoding that acts in attention alone"
+            is_right = position.acts_in_attention() and not position.acts_on_embeddings()
+            require(is_right, "attention_position.kind", kind, allowed)
+            kind, allowed = self.position.kind, "that of an encoding of the embeddings alone with attention_position"
+            is_right = self.position.acts_on_embeddings() and not self.position.acts_in_attention()
+            require(is_right, "position.kind", kind, allowed)
+        for name, default in (("local_base", None), ("local_scaling", True)):
+            value, allowed = getattr(position, name), f"{default} without attention.window"
+            require(value is default or self.attention.window is not None, f"{prefix}.{name}", value, allowed)
 
     def _require_decoder_heads(self) -> None:
         heads, groups = self.decoder_num_heads, self.attention.num_key_value_heads
@@ -206,7 +226,7 @@ class TransformerConfig(ModelConfig):
         require(1 <= self.layer_groups <= layers, "layer_groups", self.layer_groups, allowed)
         for name, differs in (
             ("attention.window_layers", self.attention.window_layers is not None),
-            ("position.layers", self.position.layers is not None),
+            ("position.layers", self.position_in_attention.layers is not None),
             ("feed_forward.expert_layers", self.feed_forward.expert_layers is not None),
             ("norm.first_attention=False", not self.norm.first_attention),
             ("drop_path", self.drop_path > 0),

@@ -197,7 +197,8 @@ def named_layers(backbone: Transformer) -> dict[str, Any]:
         stack = getattr(backbone, side)
         if stack is None:
             continue
-        layers |= {f"{side}.{name}": getattr(stack, name) for name in ("position", "embedding_norm", "final_norm")}
+        own = ("position", "attention_position", "embedding_norm", "final_norm")
+        layers |= {f"{side}.{name}": getattr(stack, name) for name in own}
         for index, block in enumerate(stack.blocks):
             layers |= {f"{side}.{index}.{name}": layer for name, layer in _block_layers(block).items()}
     return {name: layer for name, layer in layers.items() if layer is not None and layer.weights}

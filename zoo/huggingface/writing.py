@@ -136,11 +136,11 @@ def effective(config: TransformerConfig) -> dict[str, Any]:
     Args:
         config: A configuration.
     """
-    values = {**config.to_dict(), "bias_initializer": None}  # a dictionary, but no part
-    flat = {key: value for key, value in values.items() if not isinstance(value, dict)}
-    for part, choices in values.items():
-        if isinstance(choices, dict):
-            flat |= {f"{part}.{key}": value for key, value in choices.items()}
+    values = config.to_dict()
+    parts = ("attention", "position", "norm", "feed_forward", "embedding")
+    flat = {key: value for key, value in values.items() if key not in parts}
+    for part in parts:
+        flat |= {f"{part}.{key}": value for key, value in values[part].items()}
     # these matter to training only
     training = (
         "dropout",
@@ -172,7 +172,8 @@ def effective(config: TransformerConfig) -> dict[str, Any]:
     flat["norm.final"] = config.norm.placement != "post" if config.norm.final is None else config.norm.final
     flat["position.layout"] = config.position.layout or "half_split"
     flat["position.local_base"] = config.position.local_base or config.position.base
-    flat["position.layers"] = [config.position.acts_in_layer(index) for index in range(config.num_layers)]
+    position = config.position_in_attention
+    flat["position.layers"] = [position.acts_in_layer(index) for index in range(config.num_layers)]
     network = config.feed_forward
     flat["feed_forward.expert_layers"] = [network.has_experts(index) for index in range(config.num_layers)]
     flat["feed_forward.dense_intermediate_dim"] = network.dense_intermediate_dim or network.intermediate_dim

@@ -52,6 +52,7 @@ CHOICES = {
         "embedding": EmbeddingConfig(factor_dim=6, factor_bias=True, factor_after_norm=True, num_segments=2),
         "norm": NormConfig("layer", "post", embedding=True),
         "layer_groups": 1,
+        "attention_position": PositionConfig("relative_bias"),
     },
     "outputs_with_a_factor_of_their_own": {
         "position": PositionConfig("learned"),

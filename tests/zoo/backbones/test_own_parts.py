@@ -37,6 +37,9 @@ def test_in_a_decoder():
     backbone = made("decoder", position)
     assert backbone.config == TransformerConfig.from_json(backbone.config.to_json())
     assert {block.attention.position.slope for block in backbone.decoder.blocks} == {0.75}
+    # what acts on the embeddings is one for the stack, though each block has its own
+    positions = {id(backbone.decoder.position), *(id(block.attention.position) for block in backbone.decoder.blocks)}
+    assert len(positions) == 3
     ids, mask = token_ids(2, 6), np.ones((2, 6), "bool")
     expected = array(backbone.logits(backbone({"token_ids": ids, "padding_mask": mask})))
     other = made("decoder", PositionConfig("test_recency", options={"slope": 0.1}))
