@@ -85,3 +85,37 @@ def trained(tiny_config, tiny_tokenizer, copied):
     # each epoch has every text 30 times, because an epoch costs more than a step
     model.losses_by_epoch = model.fit(copied * 30, copied * 30, epochs=4, verbose=0).history["loss"]
     return model
+
+
+@pytest.fixture(scope="session")
+def tiny_llama(texts):
+    """A language model as Llama is, with random weights and a tokenizer whose special tokens are called as Llama's."""
+    import keras
+
+    from zoo import (
+        AttentionConfig,
+        Backbone,
+        CausalLM,
+        EmbeddingConfig,
+        FeedForwardConfig,
+        NormConfig,
+        PositionConfig,
+        TransformerConfig,
+    )
+    from zoo.tokenizers import SentencePieceTokenizer
+
+    keras.utils.set_random_seed(0)
+    tokenizer = SentencePieceTokenizer.train(texts, vocabulary_size=26, start_token="<s>", end_token="</s>")
+    config = TransformerConfig(
+        "decoder",
+        tokenizer.vocabulary_size,
+        hidden_dim=16,
+        num_layers=1,
+        max_length=32,
+        attention=AttentionConfig(2, num_key_value_heads=1, use_bias=False),
+        position=PositionConfig("rotary"),
+        norm=NormConfig("rms", "pre"),
+        feed_forward=FeedForwardConfig(16, "silu", gated=True, use_bias=False),
+        embedding=EmbeddingConfig(tie_output=False),
+    )
+    return CausalLM(Backbone.from_config(config), tokenizer)

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import zoo
@@ -15,8 +16,10 @@ from recipes.common.run_folder import RunFolder
 from zoo.backbones import Backbone
 from zoo.config import least_weights
 from zoo.generation import Sampler, get_sampler
+from zoo.huggingface import is_huggingface, task_of
+from zoo.keras_hub import is_keras_hub
 from zoo.presets import preset_config
-from zoo.storage import read_description, replace_folder
+from zoo.storage import fetch, read_description, replace_folder
 from zoo.tasks import Task
 from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 from zoo.tokenizers.byte_alphabet import byte_characters
@@ -211,7 +214,7 @@ def load_task(directory: str, kind: str | None = None) -> Task:
 
     Args:
         directory: What `from_preset` takes.
-        kind: One of `TASKS`; None for the kind that was saved, which models of other libraries do not tell.
+        kind: One of `TASKS`; None for the kind that was saved.
 
     Raises:
         ConfigError: If there is no such kind.
@@ -220,12 +223,20 @@ def load_task(directory: str, kind: str | None = None) -> Task:
     if kind not in (None, *TASKS):
         raise ConfigError(f"task must be one of {', '.join(TASKS)}, got {kind!r}")
     try:
-        name = kind or read_description(directory).task
+        name = kind or _saved_kind(directory)
         if name not in TASKS:
             raise ValueError(f"{directory}: task must be one of {', '.join(TASKS)}, got {shown(name)}.")
         return getattr(zoo, name).from_preset(directory)
     except (OSError, ValueError) as error:
         raise DataError(str(error)) from error
+
+
+def _saved_kind(directory: str) -> str:
+    """The task that a directory says that it is of; the presets of KerasHub do not."""
+    path = fetch(directory) if directory.startswith("hf://") else Path(directory)
+    if is_keras_hub(path):
+        raise ValueError(f"task must be given: {directory}, a preset of KerasHub, does not say it.")
+    return task_of(path) if is_huggingface(path) else read_description(directory).task
 
 
 def start_from(kind: type[AnyTask], directory: str, **task_options: Any) -> AnyTask:

@@ -24,6 +24,7 @@ from zoo.huggingface.directory import (
     read_config,
 )
 from zoo.huggingface.family import Family, Head, register_family
+from zoo.huggingface.task_names import task_of
 from zoo.huggingface.tasks import load_task, save_task
 from zoo.huggingface.writing import write_backbone
 
@@ -36,5 +37,6 @@ __all__ = [
     "read_config",
     "register_family",
     "save_task",
+    "task_of",
     "write_backbone",
 ]

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from zoo import AttentionConfig, Backbone, FeedForwardConfig, NormConfig, PositionConfig, TransformerConfig
-from zoo.huggingface import is_huggingface, load_backbone, read_config, write_backbone
+from zoo.huggingface import is_huggingface, load_backbone, read_config, task_of, write_backbone
 from zoo.storage import fetch
 
 
@@ -305,3 +305,15 @@ def test_older_and_newer_forms_of_rotary_positions(copy, reference):
         },
     }
     assert read_config(copy("llama", **older)) == newer
+
+
+@pytest.mark.parametrize(
+    ("case", "task"), [("bert_masked_lm", "MaskedLM"), ("bert_classifier", "TextClassifier"), ("t5", "Seq2SeqLM")]
+)
+def test_task_that_a_directory_names(copy, case, task):
+    assert task_of(copy(case)) == task
+
+
+def test_task_that_no_directory_names(copy):
+    with pytest.raises(ValueError, match="config.json: architectures must name one of .*BertForMaskedLM.* 'BertModel'"):
+        task_of(copy("bert_base"))

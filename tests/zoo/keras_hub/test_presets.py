@@ -2,7 +2,6 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -10,19 +9,13 @@ from keras import ops
 keras_hub = pytest.importorskip("keras_hub")
 
 from zoo import (  # noqa: E402
-    AttentionConfig,
     Backbone,
     CausalLM,
-    EmbeddingConfig,
     MaskedLM,
-    NormConfig,
-    PositionConfig,
     TransformerConfig,
 )
-from zoo.config import FeedForwardConfig  # noqa: E402
 from zoo.keras_hub import is_keras_hub, load_backbone, read_tokenizer, save_backbone  # noqa: E402
 from zoo.keras_hub.tokenizers import write_tokenizer  # noqa: E402
-from zoo.tokenizers import SentencePieceTokenizer  # noqa: E402
 from zoo.tokenizers.byte_alphabet import byte_characters  # noqa: E402
 
 SMALL = {"vocabulary_size": 20, "num_layers": 2, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12}
@@ -102,37 +95,17 @@ def test_both_ways(name, arguments, tmp_path):
         np.testing.assert_array_equal(array(weight), array(original))
 
 
-@pytest.fixture(scope="module")
-def language_model(texts):
-    keras.utils.set_random_seed(0)
-    # as Llama's are called
-    tokenizer = SentencePieceTokenizer.train(texts, vocabulary_size=26, start_token="<s>", end_token="</s>")
-    config = TransformerConfig(
-        "decoder",
-        tokenizer.vocabulary_size,
-        hidden_dim=16,
-        num_layers=1,
-        max_length=32,
-        attention=AttentionConfig(2, num_key_value_heads=1, use_bias=False),
-        position=PositionConfig("rotary"),
-        norm=NormConfig("rms", "pre"),
-        feed_forward=FeedForwardConfig(16, "silu", gated=True, use_bias=False),
-        embedding=EmbeddingConfig(tie_output=False),
-    )
-    return CausalLM(Backbone.from_config(config), tokenizer)
-
-
-def test_task_and_tokenizer(language_model, tmp_path):
-    assert language_model.save_to_keras_hub(tmp_path / "preset") == "LlamaBackbone"
+def test_task_and_tokenizer(tiny_llama, tmp_path):
+    assert tiny_llama.save_to_keras_hub(tmp_path / "preset") == "LlamaBackbone"
     texts = ["alpha beta", "omega iota kappa", ""]
     loaded = CausalLM.from_preset(tmp_path / "preset", max_length=32)
     ids = loaded.tokenizer.tokenize(texts).to_list()
-    assert ids == language_model.tokenizer.tokenize(texts).to_list()
-    assert loaded.tokenizer.get_config() == language_model.tokenizer.get_config()
+    assert ids == tiny_llama.tokenizer.tokenize(texts).to_list()
+    assert loaded.tokenizer.get_config() == tiny_llama.tokenizer.get_config()
     theirs = keras_hub.models.LlamaTokenizer.from_preset(str(tmp_path / "preset"))
     assert [list(theirs(text)) for text in texts] == ids
     options = {"max_new_tokens": 8, "jit_compile": False}
-    assert loaded.generate("alpha beta", **options) == language_model.generate("alpha beta", **options)
+    assert loaded.generate("alpha beta", **options) == tiny_llama.generate("alpha beta", **options)
 
 
 @pytest.mark.parametrize("name", ["Bert", "GPT2"])
@@ -154,7 +127,7 @@ def test_tokenizers(name, tmp_path):
         write_tokenizer(ours, "LlamaBackbone", tmp_path / "other")
 
 
-def test_refusals(tmp_path, language_model):
+def test_refusals(tmp_path, tiny_llama):
     plain = Backbone.from_config(TransformerConfig("decoder", 20, hidden_dim=8, num_layers=1))
     message = r"KerasHub has no class here for this model:(.*\n)*  GPT2Backbone: .*position.kind='sinusoidal'"
     with pytest.raises(ValueError, match=message):

@@ -1,0 +1,78 @@
+"""Convert: a saved model from one library's files to another's: those of this project, of Transformers, of KerasHub.
+
+python -m recipes.convert path/to/bert-base-uncased models/bert
+python -m recipes.convert models/bert exported --format transformers
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from recipes.common.config import run_recipe, setting
+from recipes.common.errors import ConfigError, errors_of
+from recipes.common.models import TASKS, load_task
+from zoo.huggingface import is_huggingface
+from zoo.keras_hub import is_keras_hub
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvertConfig:
+    """Reads a saved model and writes it for another library: convert SOURCE TARGET."""
+
+    source: str = setting(help="Directory of a saved model, of Transformers or of KerasHub, or hf://owner/name.")
+    target: str = setting(help="Folder to write.")
+    format: Literal["zoo", "transformers", "keras_hub"] | None = setting(
+        None, "Whose files to write; null: this project's, or Transformers' where the source is of this project."
+    )
+    task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that the source says.")
+
+
+def main(config: ConvertConfig) -> Path:
+    """Runs the recipe.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The folder written.
+    """
+    source, target = Path(config.source), Path(config.target)
+    if source.exists() and target.exists() and source.samefile(target):
+        raise ConfigError(f"target must be another folder than the source, got {config.target}")
+    task = load_task(config.source, config.task)
+    is_other = config.source.startswith("hf://") or is_huggingface(source) or is_keras_hub(source)
+    form = config.format or ("zoo" if is_other else "transformers")
+    with errors_of("target"):
+        if form == "transformers":
+            kind = f"Transformers, model_type {task.save_to_huggingface(target)}"
+        elif form == "keras_hub":
+            kind = f"KerasHub, {task.save_to_keras_hub(target)}"
+        else:
+            task.save_to_preset(target)
+            kind = "this project"
+    print(f"{target}: a {type(task).__name__} of {task.count_params():,} parameters, in the files of {kind}")
+    return target
+
+
+def with_names(words: Sequence[str]) -> list[str]:
+    """Returns the words of a command line, the first two named where they stand without a name.
+
+    Args:
+        words: The words behind the name of the recipe.
+
+    Example:
+
+    >>> with_names(["models/bert", "exported", "--format", "transformers"])
+    ['--source', 'models/bert', '--target', 'exported', '--format', 'transformers']
+    """
+    if len(words) > 1 and not any(word.startswith("--") for word in words[:2]):
+        return ["--source", words[0], "--target", *words[1:]]
+    return list(words)
+
+
+if __name__ == "__main__":
+    run_recipe(main, ConvertConfig, "convert", with_names(sys.argv[1:]))

@@ -1,0 +1,43 @@
+"""Conversion of saved models between the files of libraries."""
+
+import numpy as np
+import pytest
+
+from recipes import convert
+from recipes.common.config import parse
+from recipes.common.errors import ConfigError, DataError
+from recipes.common.models import load_task
+
+
+def run(*words):
+    return convert.main(parse(convert.ConvertConfig, convert.with_names([str(word) for word in words])))
+
+
+def weights(folder, kind=None):
+    return [np.asarray(weight) for weight in load_task(str(folder), kind).weights]
+
+
+def test_around_all_libraries(tiny_llama, tmp_path, capsys):
+    pytest.importorskip("keras_hub")
+    tiny_llama.save_to_preset(tmp_path / "preset")
+    run(tmp_path / "preset", tmp_path / "transformers")
+    assert "a CausalLM of 2,416 parameters, in the files of Transformers, model_type " in capsys.readouterr().out
+    run(tmp_path / "transformers", tmp_path / "hub", "--format", "keras_hub")
+    assert "in the files of KerasHub, LlamaBackbone" in capsys.readouterr().out
+    with pytest.raises(DataError, match="task must be given: .*hub, a preset of KerasHub, does not say it"):
+        run(tmp_path / "hub", tmp_path / "again")
+    run(tmp_path / "hub", tmp_path / "again", "--task", "CausalLM")
+    for found, expected in zip(weights(tmp_path / "again"), tiny_llama.weights, strict=True):
+        np.testing.assert_array_equal(found, np.asarray(expected))
+    vocabulary = load_task(str(tmp_path / "again")).tokenizer.get_vocabulary()
+    assert vocabulary == tiny_llama.tokenizer.get_vocabulary()
+
+
+def test_refusals(tiny_llama, tmp_path):
+    tiny_llama.save_to_preset(tmp_path / "preset")
+    with pytest.raises(ConfigError, match="target must be another folder than the source"):
+        run(tmp_path / "preset", tmp_path / "preset")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="exists and is no"):
+        run(tmp_path / "preset", tmp_path / "full")

@@ -1,0 +1,39 @@
+"""Which of our tasks a model of the Transformers library is."""
+
+import os
+from pathlib import Path
+
+from zoo.huggingface.family import get_family
+from zoo.huggingface.sentence import MODULES_FILE
+from zoo.storage import naming, quote
+from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
+
+
+def task_of(directory: str | os.PathLike) -> str:
+    """Returns the name of the task whose head a directory holds, as its `architectures` say.
+
+    Directories of the Sentence Transformers library hold embedders.
+
+    Args:
+        directory: A directory of the Transformers library.
+
+    Raises:
+        ValueError: If its family is not known here, or the head is none of those that are.
+
+    Example:
+
+    >>> task_of("path/to/bert-base-uncased")
+    'MaskedLM'
+    """
+    directory = Path(directory)
+    if (directory / MODULES_FILE).is_file():
+        return "TextEmbedder"
+    values = read_config_file(directory)
+    with naming(directory / CONFIG_FILE):
+        heads = get_family(values.get("model_type")).heads
+        given = values.get("architectures")
+        for task, head in heads.items():
+            if isinstance(given, list) and head.architecture in given:
+                return task
+        known = sorted(head.architecture for head in heads.values())
+        raise ValueError(f"architectures must name one of {known}, whose heads are known, got {quote(given)}.")
