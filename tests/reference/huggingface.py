@@ -72,6 +72,13 @@ LLAMA = {
 DECODER = {**LLAMA, "num_key_value_heads": 1, "max_position_embeddings": 80, "pad_token_id": 0}
 LONG = {"rows": "both", "greedy": 64}
 GPT_NEOX = {key: value for key, value in DECODER.items() if key not in ("num_key_value_heads", "rms_norm_eps")}
+EXPERTS = {**DECODER, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
+YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 100.0, "original_max_position_embeddings": 8}
+OPT = {
+    **{key: value for key, value in GPT_NEOX.items() if key != "intermediate_size"},
+    "ffn_dim": 24,
+    "max_position_embeddings": 80,
+}
 COHERE = {
     **{key: value for key, value in DECODER.items() if key != "rms_norm_eps"},
     "layer_norm_eps": 1e-3,
@@ -320,6 +327,40 @@ CASES = {
         },
         LONG,
     ),
+    "qwen2_moe": (
+        "Qwen2MoeForCausalLM",
+        "Qwen2MoeConfig",
+        {**EXPERTS, "num_hidden_layers": 3, "mlp_only_layers": [1], "shared_expert_intermediate_size": 12},
+        LONG,
+    ),
+    "qwen3_moe": (
+        "Qwen3MoeForCausalLM",
+        "Qwen3MoeConfig",
+        {**EXPERTS, "head_dim": 6, "norm_topk_prob": True, "use_sliding_window": True, "sliding_window": 4},
+        LONG,
+    ),
+    "gpt_oss": (
+        "GptOssForCausalLM",
+        "GptOssConfig",
+        {
+            **DECODER,
+            "head_dim": 6,
+            "intermediate_size": 12,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "sliding_window": 4,
+            "swiglu_limit": 1.5,
+            "rope_parameters": {**YARN, "truncate": False},
+        },
+        LONG,
+    ),
+    "opt": ("OPTForCausalLM", "OPTConfig", {**OPT, "word_embed_proj_dim": 10}, LONG),
+    "opt_post": (
+        "OPTForCausalLM",
+        "OPTConfig",
+        {**OPT, "do_layer_norm_before": False, "enable_bias": False, "tie_word_embeddings": False},
+        LONG,
+    ),
     "llama_classifier": (
         "LlamaForSequenceClassification",
         "LlamaConfig",
@@ -439,7 +480,8 @@ def main() -> None:
             if name in outputs:
                 golden[name] = outputs[name].numpy()
         states = outputs.get("decoder_hidden_states", outputs.get("hidden_states"))
-        golden["hidden"] = states[-1].numpy()
+        if states[-1].shape[-1] == model.config.get_text_config().hidden_size:
+            golden["hidden"] = states[-1].numpy()
         if "greedy" in options:
             model.generation_config.eos_token_id = None
             tokens = model.generate(inputs["input_ids"][:1], max_new_tokens=options["greedy"], do_sample=False)

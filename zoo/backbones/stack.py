@@ -261,6 +261,8 @@ class TransformerStack(keras.layers.Layer):
         x = inputs
         if self.position is not None:
             places = positions_from(cache_index, ops.shape(x)[1]) if positions is None else positions
+            if self.config.position.skips_padding and positions is None and padding_mask is not None and caches is None:
+                places = ops.maximum(ops.cumsum(ops.cast(padding_mask, "int32"), axis=1) - 1, 0)
             if caches is not None:
                 # rows that have ended are fed on while others have not, and proposals of a draft may go on behind the
                 # last position; a table has no place for them

@@ -24,6 +24,8 @@ class PositionConfig:
         rotary_dim: Number of coordinates of a head that are turned; None for all.
         scaling: Rotary scaling, for example `{"kind": "linear", "factor": 2.0}`; None for none.
         local_scaling: Whether layers with a window are scaled, too; in Gemma 3 they are not.
+        skips_padding: Whether positions count the real tokens of a row, so that padding on the left shifts none (OPT);
+            for "learned" and "sinusoidal", which are looked up before the first layer.
         layers: Which layers of a repeating pattern have the encoding, for example `(True, True, True, False)` for three
             out of four (SmolLM 3); None for all. For encodings that act in attention.
         num_buckets: Buckets of "relative_bias".
@@ -43,6 +45,7 @@ class PositionConfig:
     rotary_dim: int | None = None
     scaling: dict[str, Any] | None = None
     local_scaling: bool = True
+    skips_padding: bool = False
     layers: tuple[bool, ...] | None = None
     num_buckets: int = 32
     max_distance: int = 128
@@ -119,6 +122,8 @@ def _options(kind: str) -> frozenset[str]:
 
 def _kinds_with(option: str) -> tuple[str, ...]:
     """The kinds of positions that have an option; what concerns some layers only acts in their attention."""
+    if option == "skips_padding":
+        return tuple(kind for kind in position_kinds() if not position_class(kind).acts_in_attention())
     if option in ("layers", "local_base", "local_scaling"):
         kinds = position_kinds() if option == "layers" else _kinds_with(option.removeprefix("local_"))
         return tuple(kind for kind in kinds if position_class(kind).acts_in_attention())

@@ -9,12 +9,15 @@ from zoo.huggingface import gemma as _gemma  # noqa: F401
 from zoo.huggingface import gemma3 as _gemma3  # noqa: F401
 from zoo.huggingface import gpt2 as _gpt2  # noqa: F401
 from zoo.huggingface import gpt_neox as _gpt_neox  # noqa: F401
+from zoo.huggingface import gpt_oss as _gpt_oss  # noqa: F401
 from zoo.huggingface import granite as _granite  # noqa: F401
 from zoo.huggingface import llama as _llama  # noqa: F401
 from zoo.huggingface import mixtral as _mixtral  # noqa: F401
 from zoo.huggingface import modernbert as _modernbert  # noqa: F401
 from zoo.huggingface import olmo as _olmo  # noqa: F401
+from zoo.huggingface import opt as _opt  # noqa: F401
 from zoo.huggingface import phi as _phi  # noqa: F401
+from zoo.huggingface import qwen_moe as _qwen_moe  # noqa: F401
 from zoo.huggingface import smollm3 as _smollm3  # noqa: F401
 from zoo.huggingface import starcoder as _starcoder  # noqa: F401
 from zoo.huggingface import t5 as _t5  # noqa: F401

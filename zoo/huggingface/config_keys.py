@@ -85,7 +85,7 @@ _GROUPS = {
         vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size d_model encoder_layers
         decoder_layers encoder_attention_heads decoder_attention_heads encoder_ffn_dim decoder_ffn_dim dim n_layers
         n_heads hidden_dim n_embd n_layer n_head num_layers num_heads d_kv d_ff relative_attention_num_buckets
-        num_local_experts num_experts_per_tok
+        num_local_experts num_experts num_experts_per_tok moe_intermediate_size shared_expert_intermediate_size ffn_dim
         embedding_size num_hidden_groups
         """,
     dataclasses.replace(_COUNT, may_be_null=True): """
@@ -95,19 +95,26 @@ _GROUPS = {
     _POSITIONS: """
         max_position_embeddings n_positions relative_attention_max_distance local_attention
         global_attn_every_n_layers sliding_window_pattern no_rope_layer_interval
+        decoder_sparse_step
         """,
-    dataclasses.replace(_POSITIONS, may_be_null=True): "sliding_window n_ctx original_max_position_embeddings",
+    dataclasses.replace(_POSITIONS, may_be_null=True): "n_ctx original_max_position_embeddings",
     Key("an integer of at least 0", lambda value, most: _is_integer(value) and value >= 0): "max_window_layers",
+    Key(
+        f"an integer from 0 to {MOST_POSITIONS}",
+        lambda value, most: _is_integer(value) and 0 <= value <= MOST_POSITIONS,
+        may_be_null=True,
+    ): "sliding_window",
     _FLAG: """
         tie_word_embeddings attention_bias mlp_bias scale_embedding scale_attn_weights norm_bias classifier_bias
         scale_decoder_outputs is_llama_config reorder_and_upcast_attn sinusoidal_pos_embds tie_weights_
-        use_bias use_parallel_residual
+        use_bias use_parallel_residual norm_topk_prob qkv_bias do_layer_norm_before enable_bias
+        layer_norm_elementwise_affine _remove_final_layer_norm
         """,
     dataclasses.replace(_FLAG, may_be_null=True): "use_sliding_window token_classification_bias use_qk_norm",
     _POSITIVE: """
         rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps rope_theta global_rope_theta local_rope_theta
         query_pre_attn_scalar norm_epsilon rotary_emb_base rotary_pct rope_local_base_freq logit_scale
-        attention_multiplier embedding_multiplier logits_scaling residual_multiplier
+        attention_multiplier embedding_multiplier swiglu_limit logits_scaling residual_multiplier
         """,
     dataclasses.replace(_POSITIVE, may_be_null=True): (
         "partial_rotary_factor attn_logit_softcapping final_logit_softcapping"
@@ -122,6 +129,7 @@ _GROUPS = {
     _TEXT: "feed_forward_proj",
     dataclasses.replace(_TEXTS, may_be_null=True): "layer_types",
     Key("a list of 0 and 1, or null", _is_list_of_flags): "no_rope_layers",
+    Key("a list of integers", _typed(list[int]), may_be_null=True): "mlp_only_layers",
     dataclasses.replace(_OBJECT, may_be_null=True): "rope_scaling rope_parameters",
     dataclasses.replace(_LABELS, may_be_null=True): "id2label",
 }
@@ -144,15 +152,18 @@ _CHOICES = {
     "position.num_buckets": "relative_attention_num_buckets",
     "position.max_distance": "relative_attention_max_distance",
     "norm.epsilon": "layer_norm_eps rms_norm_eps layer_norm_epsilon norm_eps norm_epsilon",
-    "feed_forward.intermediate_dim": "intermediate_size encoder_ffn_dim hidden_dim n_inner d_ff",
+    "feed_forward.intermediate_dim": "intermediate_size encoder_ffn_dim hidden_dim n_inner d_ff ffn_dim",
     "feed_forward.activation": "hidden_act hidden_activation activation activation_function",
     "feed_forward.dropout": "activation_dropout mlp_dropout",
-    "feed_forward.num_experts": "num_local_experts",
+    "feed_forward.num_experts": "num_local_experts num_experts",
     "feed_forward.experts_per_token": "num_experts_per_tok",
+    "feed_forward.shared_intermediate_dim": "shared_expert_intermediate_size",
+    "feed_forward.gate_limit": "swiglu_limit",
     "feed_forward.load_balance_weight": "router_aux_loss_coef",
     "branch_scale": "residual_multiplier",
     "embedding.scale": "embedding_multiplier",
     "embedding.output_scale": "logit_scale logits_scaling",
+    "embedding.factor_dim": "word_embed_proj_dim",
     "embedding.num_segments": "type_vocab_size",
     "embedding.dropout": "embd_pdrop embedding_dropout",
     "embedding.tie_output": "tie_word_embeddings",

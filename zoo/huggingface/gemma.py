@@ -32,7 +32,7 @@ def read(
     *,
     max_length: int = 8192,
     full_every: int = 2,
-    soft_caps: tuple[float | None, float | None] = (50.0, 30.0),
+    soft_caps: tuple[float, float] | None = (50.0, 30.0),
     rotary: Callable[[ConfigReader, int, int], PositionConfig] = read_rotary,
     **attention: Any,
 ) -> TransformerConfig:
@@ -42,7 +42,8 @@ def read(
         reader: The configuration.
         max_length: What a missing `max_position_embeddings` means.
         full_every: Which layers see all positions where no types are given: each that is a multiple of this number.
-        soft_caps: What missing soft caps of the scores and the logits mean.
+        soft_caps: What missing soft caps of the scores and the logits mean; None for no cap of the scores, whatever the
+            configuration says, and for none of the logits where it says nothing.
         rotary: Returns the positions, from the configuration, the width of a head and the longest sequence.
         **attention: Further arguments of `AttentionConfig`.
     """
@@ -69,9 +70,9 @@ def read(
             head_dim=head_dim,
             use_bias=reader.take("attention_bias", False),
             scale=reader.take("query_pre_attn_scalar", 256) ** -0.5,
-            logit_soft_cap=reader.take("attn_logit_softcapping", soft_caps[0]),
+            logit_soft_cap=None if soft_caps is None else reader.take("attn_logit_softcapping", soft_caps[0]),
             dropout=reader.take_number("attention_dropout", 0.0),
-            **window_of_layers(types, layers, (size - 1, 0)),
+            **window_of_layers(types, layers, llama.sliding(size)),
             **attention,
         ),
         position=rotary(reader, head_dim, max_length),
@@ -80,7 +81,7 @@ def read(
         embedding=EmbeddingConfig(
             scale=True,
             tie_output=reader.take("tie_word_embeddings", True),
-            logit_soft_cap=reader.take("final_logit_softcapping", soft_caps[1]),
+            logit_soft_cap=reader.take("final_logit_softcapping", soft_caps and soft_caps[1]),
         ),
         dropout=0.0,
         initializer_range=reader.take("initializer_range", 0.02),

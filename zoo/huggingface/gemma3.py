@@ -48,7 +48,7 @@ def _read_rotary(reader: ConfigReader, head_dim: int, max_length: int) -> Positi
 
 def read(reader: ConfigReader) -> TransformerConfig:
     """Returns the configuration of the text model of a Gemma 3."""
-    reader.skip("_sliding_window_pattern")  # written, and never read
+    reader.skip("_sliding_window_pattern", "attn_logit_softcapping")  # written, and never read
     positions = []
 
     def rotary(reader: ConfigReader, head_dim: int, max_length: int) -> PositionConfig:
@@ -60,7 +60,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
         reader,
         max_length=131072,
         full_every=reader.take("sliding_window_pattern", 6),
-        soft_caps=(None, None),
+        soft_caps=None,
         rotary=rotary,
         query_key_norm="rms",
     )

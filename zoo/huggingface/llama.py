@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from zoo.config import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig, TransformerConfig
+from zoo.config.checks import require
 from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
 from zoo.huggingface.decoder_heads import decoder_heads, take_head_keys
 from zoo.huggingface.family import Family, register_family, types_of_layers, window_of_layers
@@ -175,7 +176,12 @@ def _write_llama(config: TransformerConfig) -> dict[str, Any]:
 
 
 def sliding(size: int | None) -> tuple[int, int]:
-    """The window of `size` positions, the last of which is that of the query, for layers that have one."""
+    """The window of `size` positions, the last of which is that of the query, for layers that have one.
+
+    Raises:
+        ValueError: If it is 0, which some files have where no layer has a window.
+    """
+    require(size != 0, "sliding_window", size, "an integer of at least 1 or null")
     return ((size or 1) - 1, 0)
 
 

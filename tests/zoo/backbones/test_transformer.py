@@ -298,6 +298,17 @@ def test_learned_positions_start_at_their_offset():
     np.testing.assert_array_equal(array(backbone(inputs)), before)
 
 
+def test_positions_that_skip_padding():
+    backbone = made("decoder", PositionConfig("learned", skips_padding=True))
+    ids = token_ids(1, 6)
+    alone = array(backbone({"token_ids": ids, "padding_mask": np.ones((1, 6), "bool")}))
+    padded = np.concatenate([np.zeros((1, 3), ids.dtype), ids], axis=1)
+    outputs = array(backbone({"token_ids": padded, "padding_mask": np.arange(9)[None] >= 3}))
+    np.testing.assert_allclose(outputs[:, 3:], alone, **TOLERANCE)
+    with pytest.raises(ValueError, match="position.skips_padding must be False with position.kind='rotary'"):
+        PositionConfig("rotary", skips_padding=True)
+
+
 def test_windows_by_layer():
     attention = AttentionConfig(num_heads=4, window=(3, 0), window_layers=(True, False))
     position = PositionConfig("rotary", base=1e6, local_base=1e4)

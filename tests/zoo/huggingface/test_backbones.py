@@ -53,7 +53,8 @@ def test_outputs_are_those_of_the_library(case, golden):
         memory = array(outputs["encoder_sequence_output"])
         expected_memory = expected["encoder_last_hidden_state"]
         np.testing.assert_allclose(memory[encoder_mask], expected_memory[encoder_mask], **TOLERANCE)
-    np.testing.assert_allclose(array(hidden)[mask], expected["hidden"][mask], **TOLERANCE)
+    if "hidden" in expected:  # of the same width
+        np.testing.assert_allclose(array(hidden)[mask], expected["hidden"][mask], **TOLERANCE)
     if case in LANGUAGE_MODELS or isinstance(outputs, dict):
         np.testing.assert_allclose(array(backbone.logits(hidden))[mask], expected["logits"][mask], **TOLERANCE)
     if "pooler_output" in expected:
@@ -137,7 +138,7 @@ def test_written_as_it_was(case, tmp_path):
         "rotary_pct",
         "rope_local_base_freq",
     }
-    assert written - known <= {"bos_token_id", *rotary}
+    assert written - known <= {"bos_token_id", "num_experts", *rotary}
     again = load_backbone(tmp_path / "model")
     for first, second in zip(again.weights, backbone.weights, strict=True):
         np.testing.assert_array_equal(array(first), array(second))
