@@ -20,6 +20,7 @@ from layers.norm_makers import NormMaker, make_norm
 from layers.norms import DynamicTanh, LayerNorm, RMSNorm, ScaleNorm
 from layers.positions import (
     ALiBi,
+    DisentangledPositions,
     LearnedPositionEmbedding,
     PositionEncoding,
     RelativePositionBias,
@@ -67,6 +68,7 @@ __all__ = [
     "ScaleNorm",
     "ScheduledSampling",
     "SegmentEmbedding",
+    "DisentangledPositions",
     "ShawRelativePositions",
     "SinusoidalPositionEncoding",
     "TokenEmbedding",

@@ -14,7 +14,7 @@ from layers.attention.weighting import AttentionWeighting, FunctionWeighting
 from layers.dropout import Dropout
 from layers.initializers import separate
 from layers.parts import serialized_part
-from layers.positions.base import NO_POSITION, PositionEncoding, PositionHooks, positions_from
+from layers.positions.base import NO_POSITION, PositionEncoding, PositionHooks, Projections, positions_from
 
 # Arguments of the constructor that are attributes of the same name: plain values, parts, initializers.
 _KEPT_AS_GIVEN = """
@@ -43,7 +43,8 @@ class MultiHeadAttention(keras.layers.Layer):
         output_dim: Width of the result. Default the width of `inputs`.
         use_bias: True, False, or the names of the projections with a bias: "query", "key", "value", "output".
         position: A `PositionEncoding` that acts on queries and keys (`RotaryEmbedding`, `XPos`), on the scores
-            (`RelativePositionBias`, `ALiBi`) or on keys and values (`ShawRelativePositions`); None for none.
+            (`RelativePositionBias`, `ALiBi`, `DisentangledPositions`) or on keys and values (`ShawRelativePositions`);
+            None for none.
         causal: Whether a query sees only keys at its own and earlier positions.
         window: Sliding window `(left, right)`: how many positions before and after its own a query sees. None on a side
             is unlimited; None altogether is no window. An integer n is `(n, n)`.
@@ -358,7 +359,9 @@ class MultiHeadAttention(keras.layers.Layer):
             value,
             mask,
             scale=self.scale,
-            bias=self._encoding.score_bias(query, positions, key_positions, self.scale),
+            bias=self._encoding.score_bias(
+                query, key, positions, key_positions, self.scale, Projections(self._queries_of, self._keys_of)
+            ),
             soft_cap=self.logit_soft_cap,
             sinks=self.sinks,
             dropout=dropout,
@@ -370,6 +373,16 @@ class MultiHeadAttention(keras.layers.Layer):
         # what the encoding adds to the values is weighted as they are, dropout included
         heads = self._encoding.on_output(heads, dropped[-1] if dropped else weights, positions, key_positions)
         return heads, weights
+
+    def _queries_of(self, vectors: Any) -> Any:
+        """Vectors `(count, width)` as queries `(heads, count, head_dim)`, without norm and position."""
+        heads = self._split(self.query_projection(ops.expand_dims(vectors, 0)), self.num_heads, self.head_dim)
+        return ops.transpose(heads[0], (1, 0, 2))
+
+    def _keys_of(self, vectors: Any) -> Any:
+        """Vectors `(count, width)` as keys `(key_value_heads, count, head_dim)`, without norm and position."""
+        heads = self._split(self.key_projection(ops.expand_dims(vectors, 0)), self.num_key_value_heads, self.head_dim)
+        return ops.transpose(heads[0], (1, 0, 2))
 
     def _join_heads(self, heads: Any, inputs: Any) -> Any:
         """Heads side by side, gated and projected: `(batch, length, output_dim)`."""

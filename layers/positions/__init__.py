@@ -15,6 +15,7 @@ from layers.positions.base import (
     position_kinds,
     register_position,
 )
+from layers.positions.disentangled import DisentangledPositions
 from layers.positions.learned import LearnedPositionEmbedding
 from layers.positions.relative_bias import RelativePositionBias, relative_position_buckets
 from layers.positions.rotary import RotaryEmbedding
@@ -33,6 +34,7 @@ __all__ = [
     "register_position",
     "ROTARY_SCALINGS",
     "ALiBi",
+    "DisentangledPositions",
     "LearnedPositionEmbedding",
     "RelativePositionBias",
     "RotaryEmbedding",

@@ -9,6 +9,7 @@ from keras import ops
 
 from layers.positions.base import (
     PositionEncoding,
+    Projections,
     bias_shape,
     check_above_zero,
     check_positive_integer,
@@ -80,7 +81,15 @@ class ALiBi(PositionEncoding):
         self.num_heads = check_positive_integer("num_heads", num_heads)
         self.bias_max = check_above_zero("bias_max", bias_max)
 
-    def score_bias(self, query: Any, query_positions: Any, key_positions: Any, scale: Any) -> Any:
+    def score_bias(
+        self,
+        query: Any,
+        key: Any,
+        query_positions: Any,
+        key_positions: Any,
+        scale: Any,
+        projections: Projections,
+    ) -> Any:
         return self  # called by the kernel, for the distances that it needs
 
     def call(self, query_positions: Any, key_positions: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -10,6 +10,18 @@ from keras import ops
 from layers.parts import constructor_options
 
 _KINDS: dict[str, type["PositionEncoding"]] = {}
+
+
+class Projections(NamedTuple):
+    """The linear maps of an attention layer, for encodings with vectors as wide as its inputs.
+
+    Args:
+        queries: Maps vectors `(count, width)` to queries `(heads, count, head_dim)`.
+        keys: Maps vectors `(count, width)` to keys `(key_value_heads, count, head_dim)`.
+    """
+
+    queries: Callable[[Any], Any]
+    keys: Callable[[Any], Any]
 
 
 class PositionHooks:
@@ -51,14 +63,24 @@ class PositionHooks:
         """Acts on keys `(batch, length, key_value_heads, head_dim)`; `prepared` is what `prepare` returned."""
         return key
 
-    def score_bias(self, query: Any, query_positions: Any, key_positions: Any, scale: float) -> Any:
+    def score_bias(
+        self,
+        query: Any,
+        key: Any,
+        query_positions: Any,
+        key_positions: Any,
+        scale: float,
+        projections: Projections,
+    ) -> Any:
         """Returns what is added to the scaled scores, or None.
 
         Args:
             query: What `on_queries` returned, as `(batch, heads, query_length, head_dim)`.
+            key: What `on_keys` returned, as `(batch, key_value_heads, key_length, head_dim)`, cached ones among them.
             query_positions: `(query_length,)` or `(batch, query_length)`.
             key_positions: `(key_length,)` or `(batch, key_length)`.
             scale: Factor on the scores.
+            projections: Those of the attention layer.
 
         Returns:
             A tensor that broadcasts to `(batch, heads, query_length, key_length)`; or a callable of query positions and
@@ -94,7 +116,7 @@ class PositionEncoding(PositionHooks, keras.layers.Layer):
     ```python
     @register_position("recency")
     class Recency(PositionEncoding):
-        def score_bias(self, query, query_positions, key_positions, scale):
+        def score_bias(self, query, key, query_positions, key_positions, scale, projections):
             distance = ops.expand_dims(query_positions, -1) - ops.expand_dims(key_positions, -2)
             return -0.1 * ops.cast(ops.reshape(distance, (-1, 1, *ops.shape(distance)[-2:])), "float32")
 

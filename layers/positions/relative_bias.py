@@ -9,6 +9,7 @@ from keras import ops
 
 from layers.positions.base import (
     PositionEncoding,
+    Projections,
     bias_shape,
     check_positive_integer,
     distances,
@@ -133,7 +134,15 @@ class RelativePositionBias(PositionEncoding):
         )
         self.built = True
 
-    def score_bias(self, query: Any, query_positions: Any, key_positions: Any, scale: Any) -> Any:
+    def score_bias(
+        self,
+        query: Any,
+        key: Any,
+        query_positions: Any,
+        key_positions: Any,
+        scale: Any,
+        projections: Projections,
+    ) -> Any:
         return self  # called by the kernel, for the distances that it needs
 
     def call(self, query_positions: Any, key_positions: Any) -> Any:

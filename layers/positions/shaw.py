@@ -8,6 +8,7 @@ from keras import ops
 from layers.initializers import separate
 from layers.positions.base import (
     PositionEncoding,
+    Projections,
     check_positive_integer,
     distances,
     float32_or_wider,
@@ -83,7 +84,15 @@ class ShawRelativePositions(PositionEncoding):
         )
         self.built = True
 
-    def score_bias(self, query: Any, query_positions: Any, key_positions: Any, scale: Any) -> Any:
+    def score_bias(
+        self,
+        query: Any,
+        key: Any,
+        query_positions: Any,
+        key_positions: Any,
+        scale: Any,
+        projections: Projections,
+    ) -> Any:
         return scale * self.key_bias(query, query_positions, key_positions)
 
     def on_output(self, output: Any, weights: Any, query_positions: Any, key_positions: Any) -> Any:

@@ -49,11 +49,39 @@ ACTIVATIONS = {
 }
 
 
+def disentangled(layer, stack, config, query, key):
+    """He et al. 2021, equation 4, without the first term and the scale: `(heads, length, length)`, pair by pair."""
+    position, (length, heads, width) = config.position_in_attention, query.shape
+    options, encoding = position.options or {}, stack.attention_position or stack.position
+    has_buckets = options.get("buckets", True)
+    span = position.num_buckets if has_buckets else position.max_distance
+    vectors = weights(encoding.table.embeddings)
+    if "norm_epsilon" in options:
+        vectors = normed(encoding.norm, "layer", vectors, options["norm_epsilon"])
+    queries = dense(layer.query_projection, vectors).reshape(2 * span, heads, width)
+    keys = dense(layer.key_projection, vectors).reshape(2 * span, -1, width)
+    groups, middle = heads // keys.shape[1], span // 2
+    bias = np.zeros((heads, length, length))
+    for i in range(length):
+        for j in range(length):
+            row = i - j
+            if has_buckets and abs(row) > middle:
+                steps = math.log(abs(row) / middle) / math.log((position.max_distance - 1) / middle) * (middle - 1)
+                row = int(math.copysign(math.ceil(steps) + middle, row))
+            row = min(max(row + span, 0), 2 * span - 1)
+            for head in range(heads):
+                if options.get("content_to_position", True):
+                    bias[head, i, j] += query[i, head] @ keys[row, head // groups]
+                if options.get("position_to_content", True):
+                    bias[head, i, j] += queries[row, head] @ key[j, head // groups]
+    return bias
+
+
 def distance_bias(stack, config, length):
     """T5's biases `(heads, length, length)` of distances that have a bucket each, those to the right after half."""
-    if config.attention_position is None:
+    if config.position_in_attention.kind != "relative_bias":
         return np.zeros((config.attention.num_heads, length, length))
-    table = weights(stack.attention_position.embeddings)
+    table = weights((stack.attention_position or stack.position).embeddings)
     bias = np.zeros((table.shape[1], length, length))
     for i in range(length):
         for j in range(length):
@@ -61,7 +89,7 @@ def distance_bias(stack, config, length):
     return bias
 
 
-def attention(layer, config, index, x, causal, bias):
+def attention(layer, stack, config, index, x, causal):
     choices, position, norm = config.attention, config.position, config.norm
     heads, width = choices.num_heads, config.head_dim
     groups = heads // (choices.num_key_value_heads or heads)
@@ -84,6 +112,9 @@ def attention(layer, config, index, x, causal, bias):
         is_scaled = position.scaling is not None and (position.local_scaling or not has_window)
         factor = position.scaling["factor"] if is_scaled else 1.0
         query, key = rotated(query, base, factor), rotated(key, base, factor)
+    bias = distance_bias(stack, config, len(x))
+    if config.position_in_attention.kind == "disentangled":
+        bias = disentangled(layer, stack, config, query, key) * (choices.scale or width**-0.5)
     context = np.zeros((len(x), heads, width))
     for head in range(heads):
         scores = query[:, head] @ key[:, head // groups].T * (choices.scale or width**-0.5) + bias[head]
@@ -163,7 +194,7 @@ def hidden_states(backbone, token_ids):
         for name in ("attention", "feed_forward"):
             y = apply(block.norms[name], x) if norm.placement == "pre" else x
             if name == "attention":
-                y = attention(block.attention, config, index, y, causal, distance_bias(stack, config, len(x)))
+                y = attention(block.attention, stack, config, index, y, causal)
             else:
                 pattern = config.feed_forward.expert_layers or (True,)
                 has_experts = config.feed_forward.num_experts and pattern[index % len(pattern)]

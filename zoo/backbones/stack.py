@@ -112,6 +112,7 @@ class TransformerStack(keras.layers.Layer):
             "num_heads": config.attention.num_heads,
             "head_dim": config.head_dim,
             "dim": config.embedding_dim,
+            "hidden_dim": config.hidden_dim,
             "max_length": config.max_length,
             "sequence_length": config.max_length,
             "bidirectional": not self.causal,

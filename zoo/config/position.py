@@ -15,8 +15,8 @@ class PositionConfig:
 
     Args:
         kind: "none", "sinusoidal" or "learned" (added to the embedding), "rotary" or "xpos" (turn queries and keys),
-            "relative_bias" (T5) or "alibi" (added to the scores), "shaw" (added to keys and values); or the name of an
-            encoding of your own, see `layers.positions.register_position`.
+            "relative_bias" (T5), "alibi" or "disentangled" (DeBERTa; added to the scores), "shaw" (added to keys and
+            values); or the name of an encoding of your own, see `layers.positions.register_position`.
         base: Wave length base of "sinusoidal", "rotary" and "xpos".
         local_base: Base of "rotary" and "xpos" in layers with a window; None for `base`.
         layout: Order of the coordinates: "interleaved" or "concatenated" for "sinusoidal", "half_split" or
@@ -28,8 +28,9 @@ class PositionConfig:
             for "learned" and "sinusoidal", which are looked up before the first layer.
         layers: Which layers of a repeating pattern have the encoding, for example `(True, True, True, False)` for three
             out of four (SmolLM 3); None for all. For encodings that act in attention.
-        num_buckets: Buckets of "relative_bias".
-        max_distance: Distance from which all are one bucket ("relative_bias"), or clipping distance ("shaw").
+        num_buckets: Buckets of "relative_bias" and, in each direction, of "disentangled".
+        max_distance: Distance from which all are one bucket ("relative_bias", "disentangled"), or clipping distance
+            ("shaw").
         offset: Added to each position before it is looked up ("learned"): 2 in BART and RoBERTa.
         options: Further arguments of the encoding, for example `{"scale_base": 256.0}` of "xpos".
 

@@ -71,6 +71,11 @@ def _of_transformer(config: TransformerConfig) -> dict[str, int]:
     position = config.position_in_attention
     if position.kind == "relative_bias":
         sizes[f"position.num_buckets={position.num_buckets}"] = position.num_buckets * heads
+    if position.kind == "disentangled":
+        choice, buckets = f"position.num_buckets={position.num_buckets}", position.num_buckets
+        if not (position.options or {}).get("buckets", True):
+            choice, buckets = f"position.max_distance={position.max_distance}", position.max_distance
+        sizes[choice] = 2 * buckets * width
     if position.kind == "shaw":
         sizes[f"position.max_distance={position.max_distance}"] = position.max_distance * config.head_dim
     if not embedding.tie_output and config.architecture != "encoder":

@@ -197,8 +197,12 @@ def named_layers(backbone: Transformer) -> dict[str, Any]:
         stack = getattr(backbone, side)
         if stack is None:
             continue
-        own = ("position", "attention_position", "embedding_norm", "final_norm")
-        layers |= {f"{side}.{name}": getattr(stack, name) for name in own}
+        layers |= {f"{side}.{name}": getattr(stack, name) for name in ("embedding_norm", "final_norm")}
+        for name in ("position", "attention_position"):
+            position = getattr(stack, name)
+            # those with several layers have a table and a norm of its vectors
+            layers[f"{side}.{name}"] = getattr(position, "table", position)
+            layers[f"{side}.{name}_norm"] = getattr(position, "norm", None)
         for index, block in enumerate(stack.blocks):
             layers |= {f"{side}.{index}.{name}": layer for name, layer in _block_layers(block).items()}
     return {name: layer for name, layer in layers.items() if layer is not None and layer.weights}

@@ -138,7 +138,7 @@ def test_relative_bias_adds_to_the_scores():
     class ByDistance(PositionEncoding):
         num_heads = 4
 
-        def score_bias(self, query, query_positions, key_positions, scale):
+        def score_bias(self, query, key, query_positions, key_positions, scale, projections):
             distance = ops.expand_dims(query_positions, 1) - ops.expand_dims(key_positions, 0) + 10
             return ops.expand_dims(ops.transpose(ops.take(table, distance, axis=0), (2, 0, 1)), 0)
 

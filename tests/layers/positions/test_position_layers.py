@@ -131,7 +131,7 @@ def test_the_hooks_of_the_base_change_nothing(numbers):
         encoding.on_output(x, None, positions, positions),
     ):
         assert changed is x
-    assert encoding.score_bias(x, positions, positions, 1.0) is None
+    assert encoding.score_bias(x, x, positions, positions, 1.0, None) is None
     assert not (encoding.depends_on_length or encoding.needs_weights or encoding.acts_in_attention())
 
 

@@ -58,6 +58,20 @@ CHOICES = {
         "position": PositionConfig("learned"),
         "embedding": EmbeddingConfig(factor_dim=6, factor_output=True),
     },
+    "disentangled_positions": {
+        "architecture": "encoder",
+        "position": PositionConfig("learned"),
+        "attention_position": PositionConfig(
+            "disentangled", num_buckets=4, max_distance=8, options={"norm_epsilon": 1e-3}
+        ),
+        "attention": AttentionConfig(num_heads=4, scale=0.3),
+    },
+    "disentangled_positions_of_a_decoder": {
+        "position": PositionConfig(
+            "disentangled", max_distance=3, options={"buckets": False, "position_to_content": True}
+        ),
+        "attention": AttentionConfig(num_heads=4, num_key_value_heads=2, head_dim=6, window=(4, 0)),
+    },
     "experts_in_some_layers": {
         "position": ROTARY,
         "feed_forward": FeedForwardConfig(

@@ -22,7 +22,7 @@ class Recency(PositionEncoding):
     def on_embeddings(self, x, positions):
         return x + 0.1 * keras.ops.cast(keras.ops.expand_dims(positions % 3, -1), x.dtype)
 
-    def score_bias(self, query, query_positions, key_positions, scale):
+    def score_bias(self, query, key, query_positions, key_positions, scale, projections):
         distance = keras.ops.expand_dims(query_positions, -1) - keras.ops.expand_dims(key_positions, -2)
         distance = keras.ops.expand_dims(distance, -3)
         distance = distance if len(distance.shape) == 4 else keras.ops.expand_dims(distance, 0)
