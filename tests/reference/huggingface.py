@@ -33,6 +33,8 @@ BERT = {
     "max_position_embeddings": 24,
     "layer_norm_eps": 1e-3,
 }
+# three layers, which share their weights
+ALBERT = {**BERT, "num_hidden_layers": 3, "embedding_size": 10}
 DISTILBERT = {
     "vocab_size": VOCABULARY,
     "dim": 16,
@@ -415,6 +417,35 @@ CASES = {
         {**BART, "activation_function": "swish", "decoder_layers": 2},
         LONG,
     ),
+    "electra_masked_lm": (
+        "ElectraForMaskedLM",
+        "ElectraConfig",
+        {**BERT, "embedding_size": 12, "hidden_act": "relu"},
+        {"rows": "both"},
+    ),
+    "electra_classifier": (
+        "ElectraForSequenceClassification",
+        "ElectraConfig",
+        {**BERT, "embedding_size": 16, "num_labels": 3},
+        {},
+    ),
+    "electra_token_classifier": ("ElectraForTokenClassification", "ElectraConfig", {**BERT, "embedding_size": 20}, {}),
+    "albert_masked_lm": ("AlbertForMaskedLM", "AlbertConfig", {**ALBERT, "num_hidden_groups": 2}, {"rows": "both"}),
+    "albert_classifier": ("AlbertForSequenceClassification", "AlbertConfig", {**ALBERT, "num_labels": 3}, {}),
+    "albert_token_classifier": (
+        "AlbertForTokenClassification",
+        "AlbertConfig",
+        {**ALBERT, "embedding_size": 16, "num_hidden_groups": 3, "hidden_act": "relu"},
+        {},
+    ),
+    "nomic_bert_masked_lm": (
+        "NomicBertForMaskedLM",
+        "NomicBertConfig",
+        {**BERT, "head_dim": 6, "hidden_act": "gelu", "rope_parameters": {"rope_type": "default", "rope_theta": 30.0}},
+        {"rows": "both"},
+    ),
+    "nomic_bert_classifier": ("NomicBertForSequenceClassification", "NomicBertConfig", {**BERT, "num_labels": 3}, {}),
+    "nomic_bert_token_classifier": ("NomicBertForTokenClassification", "NomicBertConfig", BERT, {"rows": "both"}),
     # its positions are in the file
     "pegasus": ("PegasusForConditionalGeneration", "PegasusConfig", {**BART, "scale_embedding": False}, LONG),
 }

@@ -1,10 +1,12 @@
 """Models of the Transformers library, read and written: one file per family says what is where."""
 
 # these register their families
+from zoo.huggingface import albert as _albert  # noqa: F401
 from zoo.huggingface import bart as _bart  # noqa: F401
 from zoo.huggingface import bert as _bert  # noqa: F401
 from zoo.huggingface import cohere as _cohere  # noqa: F401
 from zoo.huggingface import distilbert as _distilbert  # noqa: F401
+from zoo.huggingface import electra as _electra  # noqa: F401
 from zoo.huggingface import gemma as _gemma  # noqa: F401
 from zoo.huggingface import gemma3 as _gemma3  # noqa: F401
 from zoo.huggingface import gpt2 as _gpt2  # noqa: F401
@@ -14,6 +16,7 @@ from zoo.huggingface import granite as _granite  # noqa: F401
 from zoo.huggingface import llama as _llama  # noqa: F401
 from zoo.huggingface import mixtral as _mixtral  # noqa: F401
 from zoo.huggingface import modernbert as _modernbert  # noqa: F401
+from zoo.huggingface import nomic_bert as _nomic_bert  # noqa: F401
 from zoo.huggingface import olmo as _olmo  # noqa: F401
 from zoo.huggingface import opt as _opt  # noqa: F401
 from zoo.huggingface import phi as _phi  # noqa: F401

@@ -1,5 +1,6 @@
 """BERT, RoBERTa and XLM-RoBERTa (model types "bert", "roberta" and "xlm-roberta")."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from zoo.config import (
@@ -32,8 +33,16 @@ TABLE = {
 }
 
 
-def read(reader: ConfigReader, position_offset: int = 0) -> TransformerConfig:
-    """Returns the configuration of a BERT; positions are looked up `position_offset` further."""
+def read(
+    reader: ConfigReader, position_offset: int = 0, embedding: Mapping[str, Any] | None = None
+) -> TransformerConfig:
+    """Returns the configuration of a BERT.
+
+    Args:
+        reader: The configuration.
+        position_offset: How much further positions are looked up.
+        embedding: Further arguments of `EmbeddingConfig`.
+    """
     reader.take_only("is_decoder", False)
     reader.take_only("add_cross_attention", False)
     reader.take_only("position_embedding_type", "absolute")
@@ -58,7 +67,7 @@ def read(reader: ConfigReader, position_offset: int = 0) -> TransformerConfig:
         position=PositionConfig("learned", offset=position_offset),
         norm=NormConfig("layer", "post", epsilon=reader.take("layer_norm_eps", 1e-12), embedding=True),
         feed_forward=FeedForwardConfig(reader.take("intermediate_size"), reader.take_activation("hidden_act", "gelu")),
-        embedding=EmbeddingConfig(num_segments=reader.take("type_vocab_size", 2)),
+        embedding=EmbeddingConfig(num_segments=reader.take("type_vocab_size", 2), **(embedding or {})),
         dropout=reader.take("hidden_dropout_prob", 0.1),
         # only classes that need it have one
         pooler="pooler.dense.weight" in reader.tensors,

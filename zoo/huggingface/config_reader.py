@@ -21,7 +21,8 @@ NEUTRAL = frozenset(
     max_new_tokens min_length model_type no_repeat_ngram_size num_beam_groups num_beams num_labels
     num_return_sequences output_attentions output_hidden_states output_past output_scores pad_token_id
     prefix pretraining_tp problem_type reference_compile remove_invalid_values repetition_penalty
-    return_dict return_dict_in_generate sep_token_id suppress_tokens task_specific_params temperature
+    return_dict return_dict_in_generate sbert_ce_default_activation_function sentence_transformers sep_token_id
+    suppress_tokens task_specific_params temperature
     tokenizer_class top_k top_p torch_dtype torchscript transformers.js_config transformers_version typical_p
     use_bfloat16 use_cache
     """.split()
@@ -113,7 +114,8 @@ class ConfigReader:
                 raise ValueError(f"config.json with model_type={quote(self.values.get('model_type'))} lacks {key!r}.")
             return default
         if key in KEYS:
-            bounded_by_tensors = key in LAYERS and self.elements < math.inf
+            # layers of a group share their tensors (ALBERT)
+            bounded_by_tensors = key in LAYERS and self.elements < math.inf and "num_hidden_groups" not in self.values
             most = len(self.tensors) if bounded_by_tensors else self.elements
             KEYS[key].check(key, self.values[key], most, self.source)
         return self.values[key]

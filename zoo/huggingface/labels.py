@@ -3,14 +3,18 @@
 from collections.abc import Sequence
 from typing import Any
 
+from zoo.config.checks import require
 from zoo.huggingface.config_reader import ConfigReader
-from zoo.storage import quote
+from zoo.storage import quote, require_type
 
 PROBLEMS = {
     "single_label_classification": "single_label",
     "multi_label_classification": "multi_label",
     "regression": "regression",
 }
+# what cross-encoders apply to a single logit, and the problem that has it
+SCORES = {"Identity": "regression", "Sigmoid": "multi_label"}
+MODULES = {"regression": "linear.Identity", "multi_label": "activation.Sigmoid"}
 
 
 def label_names(reader: ConfigReader) -> int | list[str]:
@@ -40,10 +44,11 @@ def label_names(reader: ConfigReader) -> int | list[str]:
 
 
 def labels_and_problem(reader: ConfigReader) -> dict[str, Any]:
-    """Returns the arguments `labels` and `problem` of a `TextClassifier`.
+    """Returns the arguments `labels` and `problem` of a `TextClassifier`, and `pairs` for a cross-encoder.
 
     Args:
-        reader: The configuration: `id2label`, `problem_type`.
+        reader: The configuration: `id2label`, `problem_type`, and what the Sentence Transformers library adds to those
+            of its cross-encoders.
 
     Raises:
         ValueError: If a value is not known.
@@ -51,9 +56,23 @@ def labels_and_problem(reader: ConfigReader) -> dict[str, Any]:
     names = label_names(reader)
     count = names if isinstance(names, int) else len(names)
     problem = PROBLEMS.get(reader.take_only("problem_type", None, *PROBLEMS))
+    activation = _activation_of_pairs(reader)
+    if activation is not None and count == 1:
+        require(activation in SCORES, "activation_fn of a cross-encoder", activation, f"one of {sorted(SCORES)}")
+        return {"labels": 1, "problem": SCORES[activation], "pairs": True}
     if problem is None:
         problem = "regression" if count == 1 else "single_label"
-    return {"labels": count if problem == "regression" else names, "problem": problem}
+    pairs = {} if activation is None else {"pairs": True}
+    return {"labels": count if problem == "regression" else names, "problem": problem, **pairs}
+
+
+def _activation_of_pairs(reader: ConfigReader) -> str | None:
+    """The function that a cross-encoder applies to its logits; None where the configuration is of no cross-encoder."""
+    newer, older = (reader.take(key, None) for key in ("sentence_transformers", "sbert_ce_default_activation_function"))
+    require_type(newer, dict[str, Any] | None, "sentence_transformers")
+    name = (newer or {}).get("activation_fn", older)
+    require_type(name, str | None, "activation_fn of a cross-encoder")
+    return name and name.rpartition(".")[2]
 
 
 def written_names(labels: int | Sequence[str]) -> list[str]:
@@ -78,4 +97,6 @@ def write_labels(options: dict[str, Any]) -> dict[str, Any]:
     }
     if "problem" in options:
         values["problem_type"] = {our: their for their, our in PROBLEMS.items()}[options["problem"]]
+    if options.get("pairs") and len(names) == 1:
+        values["sentence_transformers"] = {"activation_fn": f"torch.nn.modules.{MODULES[options['problem']]}"}
     return values

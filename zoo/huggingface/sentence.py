@@ -32,15 +32,17 @@ class Module:
     path: str = ""
 
 
-def read_sentence_options(directory: Path, longest: int | None = None) -> dict[str, Any]:
+def read_sentence_options(directory: Path, longest: int | None = None, tokenizer: Any = None) -> dict[str, Any]:
     """Returns the arguments of a `TextEmbedder` that a directory names; none where it is no sentence model.
 
     Args:
         directory: The directory, with `modules.json` next to the model.
         longest: Longest sequence of the model; None where another is chosen than that of the files.
+        tokenizer: The tokenizer of the task; None for use on token level.
 
     Raises:
-        ValueError: If a module or a way of pooling is not supported.
+        ValueError: If a module or a way of pooling is not supported, or texts are lower-cased that the tokenizer does
+            not lower-case.
     """
     path = directory / MODULES_FILE
     if not path.is_file():
@@ -55,8 +57,15 @@ def read_sentence_options(directory: Path, longest: int | None = None) -> dict[s
         raise ValueError(f"{path}: [0].path must be '', the directory itself, got {quote(modules[0].path)}.")
     options: dict[str, Any] = {"pooling": _read_pooling(directory, modules[1]), "normalize": len(kinds) == 3}
     if (directory / LENGTH_FILE).is_file():
-        length = read_json(directory / LENGTH_FILE).get("max_seq_length")
+        values = read_json(directory / LENGTH_FILE)
+        length, lower = values.get("max_seq_length"), values.get("do_lower_case", False)
         require_type(length, int | None, f"{directory / LENGTH_FILE}: max_seq_length")
+        require_type(lower, bool, f"{directory / LENGTH_FILE}: do_lower_case")
+        if lower and tokenizer is not None and _keeps_capitals(tokenizer):
+            raise ValueError(
+                f"{directory / LENGTH_FILE}: do_lower_case must be false with a tokenizer that keeps capital letters, "
+                "got True: give one that lower-cases."
+            )
         if length is not None and not 1 <= length <= (length if longest is None else longest):
             allowed = "of at least 1" if longest is None else f"from 1 to {longest}, the longest sequence of the model"
             raise ValueError(
@@ -65,6 +74,12 @@ def read_sentence_options(directory: Path, longest: int | None = None) -> dict[s
         # the library cuts longer texts
         options |= {} if length is None else {"sequence_length": length, "truncate": True}
     return options
+
+
+def _keeps_capitals(tokenizer: Any) -> bool:
+    letters = [chr(number) for number in range(ord("a"), ord("z") + 1)]
+    small, capital = (tokenizer.tokenize(texts).to_list() for texts in (letters, [x.upper() for x in letters]))
+    return small != capital
 
 
 def _read_pooling(directory: Path, module: Module) -> str:

@@ -10,6 +10,7 @@ from zoo.config import TransformerConfig, in_names
 from zoo.huggingface.directory import head_layers, load_task_parts
 from zoo.huggingface.sentence import read_sentence_options, write_sentence_options
 from zoo.huggingface.writing import write_backbone
+from zoo.preprocessing.labels import have_same_outputs
 from zoo.storage import naming, require_type
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
 from zoo.tokenizers import load_huggingface, save_huggingface
@@ -44,7 +45,7 @@ def load_task(
     backbone, options = parts.backbone, parts.options
     if task_class.__name__ == "TextEmbedder":
         longest = None if "sequence_length" in given else backbone.config.max_length
-        options = {**options, **read_sentence_options(Path(directory), longest)}
+        options = {**options, **read_sentence_options(Path(directory), longest, tokenizer)}
     if tokenizer is not None and backbone.config.architecture == "encoder_decoder":
         options = {**options, **_start_of_decoding(tokenizer, Path(directory))}
     with contextlib.ExitStack() as stack:
@@ -54,9 +55,8 @@ def load_task(
         task = task_class(backbone, tokenizer, **{**options, **given})
     if load_weights:
         # another number of labels is another task: its head starts untrained
-        parts.head.assign(
-            head_layers(task), fresh="labels" in given and task.options()["labels"] != options.get("labels")
-        )
+        same = "labels" not in given or have_same_outputs(given["labels"], options["labels"])
+        parts.head.assign(head_layers(task), fresh=not same)
     return task
 
 

@@ -287,3 +287,21 @@ def _scalar(label: Any) -> Any:
     if isinstance(label, (float, np.floating)) and float(label).is_integer():
         return int(label)
     return label
+
+
+def have_same_outputs(labels: int | Sequence[str], others: int | Sequence[str]) -> bool:
+    """Whether a head that was trained with some labels is one for others too: they are as many, perhaps renamed.
+
+    Args:
+        labels: Names of labels, or their number.
+        others: The others. The same names in another order are labels of other outputs.
+
+    Example:
+
+    >>> have_same_outputs(["bad", "good"], 2), have_same_outputs(["bad", "good"], ["good", "bad"])
+    (True, False)
+    """
+    labels, others = Labels(labels), Labels(others)
+    if labels.names is None or others.names is None or set(labels.names) != set(others.names):
+        return len(labels) == len(others)
+    return labels.names == others.names

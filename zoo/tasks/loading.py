@@ -18,6 +18,7 @@ from zoo.huggingface import is_huggingface
 from zoo.huggingface import load_task as load_huggingface_task
 from zoo.huggingface.directory import head_layers
 from zoo.keras_hub import is_keras_hub, load_backbone, read_tokenizer
+from zoo.preprocessing.labels import have_same_outputs
 from zoo.presets.registry import preset_config
 from zoo.storage import (
     H5Weights,
@@ -225,10 +226,9 @@ def _from_open_preset(
         )
     backbone = _backbone(config, description, preset.path)
     weights = preset.weights if load_weights else None
-    labels = given.get("labels", saved.options.get("labels"))
-    # a file holds names as a list
-    labels = list(labels) if isinstance(labels, tuple) else labels
-    if saved.task is task_class and labels == saved.options.get("labels"):
+    if saved.task is task_class and (
+        "labels" not in given or have_same_outputs(given["labels"], saved.options["labels"])
+    ):
         with _naming_options(preset):
             task = saved.make(backbone, tokenizer, {**saved.options, **given})
             as_saved = saved.make(backbone, tokenizer, saved.options) if given and load_weights else task

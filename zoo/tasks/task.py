@@ -163,7 +163,8 @@ class Task(TextModel):
         """Returns the task of a saved model, or with a named architecture.
 
         A saved model of another task gives its backbone, for example a `MaskedLM` to a `TextClassifier`; the head
-        starts untrained, as it does with other `labels` than those saved, and a warning says so.
+        starts untrained, as it does with another number of `labels` than those saved, and a warning says so. Other
+        names for as many labels are new names of what the head knows.
 
         Args:
             preset: A directory that `save_to_preset` wrote, a directory of the Transformers library, `hf://owner/name`
