@@ -33,6 +33,7 @@ BERT = {
     "max_position_embeddings": 24,
     "layer_norm_eps": 1e-3,
 }
+MPNET = {key: value for key, value in BERT.items() if key != "type_vocab_size"}
 # three layers, which share their weights
 ALBERT = {**BERT, "num_hidden_layers": 3, "embedding_size": 10}
 DISTILBERT = {
@@ -401,7 +402,13 @@ CASES = {
         },
         {},
     ),
-    "xlm-roberta_masked_lm": ("XLMRobertaForMaskedLM", "XLMRobertaConfig", {**BERT, "hidden_act": "gelu_new"}, {}),
+    # positions are counted without the padding
+    "xlm-roberta_masked_lm": (
+        "XLMRobertaForMaskedLM",
+        "XLMRobertaConfig",
+        {**BERT, "hidden_act": "gelu_new", "pad_token_id": 2},
+        {"rows": "both"},
+    ),
     # a pair to one number
     "xlm-roberta_cross_encoder": (
         "XLMRobertaForSequenceClassification",
@@ -446,6 +453,15 @@ CASES = {
     ),
     "nomic_bert_classifier": ("NomicBertForSequenceClassification", "NomicBertConfig", {**BERT, "num_labels": 3}, {}),
     "nomic_bert_token_classifier": ("NomicBertForTokenClassification", "NomicBertConfig", BERT, {"rows": "both"}),
+    "mpnet_masked_lm": ("MPNetForMaskedLM", "MPNetConfig", MPNET, {"rows": "both"}),
+    "mpnet_classifier": ("MPNetForSequenceClassification", "MPNetConfig", {**MPNET, "num_labels": 3}, {}),
+    "mpnet_token_classifier": ("MPNetForTokenClassification", "MPNetConfig", {**MPNET, "hidden_act": "relu"}, {}),
+    "bart_uneven": (
+        "BartForConditionalGeneration",
+        "BartConfig",
+        {**BART, "decoder_attention_heads": 2, "decoder_ffn_dim": 20, "scale_embedding": False},
+        LONG,
+    ),
     # its positions are in the file
     "pegasus": ("PegasusForConditionalGeneration", "PegasusConfig", {**BART, "scale_embedding": False}, LONG),
 }

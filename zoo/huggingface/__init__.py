@@ -16,6 +16,7 @@ from zoo.huggingface import granite as _granite  # noqa: F401
 from zoo.huggingface import llama as _llama  # noqa: F401
 from zoo.huggingface import mixtral as _mixtral  # noqa: F401
 from zoo.huggingface import modernbert as _modernbert  # noqa: F401
+from zoo.huggingface import mpnet as _mpnet  # noqa: F401
 from zoo.huggingface import nomic_bert as _nomic_bert  # noqa: F401
 from zoo.huggingface import olmo as _olmo  # noqa: F401
 from zoo.huggingface import opt as _opt  # noqa: F401

@@ -50,10 +50,11 @@ class Style:
 
     def read(self, reader: ConfigReader) -> TransformerConfig:
         """Returns the configuration of a model of this kind."""
-        for name in ("attention_heads", "ffn_dim"):
-            sides = [reader.take(f"{side}_{name}") for side in ("encoder", "decoder")]
-            require(sides[0] == sides[1], f"decoder_{name}", sides[1], f"that of the encoder, {sides[0]}")
-        layers, decoder_layers = reader.take("encoder_layers"), reader.take("decoder_layers")
+
+        def of_decoder(name: str) -> int | None:
+            count = reader.take(f"decoder_{name}")
+            return None if count == reader.take(f"encoder_{name}") else count
+
         for side in ("encoder", "decoder"):
             reader.take_only(f"{side}_layerdrop", 0.0)
         reader.take_only("is_encoder_decoder", True)
@@ -72,8 +73,10 @@ class Style:
             "encoder_decoder",
             vocabulary,
             hidden_dim=reader.take("d_model"),
-            num_layers=layers,
-            num_decoder_layers=None if decoder_layers == layers else decoder_layers,
+            num_layers=reader.take("encoder_layers"),
+            num_decoder_layers=of_decoder("layers"),
+            decoder_num_heads=of_decoder("attention_heads"),
+            decoder_intermediate_dim=of_decoder("ffn_dim"),
             max_length=reader.take("max_position_embeddings", 1024),
             attention=AttentionConfig(
                 reader.take("encoder_attention_heads"), dropout=reader.take("attention_dropout", 0.0)
@@ -134,8 +137,9 @@ def write(config: TransformerConfig) -> dict[str, Any]:
         "is_encoder_decoder": True,
     }
     for side in ("encoder", "decoder"):
-        values[f"{side}_attention_heads"] = config.attention.num_heads
-        values[f"{side}_ffn_dim"] = config.feed_forward.intermediate_dim
+        stack = config.of_stack(side)
+        values[f"{side}_attention_heads"] = stack.attention.num_heads
+        values[f"{side}_ffn_dim"] = stack.feed_forward.intermediate_dim
     return values
 
 

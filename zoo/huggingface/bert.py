@@ -40,7 +40,7 @@ def read(
 
     Args:
         reader: The configuration.
-        position_offset: How much further positions are looked up.
+        position_offset: How much further positions are looked up; where it is above 0, padding has none.
         embedding: Further arguments of `EmbeddingConfig`.
     """
     reader.take_only("is_decoder", False)
@@ -64,7 +64,7 @@ def read(
         attention=AttentionConfig(
             reader.take("num_attention_heads"), dropout=reader.take("attention_probs_dropout_prob", 0.1)
         ),
-        position=PositionConfig("learned", offset=position_offset),
+        position=PositionConfig("learned", offset=position_offset, skips_padding=position_offset > 0),
         norm=NormConfig("layer", "post", epsilon=reader.take("layer_norm_eps", 1e-12), embedding=True),
         feed_forward=FeedForwardConfig(reader.take("intermediate_size"), reader.take_activation("hidden_act", "gelu")),
         embedding=EmbeddingConfig(num_segments=reader.take("type_vocab_size", 2), **(embedding or {})),

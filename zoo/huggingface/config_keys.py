@@ -139,6 +139,8 @@ _CHOICES = {
     "hidden_dim": "hidden_size d_model dim n_embd",
     "num_layers": "num_hidden_layers encoder_layers n_layers n_layer num_layers",
     "layer_groups": "num_hidden_groups",
+    "decoder_num_heads": "decoder_attention_heads",
+    "decoder_intermediate_dim": "decoder_ffn_dim",
     "num_decoder_layers": "decoder_layers num_decoder_layers",
     "max_length": "max_position_embeddings n_positions",
     "dropout": "hidden_dropout_prob dropout dropout_rate resid_pdrop residual_dropout hidden_dropout",

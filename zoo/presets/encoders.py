@@ -37,7 +37,7 @@ def bert_config(
         vocabulary_size, hidden_dim, num_layers, max_length, pooler, dropout: See `TransformerConfig`.
         num_heads: Number of attention heads.
         num_segments: Number of segment ids, 0 for no segment embedding.
-        position_offset: Added to each position, see `PositionConfig`.
+        position_offset: Added to each position, see `PositionConfig`; where it is above 0, padding has no positions.
         epsilon: Epsilon of the norms.
 
     Example:
@@ -52,7 +52,7 @@ def bert_config(
         num_layers=num_layers,
         max_length=max_length,
         attention=AttentionConfig(num_heads, dropout=dropout),
-        position=PositionConfig("learned", offset=position_offset),
+        position=PositionConfig("learned", offset=position_offset, skips_padding=position_offset > 0),
         norm=NormConfig("layer", "post", epsilon=epsilon, embedding=True),
         feed_forward=FeedForwardConfig(4 * hidden_dim, "gelu"),
         embedding=EmbeddingConfig(num_segments=num_segments),

@@ -81,7 +81,7 @@ def test_greedy_tokens_are_those_of_the_library(case, golden):
     np.testing.assert_array_equal(best[:, 8:-1], tokens[:, 9:])
 
 
-@pytest.mark.parametrize("case", ["t5", "t5_gated", "bart", "marian", "mbart"])
+@pytest.mark.parametrize("case", ["t5", "t5_gated", "bart", "bart_uneven", "marian", "mbart"])
 def test_cached_decoding_of_encoder_decoders(case, golden):
     backbone = load_backbone(REFERENCE / case)
     inputs, expected = golden(case)
@@ -92,7 +92,7 @@ def test_cached_decoding_of_encoder_decoders(case, golden):
         np.testing.assert_allclose(array(logits)[real], expected["logits"][real, index], **TOLERANCE)
 
 
-@pytest.mark.parametrize("case", ["mt5", "mbart", "marian", "pegasus"])
+@pytest.mark.parametrize("case", ["mt5", "bart_uneven", "mbart", "marian", "pegasus"])
 def test_greedy_tokens_of_encoder_decoders(case, golden):
     backbone = load_backbone(REFERENCE / case)
     inputs, expected = golden(case)

@@ -24,7 +24,7 @@ def change_tensors(folder, change):
 @pytest.mark.parametrize(
     ("case", "changes", "message"),
     [
-        ("bert_base", {"model_type": "albert"}, "model_type must be one of .*'bert'.* got 'albert'"),
+        ("bert_base", {"model_type": "bird"}, "model_type must be one of .*'bert'.* got 'bird'"),
         ("bert_base", {"use_new_thing": 3}, "has keys that are not known here: use_new_thing=3"),
         ("bert_base", {"vocab_size": None}, "lacks 'vocab_size'"),
         ("bert_base", {"hidden_act": "mish"}, "hidden_act must be one of .*'gelu_new'.* got 'mish'"),
@@ -100,7 +100,8 @@ def change_tensors(folder, change):
         ("starcoder2", {"norm_type": "rms_norm"}, "norm_type must be one of .'layer_norm'"),
         ("t5", {"feed_forward_proj": "gated-relu-x"}, "feed_forward_proj must be"),
         ("t5", {"is_gated_act": True}, "is_gated_act must be one of .False,"),
-        ("bart", {"decoder_ffn_dim": 32}, "decoder_ffn_dim must be that of the encoder, 24, got 32"),
+        ("bart", {"decoder_attention_heads": 3}, "decoder_attention_heads must be a divisor of d_model=16"),
+        ("albert_classifier", {"inner_group_num": 2}, "inner_group_num must be one of .1,.* got 2"),
         ("bart", {"normalize_before": True}, "normalize_before must be one of"),
     ],
 )
