@@ -15,6 +15,7 @@ from zoo.tasks.seq2seq_lm import Seq2SeqLM
 from zoo.tasks.text_classifier import TextClassifier
 from zoo.tasks.text_embedder import TextEmbedder
 from zoo.tasks.token_classifier import TokenClassifier
+from zoo.tokenizers import WordPieceTokenizer
 
 # float32, other orders of summation, three to five layers deep
 TOLERANCE = {"atol": 2e-5, "rtol": 2e-5}
@@ -202,3 +203,57 @@ def test_sentence_models(copy, golden, tmp_path):
     (folder / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(ValueError, match="modules.json: type must be Transformer, Pooling, .* got .*'Dense'"):
         huggingface.load_task(TextEmbedder, folder)
+
+
+def test_renamed_labels_keep_the_weights_of_the_head(reference, golden, recwarn):
+    inputs, expected = golden("bert_classifier")
+    task = huggingface.load_task(TextClassifier, reference / "bert_classifier", labels=["bad", "fair", "good"])
+    assert task.labels.names == ["bad", "fair", "good"]
+    check_logits(task, inputs, expected["logits"])
+    assert not [warning for warning in recwarn if "untrained" in str(warning.message)]
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}, "regression"),
+        ({"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}, "multi_label"),
+    ],
+)
+def test_cross_encoders(keys, problem, copy, golden, tmp_path):
+    inputs, expected = golden("xlm-roberta_cross_encoder")
+    task = huggingface.load_task(TextClassifier, copy("xlm-roberta_cross_encoder", **keys))
+    options = task.options()
+    assert (options["pairs"], options["problem"], options["labels"], options["pair_separators"]) == (
+        True,
+        problem,
+        1,
+        2,
+    )
+    check_logits(task, inputs, expected["logits"])
+    huggingface.save_task(task, tmp_path / "model", model_type="xlm-roberta")
+    assert huggingface.load_task(TextClassifier, tmp_path / "model").options() == options
+    folder = tmp_path / "xlm-roberta_cross_encoder"
+    values = json.loads((folder / "config.json").read_text())
+    unknown = {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Tanh"}}
+    (folder / "config.json").write_text(json.dumps({**values, **unknown}))
+    with pytest.raises(ValueError, match="activation_fn of a cross-encoder must be one of .*'Sigmoid'.*, got 'Tanh'"):
+        huggingface.load_task(TextClassifier, folder)
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_sentence_models_of_small_letters(lowercase, copy, tmp_path):
+    folder, letters = copy("bert_base"), [chr(number) for number in range(ord("A"), ord("G"))]
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 20, "do_lower_case": True}))
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *map(str.lower, letters)]
+    tokenizer = WordPieceTokenizer(vocabulary, lowercase=lowercase)
+    if lowercase:
+        assert huggingface.load_task(TextEmbedder, folder, tokenizer=tokenizer).pooling == "mean"
+        return
+    with pytest.raises(ValueError, match="sentence_bert_config.json: do_lower_case must be false with a tokenizer"):
+        huggingface.load_task(TextEmbedder, folder, tokenizer=tokenizer)
