@@ -34,6 +34,14 @@ BERT = {
     "layer_norm_eps": 1e-3,
 }
 MPNET = {key: value for key, value in BERT.items() if key != "type_vocab_size"}
+DEBERTA = {
+    **MPNET,
+    "relative_attention": True,
+    "position_buckets": 4,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": "p2c|c2p",
+}
 # three layers, which share their weights
 ALBERT = {**BERT, "num_hidden_layers": 3, "embedding_size": 10}
 DISTILBERT = {
@@ -456,6 +464,25 @@ CASES = {
     "mpnet_masked_lm": ("MPNetForMaskedLM", "MPNetConfig", MPNET, {"rows": "both"}),
     "mpnet_classifier": ("MPNetForSequenceClassification", "MPNetConfig", {**MPNET, "num_labels": 3}, {}),
     "mpnet_token_classifier": ("MPNetForTokenClassification", "MPNetConfig", {**MPNET, "hidden_act": "relu"}, {}),
+    # version 3: relative positions alone, in buckets
+    "deberta-v2_masked_lm": (
+        "DebertaV2ForMaskedLM",
+        "DebertaV2Config",
+        {**DEBERTA, "position_biased_input": False, "max_relative_positions": 8, "hidden_act": "relu"},
+        {"rows": "both"},
+    ),
+    "deberta-v2_classifier": (
+        "DebertaV2ForSequenceClassification",
+        "DebertaV2Config",
+        {**DEBERTA, "norm_rel_ebd": "none", "pos_att_type": "c2p", "num_labels": 3, "type_vocab_size": 2},
+        {},
+    ),
+    "deberta-v2_token_classifier": (
+        "DebertaV2ForTokenClassification",
+        "DebertaV2Config",
+        {**DEBERTA, "position_buckets": -1, "max_relative_positions": 5, "pos_att_type": ["p2c"]},
+        {},
+    ),
     "bart_uneven": (
         "BartForConditionalGeneration",
         "BartConfig",

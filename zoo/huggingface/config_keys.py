@@ -86,7 +86,7 @@ _GROUPS = {
         decoder_layers encoder_attention_heads decoder_attention_heads encoder_ffn_dim decoder_ffn_dim dim n_layers
         n_heads hidden_dim n_embd n_layer n_head num_layers num_heads d_kv d_ff relative_attention_num_buckets
         num_local_experts num_experts num_experts_per_tok moe_intermediate_size shared_expert_intermediate_size ffn_dim
-        embedding_size num_hidden_groups
+        embedding_size num_hidden_groups pooler_hidden_size
         """,
     dataclasses.replace(_COUNT, may_be_null=True): """
         num_key_value_heads head_dim n_inner num_decoder_layers decoder_vocab_size num_labels
@@ -104,7 +104,12 @@ _GROUPS = {
         lambda value, most: _is_integer(value) and 0 <= value <= MOST_POSITIONS,
         may_be_null=True,
     ): "sliding_window",
+    Key(
+        f"an integer from -1 to {MOST_POSITIONS}",
+        lambda value, most: _is_integer(value) and -1 <= value <= MOST_POSITIONS,
+    ): "max_relative_positions position_buckets",
     _FLAG: """
+        legacy position_biased_input relative_attention share_att_key
         tie_word_embeddings attention_bias mlp_bias scale_embedding scale_attn_weights norm_bias classifier_bias
         scale_decoder_outputs is_llama_config reorder_and_upcast_attn sinusoidal_pos_embds tie_weights_
         use_bias use_parallel_residual norm_topk_prob qkv_bias do_layer_norm_before enable_bias
@@ -123,9 +128,9 @@ _GROUPS = {
     _RATE: """
         hidden_dropout_prob attention_probs_dropout_prob dropout activation_dropout attn_pdrop embd_pdrop resid_pdrop
         dropout_rate mlp_dropout embedding_dropout seq_classif_dropout residual_dropout
-        classifier_dropout_prob
+        classifier_dropout_prob pooler_dropout
         """,
-    dataclasses.replace(_RATE, may_be_null=True): "attention_dropout classifier_dropout hidden_dropout",
+    dataclasses.replace(_RATE, may_be_null=True): "attention_dropout classifier_dropout cls_dropout hidden_dropout",
     _TEXT: "feed_forward_proj",
     dataclasses.replace(_TEXTS, may_be_null=True): "layer_types",
     Key("a list of 0 and 1, or null", _is_list_of_flags): "no_rope_layers",
