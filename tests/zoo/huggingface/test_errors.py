@@ -325,5 +325,5 @@ def test_task_that_a_directory_names(copy, case, task):
 
 
 def test_task_that_no_directory_names(copy):
-    with pytest.raises(ValueError, match="config.json: architectures must name one of .*BertForMaskedLM.* 'BertModel'"):
+    with pytest.raises(ValueError, match="config.json: architectures must name one of .*BertForMaskedLM.*'BertModel'"):
         task_of(copy("bert_base"))
