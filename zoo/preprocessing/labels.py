@@ -81,7 +81,10 @@ class Labels:
             return int(label)
         numbers = f"a number from 0 to {len(self) - 1}"
         allowed = numbers if self.names is None else f"one of {shorten(self.names)} or {numbers}"
-        raise ValueError(f"{name} must be {allowed}, got {shorten(label)}.")
+        hint = ""
+        if isinstance(label, (list, tuple, np.ndarray)) and len(label) == len(self) and sorted(label)[-1:] == [1]:
+            hint = " Of one-hot rows pass np.argmax(y, axis=-1)."
+        raise ValueError(f"{name} must be {allowed}, got {shorten(label)}.{hint}")
 
     def ids(self, y: Any, count: int, name: str, x_name: str) -> np.ndarray:
         """Returns the number of each row's label, int32 `(rows,)`.

@@ -158,6 +158,11 @@ def test_nested_lists_of_zeros_and_ones_are_no_label_numbers(make_task):
     np.testing.assert_allclose(model.evaluate(X[:1], [[0, 1]], verbose=0)[0], misread, rtol=1e-5)
 
 
+def test_one_hot_rows_are_told_what_to_be(classifier):
+    with pytest.raises(ValueError, match=r"y\[0\] must be one of .* Of one-hot rows pass np.argmax\(y, axis=-1\)"):
+        classifier.fit(X, keras.utils.to_categorical(NUMBERS, 2), verbose=0)
+
+
 def test_lists_of_bools_and_floats_are_no_label_numbers(make_task):
     preprocessor = make_task(TextClassifier, labels=2, problem="multi_label").preprocessor
     for labels in ([[True, False], [False, True]], [[1.0, 0.0], [0.0, 1.0]]):
