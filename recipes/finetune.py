@@ -214,8 +214,9 @@ def replies(task: zoo.CausalLM, config: FinetuneConfig, conversations: list[Conv
         some = conversations[start : start + 32]
         prompts = [tokenize_chat(task.tokenizer, talk.messages[:-1], config.data.chat_format) for talk in some]
         outputs = task.generate_tokens(prompts, max_new_tokens=config.new_tokens, stop_sequences=stops)
-        # what is behind the end is no padding where the tokenizer has none
-        rows = [ids[:length] for ids, length in zip(outputs["token_ids"], outputs["lengths"], strict=True)]
+        # without what ends a reply; what is behind the end is no padding where the tokenizer has none
+        lengths = outputs["lengths"] - outputs["end_lengths"]
+        rows = [ids[:length] for ids, length in zip(outputs["token_ids"], lengths, strict=True)]
         texts = task.tokenizer.detokenize([row.tolist() for row in rows]).numpy()
         results += [text.decode("utf-8", "replace").strip() for text in texts]
     return results

@@ -1,11 +1,20 @@
 """Decoding: one loop for all models, samplers, beam search, logit processors, log-likelihoods."""
 
 from zoo.generation.beam import Beam
-from zoo.generation.constraints import BannedTokens, ForcedTokens, MinimumLength, NoRepeatNGram
+from zoo.generation.constraints import (
+    BannedFirstTokens,
+    BannedTokens,
+    ForcedFirstToken,
+    ForcedLastToken,
+    ForcedTokens,
+    MinimumLength,
+    NoRepeatNGram,
+)
 from zoo.generation.contrastive import Contrastive
 from zoo.generation.decode import decode
+from zoo.generation.defaults import GenerationDefaults
 from zoo.generation.engine import Engine
-from zoo.generation.filters import MinP, Temperature, TopK, TopP, TypicalP
+from zoo.generation.filters import MinP, Normalized, Temperature, TopK, TopP, TypicalP
 from zoo.generation.graph import graph_function
 from zoo.generation.penalties import FrequencyPenalty, LogitBias, PresencePenalty, RepetitionPenalty
 from zoo.generation.processors import Context, LogitProcessor, get_processors, register_processor
@@ -18,14 +27,18 @@ from zoo.generation.speculative import SpeculativeDecoding
 from zoo.generation.text_generator import TextGenerator
 
 __all__ = [
+    "BannedFirstTokens",
     "BannedTokens",
     "Beam",
     "Context",
     "Contrastive",
     "Engine",
+    "ForcedFirstToken",
+    "ForcedLastToken",
     "ForcedTokens",
     "FrequencyPenalty",
     "GenerationCache",
+    "GenerationDefaults",
     "GenerationOptions",
     "Greedy",
     "LogitBias",
@@ -33,6 +46,7 @@ __all__ = [
     "MinP",
     "MinimumLength",
     "NoRepeatNGram",
+    "Normalized",
     "PresencePenalty",
     "RepetitionPenalty",
     "Sample",

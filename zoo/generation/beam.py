@@ -21,12 +21,17 @@ class Beam(Sampler):
 
     Args:
         num_beams: Number of unfinished hypotheses that are pursued, at least 1. One beam is greedy search.
-        length_penalty: Exponent of the length normalisation, not negative. 0 compares log-probabilities; larger values
-            favour longer outputs.
+        length_penalty: Exponent of the length normalisation. 0 compares log-probabilities; larger values favour longer
+            outputs.
         num_results: Number of finished hypotheses that are kept and returned, from 1 to `num_beams`; None: `num_beams`.
             The search of a row ends when none of the kept ones can be displaced any more: with fewer results it
             ends earlier, and the results are the same as the first ones of a longer list. `generate` returns one text
             for None, and a list of this many otherwise.
+        length_offset: The 5 of the formula, at least 0: lp(Y) = ((offset + |Y|) / (offset + 1)) ** length_penalty. With
+            0 it is |Y| ** length_penalty, as in the Transformers library.
+        early_stopping: When the search of a row ends, as in the Transformers library. "never": when no result can be
+            displaced any more. False: when `num_beams` hypotheses are finished and the best unfinished one would not be
+            among them if it ended now. True: when `num_beams` hypotheses are finished.
 
     Raises:
         ValueError: If an argument is outside of its range.
@@ -40,13 +45,18 @@ class Beam(Sampler):
     num_beams: int = 4
     length_penalty: float = 0.6
     num_results: int | None = None
+    length_offset: float = 5
+    early_stopping: bool | str = "never"
 
     needs_numbers: ClassVar[bool] = False
     incremental: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require_count("num_beams", self.num_beams)
-        require_number("length_penalty", self.length_penalty, least=0)
+        require_number("length_penalty", self.length_penalty)
+        require_number("length_offset", self.length_offset, least=0)
+        if self.early_stopping != "never" and not isinstance(self.early_stopping, bool):
+            raise ValueError(f"early_stopping must be True, False or 'never', got {self.early_stopping!r}.")
         if self.num_results is not None:
             require_count("num_results", self.num_results, 1, self.num_beams)
 
@@ -60,15 +70,14 @@ class Beam(Sampler):
     def num_texts(self) -> int | None:
         return self.num_results
 
+    def normalisation(self, lengths: Any) -> Any:
+        """Returns lp(Y), float32 (Wu et al. 2016, equation 14).
 
-def length_normalisation(lengths: Any, length_penalty: float) -> Any:
-    """Returns lp(Y) = ((5 + |Y|) / 6) ** length_penalty, float32 (Wu et al. 2016, equation 14).
-
-    Args:
-        lengths: Integer tensor of any shape: numbers of generated tokens, with the end token.
-        length_penalty: The exponent, called alpha in the paper.
-    """
-    return ops.power((5.0 + ops.cast(lengths, "float32")) / 6.0, length_penalty)
+        Args:
+            lengths: Integer tensor of any shape: numbers of generated tokens, with the end token.
+        """
+        offset = float(self.length_offset)
+        return ops.power((offset + ops.cast(lengths, "float32")) / (offset + 1.0), self.length_penalty)
 
 
 class BeamSearch(Loop):
@@ -87,9 +96,10 @@ class BeamSearch(Loop):
     * In the last step that `length_limit` allows, the best `num_beams` extensions are all finished as they are, with or
       without an end, and compete on equal terms: same score, with |Y| = length_limit.
     * A row is done when no unfinished hypothesis can enter the kept ones any more: log-probabilities only fall, so
-      log P / lp(length_limit) bounds the score of everything that can still come of a hypothesis. This is exact: the
-      results are those of a search that always goes to the limit, as a search with processors that are `unbounded`
-      does.
+      log P / lp(length_limit) bounds the score of everything that can still come of a hypothesis (with a negative
+      exponent log P / lp of its present length). This is exact: the results are those of a search that always goes to
+      the limit, as a search with processors that are `unbounded` does. With another `early_stopping` it is not: the
+      search ends earlier, and `num_beams` finished hypotheses are kept, whatever `num_results` is.
 
     Logit processors act on the log-probabilities of the next token, which are not normalised again: a search with
     forbidden tokens looks for the most probable text, under the model, that obeys.
@@ -107,7 +117,9 @@ class BeamSearch(Loop):
         super().__init__(step, settings)
         sampler = settings.sampler
         self.width = sampler.num_beams
-        self.num_results = sampler.num_beams if sampler.num_results is None else sampler.num_results
+        self.num_results = sampler.num_beams
+        if sampler.early_stopping == "never" and sampler.num_results is not None:
+            self.num_results = sampler.num_results
         self.has_bound = not any(getattr(processor, "unbounded", True) for processor in settings.processors)
 
     def start(self, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -149,7 +161,7 @@ class BeamSearch(Loop):
         }
 
     def advance_once(self, fixed: dict[str, Any], moving: dict[str, Any]) -> dict[str, Any]:
-        num_beams, settings, alpha = self.width, self.settings, self.settings.sampler.length_penalty
+        num_beams, settings, sampler = self.width, self.settings, self.settings.sampler
         position, done, history = moving["position"], moving["done"], moving["history"]
         length_limit = fixed["length_limit"]
         logits, state = self.step(
@@ -158,7 +170,7 @@ class BeamSearch(Loop):
         logits = ops.cast(logits, "float32")
         if settings.processors:
             rows = ops.reshape(history, (-1, ops.shape(history)[2]))
-            logits = self.process(ops.log_softmax(logits, axis=-1), fixed["prompt"], rows, position)
+            logits = self.process(ops.log_softmax(logits, axis=-1), fixed, rows, position)
         enders = {*settings.end_ids, *(sequence[-1] for sequence in settings.stop_sequences)}
         parents, tokens, log_probabilities = _best_extensions(
             logits, moving["log_probabilities"], num_beams * (1 + len(enders)), normalise=not settings.processors
@@ -174,7 +186,7 @@ class BeamSearch(Loop):
         }
         complete = ops.logical_or(candidates["finished"], ops.expand_dims(position >= length_limit, -1))
         complete = ops.logical_and(complete, ops.logical_not(ops.expand_dims(done, -1)))
-        scores = candidates["log_probabilities"] / length_normalisation(position, alpha)
+        scores = candidates["log_probabilities"] / sampler.normalisation(position)
         candidates["scores"] = ops.where(complete, scores, float("-inf"))
         results = _merge(moving["results"], candidates, parents[:, :num_beams], history, position)
 
@@ -189,9 +201,8 @@ class BeamSearch(Loop):
         history = _write(history, position - 1, tokens)
 
         done = ops.logical_or(done, position >= length_limit)
-        if self.has_bound:
-            attainable = log_probabilities[:, 0] / length_normalisation(length_limit, alpha)
-            done = ops.logical_or(done, results["scores"][:, -1] >= attainable)
+        settled = self._is_settled(results["scores"][:, -1], log_probabilities[:, 0], length_limit, position)
+        done = ops.logical_or(done, settled)
         return {
             "position": position,
             "done": done,
@@ -202,8 +213,28 @@ class BeamSearch(Loop):
             "state": state,
         }
 
+    def _is_settled(self, worst: Any, best: Any, length_limit: Any, position: Any) -> Any:
+        """Whether the search of rows ends, bools `(batch,)`.
+
+        Args:
+            worst: Scores of the worst hypotheses that are kept, -inf where there are fewer.
+            best: Log-probabilities of the best unfinished ones.
+            length_limit: As for the loop.
+            position: Number of tokens that these have.
+        """
+        sampler = self.settings.sampler
+        now = sampler.normalisation(position)
+        if sampler.early_stopping is True:
+            return worst > float("-inf")
+        if sampler.early_stopping is False:
+            return ops.logical_and(worst > float("-inf"), worst >= best / now)
+        most = ops.maximum(now, sampler.normalisation(length_limit))
+        return ops.logical_and(self.has_bound, worst >= best / most)
+
     def result(self, carry: dict[str, Any]) -> dict[str, Any]:
         results = carry["moving"]["results"]
+        count = self.settings.sampler.num_results
+        results = {name: tensor if count is None else tensor[:, :count] for name, tensor in results.items()}
         best = {name: tensor[:, 0] for name, tensor in results.items() if name != "scores"}
         return {**best, "beams": results}
 

@@ -164,6 +164,10 @@ class Register:
 
         return register
 
+    def name_of(self, value: Any) -> str | None:
+        """Returns the name of the class of an object; None where it has none."""
+        return next((name for name, kind in self._classes.items() if kind is type(value)), None)
+
     @property
     def names(self) -> list[str]:
         """All names, sorted."""

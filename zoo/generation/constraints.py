@@ -11,6 +11,7 @@ from zoo.generation.processors import (
     LogitProcessor,
     ends_with,
     forbid,
+    force,
     members,
     occurrences,
     register_processor,
@@ -25,6 +26,7 @@ class NoRepeatNGram(LogitProcessor):
     Args:
         size: Length of the sequences, at least 1.
         include_prompt: Whether the prompt is part of the text.
+        include_start: Whether the token that an encoder-decoder starts decoding with is part of the prompt.
 
     Raises:
         ValueError: If the size is not an integer of at least 1.
@@ -35,13 +37,14 @@ class NoRepeatNGram(LogitProcessor):
 
     size: int
     include_prompt: bool = True
+    include_start: bool = False
     unbounded = False
 
     def __post_init__(self) -> None:
         require_count("size", self.size)
 
     def __call__(self, logits: Any, context: Context) -> Any:
-        tokens, count = context.text(self.include_prompt)
+        tokens, count = context.text(self.include_prompt, self.include_start)
         length = ops.shape(tokens)[1]
         last = ops.arange(length, dtype="int32")  # where a sequence would end
         repeated = ops.broadcast_to(last < count, ops.shape(tokens))
@@ -61,25 +64,34 @@ class MinimumLength(LogitProcessor):
 
     Args:
         length: Number of tokens, at least 0.
+        include_prompt: Whether the tokens of the prompt count too.
+        include_start: Whether the token that an encoder-decoder starts decoding with is part of the prompt.
 
     Raises:
         ValueError: If the length is not an integer of at least 0.
     """
 
     length: int
+    include_prompt: bool = False
+    include_start: bool = False
     unbounded = False
 
     def __post_init__(self) -> None:
         require_count("length", self.length, 0)
 
     def __call__(self, logits: Any, context: Context) -> Any:
+        length = context.position
+        if self.include_prompt:
+            # (rows,)
+            length = length + context.prompt_lengths(self.include_start)
         if context.end_ids:
             ends = members(context.end_ids, logits.shape[-1], "end_ids")
-            logits = forbid(logits, ops.logical_and(context.position < self.length, ends))
+            short = ops.reshape(length < self.length, (-1, 1))
+            logits = forbid(logits, ops.logical_and(short, ends))
         for sequence in context.stop_sequences:
             completing = ops.logical_and(
                 ends_with(context.generated, context.position, sequence[:-1]),
-                context.position + 1 - len(sequence) < self.length,
+                length + 1 - len(sequence) < self.length,
             )
             last = members(sequence[-1:], logits.shape[-1], "stop_sequences")
             logits = forbid(logits, ops.logical_and(ops.expand_dims(completing, 1), last))
@@ -94,6 +106,7 @@ class BannedTokens(LogitProcessor):
     Args:
         token_ids: Ids and sequences of ids, for example `[3, [4, 5]]`.
         include_prompt: Whether a sequence may begin in the prompt.
+        include_start: Whether the token that an encoder-decoder starts decoding with is part of the prompt.
 
     Raises:
         ValueError: If a sequence is empty, or an id is not an integer of at least 0.
@@ -101,6 +114,7 @@ class BannedTokens(LogitProcessor):
 
     token_ids: tuple
     include_prompt: bool = True
+    include_start: bool = False
     unbounded = False
 
     def __post_init__(self) -> None:
@@ -111,13 +125,90 @@ class BannedTokens(LogitProcessor):
         logits = forbid(logits, members(alone, logits.shape[-1], "token_ids"))
         if len(alone) == len(self.token_ids):
             return logits
-        tokens, count = context.text(self.include_prompt)
+        tokens, count = context.text(self.include_prompt, self.include_start)
         for sequence in self.token_ids:
             if len(sequence) > 1:
                 begun = ops.expand_dims(ends_with(tokens, count, sequence[:-1]), 1)
                 last = members(sequence[-1:], logits.shape[-1], "token_ids")
                 logits = forbid(logits, ops.logical_and(begun, last))
         return logits
+
+
+@register_processor("banned_first_tokens")
+@dataclasses.dataclass(frozen=True)
+class BannedFirstTokens(LogitProcessor):
+    """Forbids tokens as the first that is generated.
+
+    Args:
+        token_ids: Ids.
+        behind_forced: Whether they are forbidden as the second one instead where `ForcedFirstToken` forces the first.
+
+    Raises:
+        ValueError: If an id is not an integer of at least 0.
+    """
+
+    token_ids: tuple
+    behind_forced: bool = False
+    unbounded = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "token_ids", as_ids("token_ids", self.token_ids))
+
+    def __call__(self, logits: Any, context: Context) -> Any:
+        place = ops.cast(context.begins, "int32") if self.behind_forced else ops.zeros_like(context.limits)
+        now = ops.expand_dims(place == context.position, 1)
+        return forbid(logits, ops.logical_and(now, members(self.token_ids, logits.shape[-1], "token_ids")))
+
+
+@register_processor("forced_first_token")
+@dataclasses.dataclass(frozen=True)
+class ForcedFirstToken(LogitProcessor):
+    """Forces the first token of an output, where nothing but one token, a start token as a rule, stands before it.
+
+    The token counts as certain: beam search adds nothing for it. (`ForcedTokens` forces any tokens, with the
+    probabilities that they have.)
+
+    Args:
+        token_id: The token, in a translation for example that of the language.
+
+    Raises:
+        ValueError: If it is not an integer of at least 0.
+    """
+
+    token_id: int
+    unbounded = False
+
+    def __post_init__(self) -> None:
+        require_count("token_id", self.token_id, 0)
+
+    def __call__(self, logits: Any, context: Context) -> Any:
+        return force(logits, (self.token_id,), ops.logical_and(context.begins, context.position == 0))
+
+
+@register_processor("forced_last_token")
+@dataclasses.dataclass(frozen=True)
+class ForcedLastToken(LogitProcessor):
+    """Forces the last token that a row may generate, so that a text that is cut has an end token.
+
+    The token counts as certain: beam search adds nothing for it.
+
+    Args:
+        token_ids: The token, or several of which one is to be chosen.
+
+    Raises:
+        ValueError: If an id is not an integer of at least 0, or there is none.
+    """
+
+    token_ids: tuple
+    unbounded = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "token_ids", as_ids("token_ids", self.token_ids))
+        if not self.token_ids:
+            raise ValueError("token_ids must hold at least one id, got none.")
+
+    def __call__(self, logits: Any, context: Context) -> Any:
+        return force(logits, self.token_ids, context.position + 1 >= context.limits)
 
 
 @register_processor("forced_tokens")

@@ -94,7 +94,7 @@ class ContrastiveSearch(Loop):
         count, alpha = min(settings.sampler.top_k, logits.shape[-1]), settings.sampler.alpha
         processed = logits
         if settings.processors:
-            processed = self.process(logits, fixed["prompt"], ops.transpose(moving["output"]), position)
+            processed = self.process(logits, fixed, ops.transpose(moving["output"]), position)
         probabilities, candidates = ops.top_k(ops.softmax(processed, axis=-1), count)
         candidates = ops.cast(candidates, "int32")
 

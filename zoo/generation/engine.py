@@ -256,7 +256,7 @@ class Engine:
                 length_limit=limits,
                 seed=seed,
                 streams=streams,
-                prompt=_without_first(tokens) if source else tokens,
+                prompt=_marked_first(tokens) if source else tokens,
                 prompt_hidden=hidden,
                 **given,
             )
@@ -271,7 +271,7 @@ def _padded(rows: Sequence[Sequence[int]], batch: int, width: int, value: int, l
     return padded
 
 
-def _without_first(tokens: Any) -> Any:
-    """Prompts without their first token: the one that decoding starts with is no part of the text."""
+def _marked_first(tokens: Any) -> Any:
+    """Prompts with -2 - id for their first token: the one that decoding starts with is no part of the text."""
     first = ops.expand_dims(ops.cast(ops.argmax(ops.cast(tokens >= 0, "int32"), axis=1), "int32"), 1)
-    return ops.where(ops.arange(ops.shape(tokens)[1], dtype="int32") == first, -1, tokens)
+    return ops.where(ops.arange(ops.shape(tokens)[1], dtype="int32") == first, -2 - tokens, tokens)

@@ -56,6 +56,17 @@ class Temperature(LogitProcessor):
         return logits * factor
 
 
+@register_processor("normalized")
+@dataclasses.dataclass(frozen=True)
+class Normalized(LogitProcessor):
+    """Makes logits log-probabilities: beam search then ranks texts by what the processors before it leave."""
+
+    unbounded = False
+
+    def __call__(self, logits: Any, context: Context | None = None) -> Any:
+        return ops.log_softmax(logits, axis=-1)
+
+
 @register_processor("top_k")
 @dataclasses.dataclass(frozen=True)
 class TopK(LogitProcessor):

@@ -13,6 +13,8 @@ from zoo.preprocessing.token_rows import dense, padded_length
 def graph_function(
     generator: Any,
     *,
+    sampler: Any = None,
+    processors: Any = None,
     stop: Any = None,
     max_length: int | None = None,
     max_new_tokens: int | None = None,
@@ -29,25 +31,28 @@ def graph_function(
 
     Args:
         generator: The `TextGenerator`.
-        stop, max_length, max_new_tokens, strip_prompt, truncate, num_results: As for `TextGenerator.generate`, as are
-            the scores.
+        sampler, processors, stop, max_length, max_new_tokens, strip_prompt, truncate, num_results: As for
+            `TextGenerator.generate`, as are the scores.
         **options: Further fields of `zoo.generation.GenerationOptions`.
     """
     import tensorflow as tf
 
     preprocessor = generator.preprocessor
     truncate = preprocessor.truncate if truncate is None else truncate
-    stops, sequences = split_stops(stop)
-    settings = generator.options(
-        stop_sequences=sequences, max_length=max_length, max_new_tokens=max_new_tokens, **options
+    chosen = generator.chosen(
+        sampler=sampler, processors=processors, stop=stop, max_length=max_length, max_new_tokens=max_new_tokens
     )
+    max_length, max_new_tokens = chosen.max_length, chosen.max_new_tokens
+    limited = max_length is not None or max_new_tokens is not None
+    stops, sequences = split_stops(chosen.stop)
+    settings = generator.options(**chosen.options(), stop_sequences=sequences, **options)
     settings, repeats, per_text = with_results(settings, num_results)
     longest, start = generator.longest if max_length is None else max_length, preprocessor.start_tokens
     width = per_text or 1
 
     def decode(tokens: Any, source: Any, limits: Any, streams: Any, seed: Any) -> Any:
         most = settings.max_new_tokens
-        if source:
+        if source and not limited:
             # no more tokens than any row of the batch may generate
             most = tf.minimum(most, tf.shape(source["encoder_token_ids"])[1] + EXTRA_LENGTH)
         fitting = dataclasses.replace(settings, max_new_tokens=most)
@@ -70,7 +75,7 @@ def graph_function(
             checks += _check_lengths(source_lengths, 0, generator.longest, what)
         with tf.control_dependencies([check for check in checks if check is not None]):
             most = tf.where(most > 0, tf.minimum(most, settings.max_new_tokens), settings.max_new_tokens)
-            limits = tf.minimum(room(lengths, source_lengths, longest, start), most)
+            limits = tf.minimum(room(lengths, None if limited else source_lengths, longest, start), most)
             if sources is not None:
                 ids, mask = dense(sources, preprocessor.pad_id, generator.longest)
                 source = {"encoder_token_ids": tf.cast(ids, tf.int32), "encoder_padding_mask": mask}

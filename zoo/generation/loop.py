@@ -88,13 +88,20 @@ class Loop:
         moving = ops.while_loop(unfinished, lambda moving: (self.advance_once(fixed, moving),), (moving,))[0]
         return {"fixed": fixed, "moving": moving}
 
-    def process(self, logits: Any, prompt: Any, generated: Any, position: Any) -> Any:
-        """Returns logits `(rows, vocabulary)` after the processors; arguments as in `Context`."""
+    def process(self, logits: Any, fixed: dict[str, Any], generated: Any, position: Any) -> Any:
+        """Returns logits `(rows, vocabulary)` after the processors.
+
+        Args:
+            logits: Those of the model.
+            fixed: What does not move: of it the prompts `(rows, prompt_length)` and the limits `(batch,)`.
+            generated, position: As in `Context`.
+        """
         settings = self.settings
+        limits = ops.repeat(fixed["length_limit"], self.width)
         return process(
             settings.processors,
             logits,
-            Context(prompt, generated, position, settings.end_ids, settings.stop_sequences),
+            Context(fixed["prompt"], generated, position, settings.end_ids, settings.stop_sequences, limits),
         )
 
 
@@ -126,7 +133,7 @@ class TokenByToken(Loop):
         """Returns the next tokens `(batch,)`, from the processed logits."""
         settings, position = self.settings, moving["position"]
         if settings.processors:
-            logits = self.process(logits, fixed["prompt"], ops.transpose(moving["output"]), position)
+            logits = self.process(logits, fixed, ops.transpose(moving["output"]), position)
         numbers = ops.take(fixed["numbers"], position, axis=0) if "numbers" in fixed else None
         return settings.sampler.choose(logits, numbers)
 

@@ -19,6 +19,7 @@ class RepetitionPenalty(LogitProcessor):
     Args:
         penalty: The divisor, from 1e-30 to 1e30; 1 changes nothing, above 1 discourages repetition.
         include_prompt: Whether tokens of the prompt count too.
+        include_start: Whether the token that an encoder-decoder starts decoding with is part of the prompt.
 
     Raises:
         ValueError: If the penalty is not a number in this range.
@@ -29,13 +30,14 @@ class RepetitionPenalty(LogitProcessor):
 
     penalty: float
     include_prompt: bool = True
+    include_start: bool = False
     unbounded = False
 
     def __post_init__(self) -> None:
         require_number("penalty", self.penalty, 1e-30, LARGEST)
 
     def __call__(self, logits: Any, context: Context) -> Any:
-        seen = context.occurrences(logits.shape[-1], self.include_prompt) > 0
+        seen = context.occurrences(logits.shape[-1], self.include_prompt, self.include_start) > 0
         penalised = ops.where(logits > 0, logits / self.penalty, logits * self.penalty)
         return ops.where(seen, penalised, logits)
 

@@ -16,11 +16,13 @@ class Context:
     """What a processor may look at: the texts so far, and what would end them.
 
     Attributes:
-        prompt: Int32 `(rows, prompt_length)`, padded on the left with -1; no columns without a prompt.
+        prompt: Int32 `(rows, prompt_length)`, padded on the left with -1; no columns without a prompt. The token that
+            an encoder-decoder starts decoding with is no text: it is -2 - id.
         generated: Int32 `(rows, length)`; only the first `position` columns have been generated.
         position: Int32 scalar, the number of tokens generated so far.
         end_ids: Ids of the end tokens.
         stop_sequences: Tuple of tuples of ids.
+        limits: Int32 `(rows,)`, how many tokens each row may generate.
     """
 
     prompt: Any
@@ -28,6 +30,7 @@ class Context:
     position: Any
     end_ids: tuple
     stop_sequences: tuple
+    limits: Any
 
     @property
     def tokens(self) -> Any:
@@ -39,13 +42,33 @@ class Context:
         """Number of filled columns of `tokens`, an int32 scalar."""
         return ops.shape(self.prompt)[1] + self.position
 
-    def text(self, include_prompt: bool) -> tuple[Any, Any]:
-        """Returns `tokens` and `count` with the prompt, `generated` and `position` without it."""
-        return (self.tokens, self.count) if include_prompt else (self.generated, self.position)
+    def text(self, include_prompt: bool, include_start: bool = False) -> tuple[Any, Any]:
+        """Returns `tokens` and `count` with the prompt, `generated` and `position` without it.
 
-    def occurrences(self, vocabulary_size: int, include_prompt: bool) -> Any:
-        """Returns how often each token occurs in the text, float32 `(rows, vocabulary)`."""
-        tokens, count = self.text(include_prompt)
+        Args:
+            include_prompt: Whether the prompt is part of the text.
+            include_start: Whether the token that decoding starts with is part of the prompt.
+        """
+        if not include_prompt:
+            return self.generated, self.position
+        if not include_start:
+            return self.tokens, self.count
+        prompt = ops.where(self.prompt < -1, -2 - self.prompt, self.prompt)
+        return ops.concatenate([prompt, self.generated], axis=1), self.count
+
+    def prompt_lengths(self, include_start: bool) -> Any:
+        """Returns the number of tokens of each prompt, int32 `(rows,)`; `include_start` as for `text`."""
+        counted = self.prompt != -1 if include_start else self.prompt >= 0
+        return ops.sum(ops.cast(counted, "int32"), axis=1)
+
+    @property
+    def begins(self) -> Any:
+        """Whether at most one token stands before what is generated, a start token as a rule: bools `(rows,)`."""
+        return self.prompt_lengths(include_start=True) <= 1
+
+    def occurrences(self, vocabulary_size: int, include_prompt: bool, include_start: bool = False) -> Any:
+        """Returns how often each token occurs in the text, float32 `(rows, vocabulary)`; arguments as for `text`."""
+        tokens, count = self.text(include_prompt, include_start)
         filled = ops.arange(ops.shape(tokens)[1], dtype="int32") < count
         return occurrences(tokens, ops.broadcast_to(filled, ops.shape(tokens)), vocabulary_size)
 
@@ -126,6 +149,18 @@ def process(processors: tuple, logits: Any, context: Context) -> Any:
 def forbid(logits: Any, forbidden: Any) -> Any:
     """Returns the logits with -inf where `forbidden` is true; shapes that broadcast."""
     return ops.where(forbidden, float("-inf"), logits)
+
+
+def force(logits: Any, token_ids: tuple, rows: Any) -> Any:
+    """Returns the logits of rows that can only go on with one of some tokens, with probability 1 where it is one.
+
+    Args:
+        logits: float32 `(rows, vocabulary)`.
+        token_ids: The tokens: their logits become 0, all others -inf.
+        rows: Bools `(rows,)`: the other rows stay as they are.
+    """
+    forced = np.where(members(token_ids, logits.shape[-1], "token_ids"), 0.0, -np.inf).astype("float32")
+    return ops.where(ops.expand_dims(rows, 1), forced, logits)
 
 
 def members(ids: tuple, vocabulary_size: int, name: str) -> np.ndarray:

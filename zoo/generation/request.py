@@ -180,6 +180,7 @@ def make_request(
     if beginnings is not None and not preprocessor.takes_beginnings:
         raise ValueError(f"beginnings must be None: texts are continued as they are, got {shorten(beginnings)}.")
     tensor = string_tensor(texts)
+    limited = max_length is not None or max_new_tokens is not None
     given = None if beginnings is None else string_tensor(_one_per_text(beginnings, len(texts)))
     prompts, sources = preprocessor.prompts(tensor, given, truncate, longest, max_new_tokens)
     before = before_texts(tensor, given, sources)
@@ -191,10 +192,11 @@ def make_request(
     preprocessor.check_prompts(tensor, prompts, sources, longest, truncate)
     lengths = np.asarray(prompts.row_lengths())
     source_lengths = None if sources is None else np.asarray(sources.row_lengths())
+    likely = None if limited else source_lengths
     return Request(
         prompts.to_list(),
         None if sources is None else sources.to_list(),
-        np.minimum(room(lengths, source_lengths, longest, preprocessor.start_tokens), most),
+        np.minimum(room(lengths, likely, longest, preprocessor.start_tokens), most),
         lengths if sources is None else lengths + source_lengths,
         before.numpy().tolist(),
     )
@@ -214,7 +216,7 @@ def room(lengths: Any, source_lengths: Any, longest: int, start_tokens: int) -> 
 
     Args:
         lengths: Tokens of the prompts.
-        source_lengths: Tokens of the sources, or None.
+        source_lengths: Tokens of the sources; None with a decoder, or where a length was asked for.
         longest: Most tokens of prompt and continuation, or of an output.
         start_tokens: How many tokens of a prompt are no text.
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from keras import ops
 
 from zoo.generation.checks import Register, plain_fields, require_own_equality
-from zoo.generation.filters import MinP, Temperature, TopK, TopP
+from zoo.generation.filters import MinP, Temperature, TopK, TopP, TypicalP
 from zoo.generation.loop import TokenByToken
 from zoo.generation.random import draw
 
@@ -123,14 +123,16 @@ class Greedy(Sampler):
 class Sample(Sampler):
     """Draws tokens from the model's distribution, sharpened or flattened, and cut to its most probable part.
 
-    The same as the processors `Temperature`, `TopK`, `TopP` and `MinP` in this order, behind all others, and a draw
-    from what they leave. In another order they are processors of `Sample()`. The most probable token always stays.
+    The same as the processors `Temperature`, `TopK`, `TopP`, `MinP` and `TypicalP` in this order, behind all others,
+    and a draw from what they leave. In another order they are processors of `Sample()`. The most probable token always
+    stays, with `typical_p` the most typical one.
 
     Args:
         temperature: See `Temperature`. (For the limit 0 use `Greedy`.)
         top_k: See `TopK`; None keeps all tokens.
         top_p: See `TopP`; 1 keeps all tokens.
         min_p: See `MinP`; 0 keeps all tokens.
+        typical_p: See `TypicalP`; 1 keeps all tokens.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -138,13 +140,14 @@ class Sample(Sampler):
     Example:
 
     >>> Sample(temperature=0.8, top_k=50)
-    Sample(temperature=0.8, top_k=50, top_p=1.0, min_p=0.0)
+    Sample(temperature=0.8, top_k=50, top_p=1.0, min_p=0.0, typical_p=1.0)
     """
 
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float = 1.0
     min_p: float = 0.0
+    typical_p: float = 1.0
 
     def __post_init__(self) -> None:
         # they check the arguments
@@ -166,7 +169,7 @@ class Sample(Sampler):
         return ops.scatter(indices, ops.reshape(_weights(self._filtered(best)), (-1,)), ops.shape(logits))
 
     def _filters(self) -> tuple:
-        return Temperature(self.temperature), TopP(self.top_p), MinP(self.min_p)
+        return Temperature(self.temperature), TopP(self.top_p), MinP(self.min_p), TypicalP(self.typical_p)
 
     def _filtered(self, logits: Any) -> Any:
         for processor in self._filters():
@@ -192,7 +195,7 @@ def get_sampler(identifier: Any) -> Sampler:
     Example:
 
     >>> get_sampler({"name": "beam", "num_beams": 5})
-    Beam(num_beams=5, length_penalty=0.6, num_results=None)
+    Beam(num_beams=5, length_penalty=0.6, num_results=None, length_offset=5, early_stopping='never')
     """
     if isinstance(identifier, Sampler):
         require_own_equality("sampler", identifier)

@@ -109,7 +109,7 @@ class SpeculativeDecoding(Loop):
     def _process(self, logits: Any, fixed: dict[str, Any], output: Any, position: Any) -> Any:
         if not self.settings.processors:
             return logits
-        return self.process(logits, fixed["prompt"], ops.transpose(output), position)
+        return self.process(logits, fixed, ops.transpose(output), position)
 
     def _target_weights(self, logits: Any, fixed: dict[str, Any], output: Any, position: Any) -> Any:
         if self.settings.processors:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from zoo.generation.checks import is_integer, require_count
+from zoo.generation.defaults import GenerationDefaults
 from zoo.generation.engine import Engine
 from zoo.generation.request import (
     GenerationCache,
@@ -41,7 +42,7 @@ class TextGenerator:
         self,
         texts: str | Sequence[str],
         *,
-        sampler: Any = "greedy",
+        sampler: Any = None,
         max_length: int | None = None,
         max_new_tokens: int | None = None,
         stop: Any = None,
@@ -61,16 +62,18 @@ class TextGenerator:
     ) -> Any:
         """Writes a text for each text: its continuation, or with an encoder-decoder what it is mapped to.
 
-        Texts of similar length share a batch; the result of each is its own, whatever the others are.
+        Texts of similar length share a batch; the result of each is its own, whatever the others are. Of `sampler`,
+        `processors`, `stop`, and the two lengths together, those that are None are what the task's `generation` says.
 
         Args:
             texts: One text or many: prompts, or sources of an encoder-decoder.
             sampler: "greedy", "sample", "beam", "contrastive", a dictionary such as `{"name": "sample", "top_p": 0.9}`,
-                or a `Sampler`.
+                or a `Sampler`. Default "greedy".
             max_length: Most tokens of prompt and continuation together, or of an output with its end token. Default the
-                `max_length` of the model. Never more than 50 more than the source has.
+                `max_length` of the model; where no length is given, an output is at most 50 tokens longer than its
+                source.
             max_new_tokens: Most tokens that are generated. Default what `max_length` leaves.
-            stop: What ends a text in addition to the end token: a string, or a list of strings, token ids and lists of
+            stop: What ends a text in addition to the end tokens: a string, or a list of strings, token ids and lists of
                 token ids. A stop is not part of the text. (With beam search, strings cut the text at its end only.)
             processors: List of logit processors, see `zoo.generation.get_processors`. The text that they look at is the
                 prompt with its continuation, or the output without its source.
@@ -112,13 +115,13 @@ class TextGenerator:
         """
         single, rows = _as_rows(texts)
         require_count("batch_size", batch_size)
-        stops, sequences = split_stops(stop)
+        chosen = self.chosen(
+            sampler=sampler, processors=processors, stop=stop, max_length=max_length, max_new_tokens=max_new_tokens
+        )
+        stops, sequences = split_stops(chosen.stop)
         options = self.options(
-            sampler=sampler,
-            max_length=max_length,
-            max_new_tokens=max_new_tokens,
+            **chosen.options(),
             stop_sequences=sequences,
-            processors=processors,
             lookahead=0 if draft is None else require_count("lookahead", lookahead),
             jit_compile=jit_compile,
         )
@@ -135,8 +138,8 @@ class TextGenerator:
             rows,
             beginnings,
             most=options.max_new_tokens,
-            max_length=max_length,
-            max_new_tokens=max_new_tokens,
+            max_length=chosen.max_length,
+            max_new_tokens=chosen.max_new_tokens,
             truncate=truncate,
             cache=cache,
         )
@@ -157,7 +160,7 @@ class TextGenerator:
         texts: str | Sequence[str],
         *,
         chunk: int = 4,
-        sampler: Any = "greedy",
+        sampler: Any = None,
         max_length: int | None = None,
         max_new_tokens: int | None = None,
         stop: Any = None,
@@ -192,28 +195,26 @@ class TextGenerator:
         """
         require_count("chunk", chunk)
         single, rows = _as_rows(texts)
-        stops, sequences = split_stops(stop)
+        chosen = self.chosen(
+            sampler=sampler, processors=processors, stop=stop, max_length=max_length, max_new_tokens=max_new_tokens
+        )
+        stops, sequences = split_stops(chosen.stop)
         lookahead = 0 if draft is None else require_count("lookahead", lookahead)
         settings = self.options(
-            sampler=sampler,
-            max_length=max_length,
-            max_new_tokens=max_new_tokens,
-            stop_sequences=sequences,
-            processors=processors,
-            lookahead=lookahead,
-            jit_compile=jit_compile,
+            **chosen.options(), stop_sequences=sequences, lookahead=lookahead, jit_compile=jit_compile
         )
         if not settings.sampler.incremental:
             raise ValueError(
-                f"sampler must write texts from left to right for stream(), got {settings.sampler!r}: use generate()."
+                f"sampler must write texts from left to right for stream(), got {settings.sampler!r}: use generate(), "
+                'or pass sampler="greedy".'
             )
         request = make_request(
             self.preprocessor,
             rows,
             beginnings,
             most=settings.max_new_tokens,
-            max_length=max_length,
-            max_new_tokens=max_new_tokens,
+            max_length=chosen.max_length,
+            max_new_tokens=chosen.max_new_tokens,
             truncate=truncate,
         )
         if not rows:
@@ -264,10 +265,10 @@ class TextGenerator:
         prompts: Sequence[Sequence[int]] | None = None,
         *,
         source: Sequence[Sequence[int]] | None = None,
-        sampler: Any = "greedy",
+        sampler: Any = None,
         max_length: int | None = None,
         max_new_tokens: int | None = None,
-        stop_sequences: Any = (),
+        stop_sequences: Any = None,
         end_ids: Any = None,
         pad_id: int | None = None,
         processors: Any = None,
@@ -284,25 +285,34 @@ class TextGenerator:
                 that decoding starts with.
             source: Token ids of the source of each row, for an encoder-decoder.
             sampler, max_length, max_new_tokens, processors, seed, draft, lookahead, jit_compile: As for `generate`.
-            stop_sequences: Ids and sequences of ids that end a row in addition to `end_ids`.
-            end_ids: Id or ids that end a row; none: `()`. Default the end token of the tokenizer.
+            stop_sequences: Ids and sequences of ids that end a row in addition to `end_ids`. Default as the task's
+                `generation` says, or none.
+            end_ids: Id or ids that end a row; none: `()`. Default as the task's `generation` says, or the end token of
+                the tokenizer.
             pad_id: What fills rows behind their end. Default the padding token of the tokenizer, or 0.
             streams: Stream of random numbers of each row, see `zoo.generation.decode`.
 
         Returns:
             What `zoo.generation.decode` returns, in NumPy arrays.
         """
-        preprocessor = self.preprocessor
-        given = {name: ids for name, ids in (("end_ids", end_ids), ("pad_id", pad_id)) if ids is not None}
-        settings = self.options(
+        chosen = self.chosen(
             sampler=sampler,
+            processors=processors,
+            stop=stop_sequences,
             max_length=max_length,
             max_new_tokens=max_new_tokens,
-            stop_sequences=stop_sequences,
-            processors=processors,
+            end_ids=end_ids,
+        )
+        stops, sequences = split_stops(chosen.stop)
+        if stops:
+            raise ValueError(f"stop_sequences must be ids and lists of ids, got {shorten(stops)}.")
+        preprocessor = self.preprocessor
+        settings = self.options(
+            **chosen.options(),
+            **({} if pad_id is None else {"pad_id": pad_id}),
+            stop_sequences=sequences,
             lookahead=0 if draft is None else lookahead,
             jit_compile=jit_compile,
-            **given,
         )
         if preprocessor.takes_beginnings != (source is not None):
             wanted = "token ids for each row of an encoder-decoder" if source is None else "None with a decoder"
@@ -322,9 +332,11 @@ class TextGenerator:
             if not 0 < len(ids) <= self.longest:
                 raise ValueError(f"source[{row}] must have from 1 to {self.longest} tokens, got {len(ids)}.")
         _check_ids("prompts", prompts, self.backbone.config.vocabulary_size)
-        longest = max_length or self.longest
+        longest = chosen.max_length or self.longest
         lengths = np.array([len(prompt) for prompt in prompts], "int64")
-        source_lengths = None if source is None else np.array([len(row) for row in source], "int64")
+        source_lengths = None
+        if source is not None and chosen.max_length is None and chosen.max_new_tokens is None:
+            source_lengths = np.array([len(row) for row in source], "int64")
         limits = room(lengths, source_lengths, longest, preprocessor.start_tokens)
         for row in np.flatnonzero(limits < 1):
             raise ValueError(f"prompts[{row}] must be shorter than {longest} tokens, got {lengths[row]}.")
@@ -332,6 +344,19 @@ class TextGenerator:
             prompts, settings, source=source, limits=limits, seed=seed, streams=streams
         )
         return session.advance().result()
+
+    @property
+    def defaults(self) -> GenerationDefaults:
+        """What the task says of generation."""
+        return self._task.generation_defaults
+
+    def chosen(self, **given: Any) -> GenerationDefaults:
+        """Returns what generation depends on: what was given, else the default of the task, else "greedy".
+
+        Args:
+            **given: `sampler`, `processors`, `stop`, `max_length` and `max_new_tokens`, None where they are not given.
+        """
+        return self.defaults.replaced(self.longest, **given)
 
     def options(
         self, *, max_length: int | None = None, max_new_tokens: int | None = None, **options: Any

@@ -37,18 +37,20 @@ class Key:
         if value is None and self.may_be_null:
             return
         if not self.holds(value, most):
-            room = f"; {source} has room for {most:.0f}" if _is_integer(value) and most < math.inf else ""
+            room = f"; {source} has room for {most:.0f}" if is_integer(value) and most < math.inf else ""
             null = " or null" if self.may_be_null else ""
             raise ValueError(f"{name} must be {self.allowed}{null}, got {quote(value)}{room}.")
 
 
-def _is_integer(value: Any) -> bool:
+def is_integer(value: Any) -> bool:
+    """Whether a value is an integer, and no bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number, and no bool."""
     # larger integers are no floats
-    return _is_integer(value) and abs(value) < 1e300 or isinstance(value, float) and math.isfinite(value)
+    return is_integer(value) and abs(value) < 1e300 or isinstance(value, float) and math.isfinite(value)
 
 
 def _typed(hint: Any) -> Callable[[Any, float], bool]:
@@ -66,15 +68,15 @@ def _is_list_of_flags(value: Any, most: float) -> bool:
     return value is None or isinstance(value, list) and all(entry in (0, 1) for entry in value)
 
 
-_COUNT = Key("an integer of at least 1", lambda value, most: _is_integer(value) and 1 <= value <= most)
-_INDEX = Key("an integer of at least 0", lambda value, most: _is_integer(value) and 0 <= value <= most)
+_COUNT = Key("an integer of at least 1", lambda value, most: is_integer(value) and 1 <= value <= most)
+_INDEX = Key("an integer of at least 0", lambda value, most: is_integer(value) and 0 <= value <= most)
 _POSITIONS = Key(
-    f"an integer from 1 to {MOST_POSITIONS}", lambda value, most: _is_integer(value) and 1 <= value <= MOST_POSITIONS
+    f"an integer from 1 to {MOST_POSITIONS}", lambda value, most: is_integer(value) and 1 <= value <= MOST_POSITIONS
 )
-_FLAG = Key("true or false", lambda value, most: isinstance(value, bool))
-_POSITIVE = Key("a number above 0", lambda value, most: _is_number(value) and value > 0)
-_DEVIATION = Key("a number of at least 0", lambda value, most: _is_number(value) and value >= 0)
-_RATE = Key("a number from 0 to below 1", lambda value, most: _is_number(value) and 0 <= value < 1)
+FLAG = Key("true or false", lambda value, most: isinstance(value, bool))
+_POSITIVE = Key("a number above 0", lambda value, most: is_number(value) and value > 0)
+_DEVIATION = Key("a number of at least 0", lambda value, most: is_number(value) and value >= 0)
+_RATE = Key("a number from 0 to below 1", lambda value, most: is_number(value) and 0 <= value < 1)
 _TEXT = Key("a text", lambda value, most: isinstance(value, str))
 _TEXTS = Key("a list of texts", _typed(list[str]))
 _OBJECT = Key("an object", lambda value, most: isinstance(value, dict))
@@ -98,24 +100,24 @@ _GROUPS = {
         decoder_sparse_step
         """,
     dataclasses.replace(_POSITIONS, may_be_null=True): "n_ctx original_max_position_embeddings",
-    Key("an integer of at least 0", lambda value, most: _is_integer(value) and value >= 0): "max_window_layers",
+    Key("an integer of at least 0", lambda value, most: is_integer(value) and value >= 0): "max_window_layers",
     Key(
         f"an integer from 0 to {MOST_POSITIONS}",
-        lambda value, most: _is_integer(value) and 0 <= value <= MOST_POSITIONS,
+        lambda value, most: is_integer(value) and 0 <= value <= MOST_POSITIONS,
         may_be_null=True,
     ): "sliding_window",
     Key(
         f"an integer from -1 to {MOST_POSITIONS}",
-        lambda value, most: _is_integer(value) and -1 <= value <= MOST_POSITIONS,
+        lambda value, most: is_integer(value) and -1 <= value <= MOST_POSITIONS,
     ): "max_relative_positions position_buckets",
-    _FLAG: """
+    FLAG: """
         legacy position_biased_input relative_attention share_att_key
         tie_word_embeddings attention_bias mlp_bias scale_embedding scale_attn_weights norm_bias classifier_bias
         scale_decoder_outputs is_llama_config reorder_and_upcast_attn sinusoidal_pos_embds tie_weights_
         use_bias use_parallel_residual norm_topk_prob qkv_bias do_layer_norm_before enable_bias
         layer_norm_elementwise_affine _remove_final_layer_norm
         """,
-    dataclasses.replace(_FLAG, may_be_null=True): "use_sliding_window token_classification_bias use_qk_norm",
+    dataclasses.replace(FLAG, may_be_null=True): "use_sliding_window token_classification_bias use_qk_norm",
     _POSITIVE: """
         rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps rope_theta global_rope_theta local_rope_theta
         query_pre_attn_scalar norm_epsilon rotary_emb_base rotary_pct rope_local_base_freq logit_scale

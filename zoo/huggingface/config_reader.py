@@ -6,6 +6,8 @@ from typing import Any
 
 from zoo.config.checks import require
 from zoo.huggingface.config_keys import CHOICE_OF, KEYS, LAYERS
+from zoo.huggingface.generation_keys import KEYS as GENERATION
+from zoo.huggingface.generation_keys import UNSUPPORTED
 from zoo.storage import quote, quote_key
 
 # keys that change no output of the model: bookkeeping, numbers of special tokens, choices of generation and training
@@ -13,20 +15,14 @@ from zoo.storage import quote, quote_key
 NEUTRAL = frozenset(
     """
     _attn_implementation _attn_implementation_autoset _name_or_path _num_labels architectures attn_implementation
-    bad_words_ids begin_suppress_tokens bos_token_id cache_implementation chunk_size_feed_forward
-    cls_token_id decoder_start_token_id diversity_penalty do_sample dtype early_stopping
-    encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task
-    force_bos_token_to_be_generated forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label
-    initializer_cutoff_factor initializer_factor label2id length_penalty mask_token_id max_length
-    max_new_tokens min_length model_type no_repeat_ngram_size num_beam_groups num_beams num_labels
-    num_return_sequences output_attentions output_hidden_states output_past output_scores pad_token_id
-    prefix pretraining_tp problem_type reference_compile remove_invalid_values repetition_penalty
-    return_dict return_dict_in_generate sbert_ce_default_activation_function sentence_transformers sep_token_id
-    suppress_tokens task_specific_params temperature
-    tokenizer_class top_k top_p torch_dtype torchscript transformers.js_config transformers_version typical_p
-    use_bfloat16 use_cache
+    cache_implementation chunk_size_feed_forward cls_token_id dtype finetuning_task force_bos_token_to_be_generated
+    gradient_checkpointing id2label initializer_cutoff_factor initializer_factor label2id mask_token_id model_type
+    num_labels output_attentions output_hidden_states output_past output_scores prefix pretraining_tp problem_type
+    reference_compile remove_invalid_values return_dict return_dict_in_generate
+    sbert_ce_default_activation_function sentence_transformers sep_token_id task_specific_params tokenizer_class
+    torch_dtype torchscript transformers.js_config transformers_version use_bfloat16 use_cache
     """.split()
-)
+) | frozenset((*GENERATION, *UNSUPPORTED))
 
 # activations by the names of the Transformers library
 ACTIVATIONS = {

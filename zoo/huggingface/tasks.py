@@ -2,18 +2,23 @@
 
 import contextlib
 import dataclasses
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 from zoo.config import TransformerConfig, in_names
 from zoo.huggingface.directory import head_layers, load_task_parts
+from zoo.huggingface.generation import GENERATION_FILE, read_generation, read_settings, write_generation
 from zoo.huggingface.sentence import read_sentence_options, write_sentence_options
 from zoo.huggingface.writing import write_backbone
 from zoo.preprocessing.labels import have_same_outputs
 from zoo.storage import naming, require_type
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
 from zoo.tokenizers import load_huggingface, save_huggingface
+
+# our tasks that write texts
+GENERATORS = ("CausalLM", "Seq2SeqLM")
 
 
 def load_task(
@@ -46,8 +51,12 @@ def load_task(
     if task_class.__name__ == "TextEmbedder":
         longest = None if "sequence_length" in given else backbone.config.max_length
         options = {**options, **read_sentence_options(Path(directory), longest, tokenizer)}
-    if tokenizer is not None and backbone.config.architecture == "encoder_decoder":
+    has_start = backbone.config.architecture == "encoder_decoder"
+    if tokenizer is not None and has_start:
         options = {**options, **_start_of_decoding(tokenizer, Path(directory))}
+    if task_class.__name__ in GENERATORS and "generation" not in given:
+        generation = read_generation(Path(directory), backbone.config.vocabulary_size, has_start, tokenizer)
+        options = {**options, "generation": generation}
     with contextlib.ExitStack() as stack:
         if not given:  # else a choice may not be from the file
             stack.enter_context(naming(Path(directory) / CONFIG_FILE))
@@ -62,9 +71,12 @@ def load_task(
 
 def _start_of_decoding(tokenizer: Any, directory: Path) -> dict[str, Any]:
     """The option of a task that names the token that decoding starts with; none for another tokenizer than theirs."""
-    values = read_config_file(directory)
-    start_id = values.get("decoder_start_token_id", values.get("pad_token_id"))
-    require_type(start_id, int | None, f"{directory / CONFIG_FILE}: decoder_start_token_id or pad_token_id")
+    path, settings = read_settings(directory)
+    start_id = settings.get("decoder_start_token_id")
+    if start_id is None:
+        path, values = directory / CONFIG_FILE, read_config_file(directory)
+        start_id = values.get("decoder_start_token_id", values.get("pad_token_id"))
+    require_type(start_id, int | None, f"{path}: decoder_start_token_id or pad_token_id")
     if start_id is None or tokenizer.start_id == start_id:
         return {}
     try:
@@ -73,7 +85,7 @@ def _start_of_decoding(tokenizer: Any, directory: Path) -> dict[str, Any]:
         return {}
     if not 0 <= start_id < own.vocabulary_size:
         raise ValueError(
-            f"{directory / CONFIG_FILE}: decoder_start_token_id must be an id of the tokenizer, which has "
+            f"{path}: decoder_start_token_id must be an id of the tokenizer, which has "
             f"{own.vocabulary_size} tokens, got {start_id}."
         )
     same = own.get_vocabulary() == tokenizer.get_vocabulary()
@@ -84,7 +96,8 @@ def save_task(task: Any, directory: str | os.PathLike, *, model_type: str | None
     """Writes a task as a model of the Transformers library, with the files of its tokenizer.
 
     What its `AutoTokenizer` then puts around a text is what the task puts there; see
-    `zoo.tokenizers.save_huggingface`. A `TextEmbedder` becomes a model of the Sentence Transformers library.
+    `zoo.tokenizers.save_huggingface`. A `TextEmbedder` becomes a model of the Sentence Transformers library. The
+    `generation` of a task that writes texts becomes `generation_config.json`.
 
     Args:
         task: The task.
@@ -96,7 +109,7 @@ def save_task(task: Any, directory: str | os.PathLike, *, model_type: str | None
 
     Raises:
         ValueError: If no family, or not the given one, can express it, or the library cannot do what the tokenizer
-            does.
+            or the `generation` of the task does.
         FileExistsError: If the directory exists and holds something else.
 
     Example:
@@ -105,7 +118,12 @@ def save_task(task: Any, directory: str | os.PathLike, *, model_type: str | None
     'bert'
     """
 
+    generation = write_generation(task) if type(task).__name__ in GENERATORS else None
+
     def write_more(folder: Path) -> None:
+        if generation is not None:
+            text = json.dumps(generation, indent=2, sort_keys=True) + "\n"
+            (folder / GENERATION_FILE).write_text(text, encoding="utf-8")
         if task.tokenizer is not None:
             _save_tokenizer(task, folder)
         if type(task).__name__ == "TextEmbedder":

@@ -8,7 +8,7 @@ from keras import ops
 
 from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field
-from zoo.generation import TextGenerator, TextScorer, get_sampler, graph_function
+from zoo.generation import GenerationDefaults, TextGenerator, TextScorer, get_sampler, graph_function
 from zoo.generation.checks import as_seed
 from zoo.preprocessing.rows import as_sequence
 from zoo.tasks.task import Task
@@ -22,13 +22,35 @@ class GenerativeTask(Task):
     """A task that writes texts with a decoding engine.
 
     A subclass defines `score_endpoint`; its preprocessor makes prompts.
+
+    Args:
+        backbone, preprocessor: As for `Task`.
+        generation: What `generate`, `stream`, `predict` and exports do where an argument is not given, as JSON values,
+            see `zoo.generation.GenerationDefaults`.
+        **options: As for `Task`.
     """
 
-    def __init__(self, backbone: Backbone, preprocessor: Any = None, **options: Any) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        preprocessor: Any = None,
+        *,
+        generation: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(backbone, preprocessor, **options)
+        self.generation_defaults = GenerationDefaults.of(generation, backbone.config.vocabulary_size)
         self.generator = TextGenerator(self)
         self.scorer = TextScorer(self)
         self.built = True
+
+    @property
+    def generation(self) -> dict[str, Any]:
+        """What `generate` does where an argument is not given, see `zoo.generation.GenerationDefaults`."""
+        return self.generation_defaults.to_dict()
+
+    def own_options(self) -> dict[str, Any]:
+        return {"generation": self.generation} if self.generation else {}
 
     @functools.wraps(TextGenerator.generate)
     def generate(self, *arguments: Any, **options: Any) -> Any:
@@ -54,7 +76,7 @@ class GenerativeTask(Task):
         self,
         *,
         seed: int = 0,
-        sampler: Any = "greedy",
+        sampler: Any = None,
         processors: Any = None,
         stop: Any = None,
         max_length: int | None = None,
@@ -101,7 +123,7 @@ class GenerativeTask(Task):
             jit_compile=jit_compile,
         )
         if num_results is None:
-            num_results = get_sampler(sampler).num_texts
+            num_results = get_sampler(self.generator.chosen(sampler=sampler).sampler).num_texts
         shape = ("batch",) if num_results is None else ("batch", num_results)
         outputs = (Field("texts", shape, "string", "results"),)
         if return_scores:

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 
 import numpy as np
@@ -42,8 +43,8 @@ def hypotheses(beams, row):
     return result
 
 
-def normalised(log_probability, length, alpha):
-    return log_probability / ((5 + length) / 6) ** alpha
+def normalised(log_probability, length, alpha, offset=5):
+    return log_probability / ((offset + length) / (offset + 1)) ** alpha
 
 
 def every_hypothesis(model, row, limit, alpha, end_ids):
@@ -60,8 +61,8 @@ def every_hypothesis(model, row, limit, alpha, end_ids):
     return sorted(complete, reverse=True)
 
 
-def plain_beam_search(model, row, num_beams, limit, alpha, end_ids):
-    """Textbook beam search of one row on Python lists, always to the limit; every finished hypothesis is kept."""
+def plain_beam_search(model, row, num_beams, limit, alpha, end_ids, offset=5, early_stopping="never"):
+    """Textbook beam search of one row on Python lists; every finished hypothesis is kept."""
     alive, complete = [(0.0, [])], []
     for length in range(1, limit + 1):
         extensions = []
@@ -71,8 +72,13 @@ def plain_beam_search(model, row, num_beams, limit, alpha, end_ids):
         extensions.sort(key=lambda extension: -extension[0])
         for value, text in extensions[:num_beams]:
             if text[-1] in end_ids or length == limit:
-                complete.append((normalised(value, length, alpha), value, text, text[-1] in end_ids))
+                complete.append((normalised(value, length, alpha, offset), value, text, text[-1] in end_ids))
         alive = [extension for extension in extensions if extension[1][-1] not in end_ids][:num_beams]
+        if early_stopping == "never" or len(complete) < num_beams:
+            continue
+        worst = sorted(complete, reverse=True)[num_beams - 1][0]
+        if early_stopping or worst >= normalised(alive[0][0], length, alpha, offset):
+            break
     return sorted(complete, reverse=True)
 
 
@@ -115,6 +121,19 @@ def test_against_a_plain_beam_search(prefix_model, num_beams, alpha, end_ids):
         expected = plain_beam_search(model, row, num_beams, limit, alpha, end_ids)
         assert_equal_hypotheses(hypotheses(beams, row), expected[:num_beams])
     assert hypotheses(beams, 5) == [(0.0, 0.0, [], False)]
+
+
+@pytest.mark.parametrize("alpha, offset", [(0.7, 0), (1.5, 2.5), (-0.7, 0)])
+@pytest.mark.parametrize("early_stopping", [True, False, "never"])
+def test_early_stopping_and_offset(prefix_model, alpha, offset, early_stopping):
+    model, limit, num_beams, ends = prefix_model(11, capacity=13, seed=9), 12, 3, (1, 5)
+    sampler = Beam(num_beams, alpha, length_offset=offset, early_stopping=early_stopping)
+    beams = run(model, range(6), sampler, [limit] * 6, limit, ends)
+    fewer = run(model, range(6), dataclasses.replace(sampler, num_results=1), [limit] * 6, limit, ends)
+    for row in range(6):
+        expected = plain_beam_search(model, row, num_beams, limit, alpha, ends, offset, early_stopping)
+        assert_equal_hypotheses(hypotheses(beams, row), expected[:num_beams])
+        assert_equal_hypotheses(hypotheses(fewer, row), expected[:1])
 
 
 @pytest.mark.parametrize("num_results", [1, 2, 3])

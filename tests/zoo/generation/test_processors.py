@@ -10,9 +10,12 @@ import pytest
 from keras import ops
 
 from zoo.generation import (
+    BannedFirstTokens,
     BannedTokens,
     Beam,
     Context,
+    ForcedFirstToken,
+    ForcedLastToken,
     ForcedTokens,
     FrequencyPenalty,
     GenerationOptions,
@@ -22,6 +25,7 @@ from zoo.generation import (
     MinimumLength,
     MinP,
     NoRepeatNGram,
+    Normalized,
     PresencePenalty,
     RepetitionPenalty,
     Sample,
@@ -34,17 +38,19 @@ from zoo.generation import (
 )
 
 END, PAD = 1, 0
+# how many tokens each row may generate
+LIMIT = 5
 
 
 # The rules in plain Python: logits of one row, its prompt, its generated tokens, the stop sequences.
-def repetition_penalty(logits, prompt, generated, stops, penalty, include_prompt=True):
+def repetition_penalty(logits, prompt, generated, stops, penalty, include_prompt=True, include_start=False):
     logits = logits.copy()
     for token in set(generated) | (set(prompt) if include_prompt else set()):
         logits[token] = logits[token] / penalty if logits[token] > 0 else logits[token] * penalty
     return logits
 
 
-def no_repeat_ngram(logits, prompt, generated, stops, size, include_prompt=True):
+def no_repeat_ngram(logits, prompt, generated, stops, size, include_prompt=True, include_start=False):
     logits, text = logits.copy(), [*(prompt if include_prompt else ()), *generated]
     seen = {tuple(text[place : place + size]) for place in range(len(text) - size + 1)}
     for token in range(len(logits)):
@@ -53,17 +59,17 @@ def no_repeat_ngram(logits, prompt, generated, stops, size, include_prompt=True)
     return logits
 
 
-def minimum_length(logits, prompt, generated, stops, length):
-    logits = logits.copy()
+def minimum_length(logits, prompt, generated, stops, length, include_prompt=False, include_start=False):
+    logits, before = logits.copy(), len(prompt) if include_prompt else 0
     for token in range(len(logits)):
         text = [*generated, token]
         for end in [(END,), *stops]:
-            if tuple(text[-len(end) :]) == tuple(end) and len(text) - len(end) < length:
+            if tuple(text[-len(end) :]) == tuple(end) and before + len(text) - len(end) < length:
                 logits[token] = -np.inf
     return logits
 
 
-def banned_tokens(logits, prompt, generated, stops, token_ids, include_prompt=True):
+def banned_tokens(logits, prompt, generated, stops, token_ids, include_prompt=True, include_start=False):
     logits, text = logits.copy(), [*(prompt if include_prompt else ()), *generated]
     for sequence in token_ids:
         for token in range(len(logits)):
@@ -77,6 +83,28 @@ def forced_tokens(logits, prompt, generated, stops, token_ids, first=0):
         return logits
     forced = token_ids[len(generated) - first]
     return np.where(np.arange(len(logits)) == forced, logits, -np.inf)
+
+
+def banned_first_tokens(logits, prompt, generated, stops, token_ids, behind_forced=False):
+    place = 1 if behind_forced and len(prompt) <= 1 else 0
+    forbidden = np.isin(np.arange(len(logits)), token_ids) & (len(generated) == place)
+    return np.where(forbidden, -np.inf, logits)
+
+
+def certain(logits, token_ids):
+    return np.where(np.isin(np.arange(len(logits)), token_ids), 0.0, -np.inf)
+
+
+def forced_first_token(logits, prompt, generated, stops, token_id):
+    return certain(logits, [token_id]) if len(prompt) <= 1 and not generated else logits
+
+
+def forced_last_token(logits, prompt, generated, stops, token_ids):
+    return certain(logits, token_ids) if len(generated) + 1 >= LIMIT else logits
+
+
+def normalized(logits, prompt, generated, stops):
+    return logits - np.log(np.exp(logits.astype("float64")).sum())
 
 
 def presence_penalty(logits, prompt, generated, stops, penalty, include_prompt=False):
@@ -135,11 +163,17 @@ CASES = [
     (NoRepeatNGram(2, include_prompt=False), no_repeat_ngram),
     (MinimumLength(0), minimum_length),
     (MinimumLength(5), minimum_length),
+    (MinimumLength(5, include_prompt=True), minimum_length),
     (BannedTokens([2, 4]), banned_tokens),
     (BannedTokens([3, [2, 4], (4, 4, 2)]), banned_tokens),
     (BannedTokens([[2, 4], [4, 0]], include_prompt=False), banned_tokens),
     (ForcedTokens([4, 2]), forced_tokens),
     (ForcedTokens(3, first=4), forced_tokens),
+    (BannedFirstTokens([4, 2]), banned_first_tokens),
+    (BannedFirstTokens([3], behind_forced=True), banned_first_tokens),
+    (ForcedFirstToken(3), forced_first_token),
+    (ForcedLastToken([4, 2]), forced_last_token),
+    (Normalized(), normalized),
     (PresencePenalty(0.7), presence_penalty),
     (PresencePenalty(-0.7, include_prompt=True), presence_penalty),
     (FrequencyPenalty(0.5), frequency_penalty),
@@ -181,6 +215,7 @@ def test_against_the_rule(processor, rule):
             ops.convert_to_tensor(position, dtype="int32"),
             (END,),
             stops,
+            ops.full((6,), LIMIT, dtype="int32"),
         )
         actual = ops.convert_to_numpy(processor(ops.convert_to_tensor(logits), context))
         for row in range(6):
@@ -221,8 +256,8 @@ COMBINATIONS = [
     (CASES[0],),
     (CASES[3], CASES[0]),
     (CASES[7],),
-    (CASES[9], CASES[12]),
-    (CASES[5], CASES[7], CASES[8]),
+    (CASES[10], CASES[13]),
+    (CASES[5], CASES[7], CASES[9]),
     (CASES[2],),  # forbids everything after a while: the text ends
 ]
 STOPS = [(), ((2, 3), (4,), (0, 2, 3))]

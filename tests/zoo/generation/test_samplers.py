@@ -25,7 +25,7 @@ from zoo.generation.filters import nucleus
 from zoo.generation.random import draw, uniforms
 
 
-def restricted_distribution(logits, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0):
+def restricted_distribution(logits, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0, typical_p=1.0):
     """The restrictions by sorting, in float64: an independent formula."""
     logits = np.asarray(logits, "float64") / temperature
     order = np.argsort(-logits, kind="stable")
@@ -37,6 +37,11 @@ def restricted_distribution(logits, temperature=1.0, top_k=None, top_p=1.0, min_
         kept, p = kept[:count], p[:count]
     strong = p >= min_p * p.max()
     kept, p = kept[strong], p[strong]
+    if typical_p < 1:
+        p /= p.sum()
+        order = np.argsort(np.abs(-np.log(p) + np.sum(p * np.log(p))), kind="stable")
+        count = int(np.searchsorted(np.cumsum(p[order]), typical_p)) + 1
+        kept, p = kept[order[:count]], p[order[:count]]
     result = np.zeros_like(logits)
     result[kept] = p / p.sum()
     return result
@@ -55,6 +60,8 @@ SAMPLERS = [
     Sample(temperature=1.3, top_k=20, top_p=0.8),
     Sample(temperature=1.5, top_k=20, top_p=0.9, min_p=0.2),
     Sample(temperature=1.3, top_p=0.8, min_p=0.05),
+    Sample(typical_p=0.6),
+    Sample(top_k=20, top_p=0.9, typical_p=0.7),
 ]
 
 
@@ -171,7 +178,7 @@ def test_get_sampler():
         (Sample, "min_p", -0.1),
         (Sample, "min_p", True),
         (Beam, "num_beams", 0),
-        (Beam, "length_penalty", -0.5),
+        (Beam, "length_penalty", float("inf")),
         (Beam, "num_results", 5),
         (Beam, "num_results", 0),
     ],
