@@ -218,7 +218,15 @@ def finished(tmp_path_factory):
 
 
 @pytest.mark.usefixtures("eagerly")
-@pytest.mark.parametrize("recipe", [recipe for recipe in OPTIONS if recipe != "translate"])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        # trains and writes as translate does
+        pytest.param(recipe, marks=[pytest.mark.slow] * (recipe == "summarize"))
+        for recipe in OPTIONS
+        if recipe != "translate"
+    ],
+)
 def test_recipe(recipe, finished):
     folder, results, state = finished(recipe)
     check_run(folder / "run", recipe, results)

@@ -1,7 +1,9 @@
 """What all backbones share: made from a configuration, reloaded from one."""
 
+import contextlib
+import gc
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import keras
@@ -84,7 +86,8 @@ class Backbone(keras.Model):
             ValueError: If there is no such mode.
         """
         require_quantization_mode(mode)
-        super().quantize(mode, **kwargs)
+        with quick_collection():
+            super().quantize(mode, **kwargs)
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Saves the backbone to a `.keras` file, see `keras.Model.save`.
@@ -310,3 +313,17 @@ def require_quantization_mode(mode: Any) -> None:
     if mode not in QUANTIZATION_MODES:
         hint = " Keras trains in float8, and stores no weight in fewer bits." if mode == "float8" else ""
         raise ValueError(f"mode must be one of {QUANTIZATION_MODES}, got {mode!r}.{hint}")
+
+
+@contextlib.contextmanager
+def quick_collection() -> Iterator[None]:
+    """Keeps the objects that are there out of Python's searches for circles while weights are quantized.
+
+    Keras searches whenever it takes a kernel away, each time all objects of the process. Kernels are no part of a
+    circle, and are gone with their last reference.
+    """
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

@@ -1,18 +1,16 @@
 """Adapting a trained task cheaply: low-rank updates (LoRA) and weights of 8 or 4 bits, with reports of it."""
 
-import contextlib
 import dataclasses
-import gc
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-from zoo.backbones.backbone import require_quantization_mode
+from zoo.backbones.backbone import quick_collection, require_quantization_mode
 from zoo.preprocessing.rows import require_count
 from zoo.tasks.low_rank import LORA_LAYERS, LoraReport, LowRankUpdates, add_updates, layers_of, size_of
 
@@ -183,7 +181,7 @@ class Adaptation:
         if self._quantized_layers():
             raise ValueError(f"{self._quantized_layers()[0]} is quantized already: quantize() can be called once.")
         before = sum(_bytes(variable) for variable in self._task.weights)
-        with warnings.catch_warnings(), _quick_collection():
+        with warnings.catch_warnings(), quick_collection():
             # layers without weights to quantize; what was and what was not is in the report
             warnings.filterwarnings("ignore", message=".*does not have a `quantize.*")
             keras.Model.quantize(self._task, mode)
@@ -215,17 +213,6 @@ class Adaptation:
 
     def _updated_layers(self) -> tuple[str, ...]:
         return tuple(path for path, layer in layers_of(self._task, LORA_LAYERS) if layer.lora_enabled)
-
-
-@contextlib.contextmanager
-def _quick_collection() -> Iterator[None]:
-    # Keras looks for rubbish whenever it takes a kernel away, each time among all objects of the process. What is there
-    # before can stay out of it: kernels are no part of a circle, and are gone with their last reference.
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _bytes(variable: Any) -> int:
