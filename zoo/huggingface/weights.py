@@ -265,7 +265,7 @@ def with_half_split_pairs(layers: Mapping[str, Any], config: TransformerConfig) 
     order = np.concatenate([turned, np.arange(len(turned), width)])
     ends = (".attention.query", ".attention.key", ".attention.query_norm", ".attention.key_norm")
     return {
-        name: _view(**{leaf: _Reordered(_variable(layer, leaf), order) for leaf in _leaves(name, layer)})
+        name: _view(**{leaf: _Reordered(variable_of(layer, leaf), order) for leaf in leaves_of(name, layer)})
         if name.endswith(ends)
         else layer
         for name, layer in layers.items()
@@ -304,9 +304,9 @@ def _rows_of(name: str, stored: Stored, parts: dict[str, Any]) -> list[Row]:
     """The tensors of layers that are stored as one, for each leaf that the first of them has."""
     rows = []
     first = next(iter(parts))
-    for leaf in _leaves(first, parts[first]):
+    for leaf in leaves_of(first, parts[first]):
         transposed = leaf == "kernel" and stored.transposed
-        variables = tuple(_variable(part, leaf) for part in parts.values())
+        variables = tuple(variable_of(part, leaf) for part in parts.values())
         for part, variable in zip(parts, variables, strict=True):
             if variable.shape[-1] % stored.groups:
                 raise ValueError(f"{part} must have a multiple of {stored.groups} outputs, got {variable.shape[-1]}.")
@@ -332,7 +332,7 @@ def _numbers(pattern: str, layers: Iterable[str]) -> list[str]:
     return sorted(found, key=int)
 
 
-def _leaves(name: str, layer: Any) -> list[str]:
+def leaves_of(name: str, layer: Any) -> list[str]:
     if getattr(layer, "quantization_mode", None) is not None:
         raise ValueError(f"{name} is quantized ({layer.quantization_mode}): write a model before it is quantized.")
     leaves = [leaf for leaf in LEAVES if getattr(layer, leaf, None) is not None and not _is_flag(layer, leaf)]
@@ -342,7 +342,7 @@ def _leaves(name: str, layer: Any) -> list[str]:
     return leaves
 
 
-def _variable(layer: Any, leaf: str) -> Any:
+def variable_of(layer: Any, leaf: str) -> Any:
     # Keras adds a low-rank update in the precision of computations
     is_updated = leaf == "kernel" and getattr(layer, "lora_enabled", False)
     return kernel_with_update(layer) if is_updated else getattr(layer, leaf)

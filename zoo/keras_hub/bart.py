@@ -3,8 +3,8 @@
 import dataclasses
 from typing import ClassVar
 
-from zoo.config import AttentionConfig, FeedForwardConfig, NormConfig, PositionConfig, TransformerConfig
-from zoo.keras_hub.family import Arguments, Table, register_backbone
+from zoo.config import NormConfig, TransformerConfig
+from zoo.keras_hub.family import LearnedPositionArguments, Table, register_backbone
 
 TABLE = {"token_embedding": "token_embedding"}
 for side in ("encoder", "decoder"):
@@ -26,43 +26,11 @@ for side in ("encoder", "decoder"):
 
 @register_backbone
 @dataclasses.dataclass(frozen=True)
-class BartArguments(Arguments):
+class BartArguments(LearnedPositionArguments):
     """`keras_hub.models.BartBackbone`."""
-
-    vocabulary_size: int
-    num_layers: int
-    num_heads: int
-    hidden_dim: int
-    intermediate_dim: int
-    dropout: float = 0.1
-    max_sequence_length: int = 1024
 
     class_name: ClassVar[str] = "BartBackbone"
     table: ClassVar[Table] = TABLE
 
     def config(self) -> TransformerConfig:
-        return TransformerConfig(
-            "encoder_decoder",
-            self.vocabulary_size,
-            hidden_dim=self.hidden_dim,
-            num_layers=self.num_layers,
-            max_length=self.max_sequence_length,
-            attention=AttentionConfig(self.num_heads, dropout=self.dropout),
-            position=PositionConfig("learned"),
-            norm=NormConfig("layer", "post", epsilon=1e-5, embedding=True),
-            feed_forward=FeedForwardConfig(self.intermediate_dim, "gelu"),
-            dropout=self.dropout,
-            initializer_range=0.02,
-        )
-
-    @classmethod
-    def of(cls, config: TransformerConfig) -> "BartArguments":
-        return cls(
-            config.vocabulary_size,
-            config.num_layers,
-            config.attention.num_heads,
-            config.hidden_dim,
-            config.feed_forward.intermediate_dim,
-            config.dropout,
-            config.max_length,
-        )
+        return self.transformer("encoder_decoder", NormConfig("layer", "post", epsilon=1e-5, embedding=True), "gelu")

@@ -12,7 +12,7 @@ from zoo.config import (
     TransformerConfig,
 )
 from zoo.config.checks import require
-from zoo.keras_hub.family import Arguments, Table, register_backbone
+from zoo.keras_hub.family import Arguments, LearnedPositionArguments, Table, register_backbone
 
 LAYER = "transformer_layer_{}"
 GATED_BLOCK = {
@@ -36,16 +36,8 @@ MAX_LENGTH = 4096
 
 @register_backbone
 @dataclasses.dataclass(frozen=True)
-class GPT2Arguments(Arguments):
+class GPT2Arguments(LearnedPositionArguments):
     """`keras_hub.models.GPT2Backbone`."""
-
-    vocabulary_size: int
-    num_layers: int
-    num_heads: int
-    hidden_dim: int
-    intermediate_dim: int
-    dropout: float = 0.1
-    max_sequence_length: int = 1024
 
     class_name: ClassVar[str] = "GPT2Backbone"
     table: ClassVar[Table] = {
@@ -63,31 +55,7 @@ class GPT2Arguments(Arguments):
     }
 
     def config(self) -> TransformerConfig:
-        return TransformerConfig(
-            "decoder",
-            self.vocabulary_size,
-            hidden_dim=self.hidden_dim,
-            num_layers=self.num_layers,
-            max_length=self.max_sequence_length,
-            attention=AttentionConfig(self.num_heads, dropout=self.dropout),
-            position=PositionConfig("learned"),
-            norm=NormConfig("layer", "pre", epsilon=1e-5),
-            feed_forward=FeedForwardConfig(self.intermediate_dim, "gelu_tanh"),
-            dropout=self.dropout,
-            initializer_range=0.02,
-        )
-
-    @classmethod
-    def of(cls, config: TransformerConfig) -> "GPT2Arguments":
-        return cls(
-            config.vocabulary_size,
-            config.num_layers,
-            config.attention.num_heads,
-            config.hidden_dim,
-            config.feed_forward.intermediate_dim,
-            config.dropout,
-            config.max_length,
-        )
+        return self.transformer("decoder", NormConfig("layer", "pre", epsilon=1e-5), "gelu_tanh")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,11 +122,6 @@ class GatedArguments(Arguments):
             dropout=attention.dropout,
             **cls.more(config),
         )
-
-    @classmethod
-    def more(cls, config: TransformerConfig) -> dict[str, Any]:
-        """Returns the arguments of this class alone."""
-        return {}
 
 
 @register_backbone

@@ -10,7 +10,7 @@ from keras import ops
 
 from zoo.backbones.backbone import Backbone
 from zoo.config import TransformerConfig, require_weights
-from zoo.huggingface.weights import LEAVES, named_layers
+from zoo.huggingface.weights import leaves_of, named_layers, variable_of
 from zoo.huggingface.writing import effective
 from zoo.keras_hub.family import Arguments, all_backbone_classes, get_backbone_class
 from zoo.keras_hub.tokenizers import write_tokenizer
@@ -96,7 +96,7 @@ def save_backbone(backbone: Backbone, directory: str | os.PathLike, *, tokenizer
         Name of the class of KerasHub.
 
     Raises:
-        ValueError: If no class of KerasHub that is known here can express the model.
+        ValueError: If no class of KerasHub that is known here can express the model, or it is quantized.
         FileExistsError: If the directory exists and holds something else.
 
     Example:
@@ -166,14 +166,11 @@ def _pairs(backbone: Backbone, theirs: Any, kind: type[Arguments]) -> list[tuple
             if (after and not number.isdigit()) or (not after and name != pattern):
                 continue
             place = path.replace("{}", number)
-            for leaf in LEAVES:
-                ours = getattr(layers[name], leaf, None)
-                if ours is None or isinstance(ours, bool):
-                    continue
+            for leaf in leaves_of(name, layers[name]):
                 found = place if place in variables else f"{place}/{leaf}"
                 if found not in variables:
                     raise ValueError(f"{kind.class_name} has no place for the weights of {name} ({leaf}).")
-                pairs.append((name, ours, variables[found]))
+                pairs.append((name, variable_of(layers[name], leaf), variables[found]))
                 used.add(found)
             layers = {other: layer for other, layer in layers.items() if other != name}
     left = [*sorted(layers), *sorted(set(variables) - used)]

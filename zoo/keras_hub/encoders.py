@@ -4,14 +4,11 @@ import dataclasses
 from typing import Any, ClassVar
 
 from zoo.config import (
-    AttentionConfig,
     EmbeddingConfig,
-    FeedForwardConfig,
     NormConfig,
-    PositionConfig,
     TransformerConfig,
 )
-from zoo.keras_hub.family import Arguments, Table, register_backbone
+from zoo.keras_hub.family import LearnedPositionArguments, Table, register_backbone
 
 LAYER = "transformer_layer_{}"
 BLOCK = {
@@ -27,7 +24,7 @@ BLOCK = {
 
 
 @dataclasses.dataclass(frozen=True)
-class EncoderArguments(Arguments):
+class EncoderArguments(LearnedPositionArguments):
     """What these classes have in common; in what they differ are constants of their code.
 
     Attributes:
@@ -35,47 +32,16 @@ class EncoderArguments(Arguments):
         activation: Activation of the feed-forward network.
     """
 
-    vocabulary_size: int
-    num_layers: int
-    num_heads: int
-    hidden_dim: int
-    intermediate_dim: int
-    dropout: float = 0.1
-    max_sequence_length: int = 512
-
     epsilon: ClassVar[float]
     activation: ClassVar[str] = "gelu"
 
     def config(self) -> TransformerConfig:
-        return TransformerConfig(
-            "encoder",
-            self.vocabulary_size,
-            hidden_dim=self.hidden_dim,
-            num_layers=self.num_layers,
-            max_length=self.max_sequence_length,
-            attention=AttentionConfig(self.num_heads, dropout=self.dropout),
-            position=PositionConfig("learned"),
-            norm=NormConfig("layer", "post", epsilon=self.epsilon, embedding=True),
-            feed_forward=FeedForwardConfig(self.intermediate_dim, self.activation),
-            dropout=self.dropout,
-            initializer_range=0.02,
-        )
+        norm = NormConfig("layer", "post", epsilon=self.epsilon, embedding=True)
+        return self.transformer("encoder", norm, self.activation, **self.choices())
 
-    @classmethod
-    def of(cls, config: TransformerConfig) -> "EncoderArguments":
-        return cls(**_shared(config))
-
-
-def _shared(config: TransformerConfig) -> dict[str, Any]:
-    return {
-        "vocabulary_size": config.vocabulary_size,
-        "num_layers": config.num_layers,
-        "num_heads": config.attention.num_heads,
-        "hidden_dim": config.hidden_dim,
-        "intermediate_dim": config.feed_forward.intermediate_dim,
-        "dropout": config.dropout,
-        "max_sequence_length": config.max_length,
-    }
+    def choices(self) -> dict[str, Any]:
+        """Returns the choices of `TransformerConfig` in which the classes differ."""
+        return {}
 
 
 @register_backbone
@@ -98,13 +64,12 @@ class BertArguments(EncoderArguments):
         **BLOCK,
     }
 
-    def config(self) -> TransformerConfig:
-        embedding = EmbeddingConfig(num_segments=self.num_segments)
-        return dataclasses.replace(super().config(), embedding=embedding, pooler=True)
+    def choices(self) -> dict[str, Any]:
+        return {"embedding": EmbeddingConfig(num_segments=self.num_segments), "pooler": True}
 
     @classmethod
-    def of(cls, config: TransformerConfig) -> "BertArguments":
-        return cls(**_shared(config), num_segments=config.embedding.num_segments)
+    def more(cls, config: TransformerConfig) -> dict[str, Any]:
+        return {"num_segments": config.embedding.num_segments}
 
 
 @register_backbone

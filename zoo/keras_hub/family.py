@@ -1,9 +1,10 @@
 """A backbone class of KerasHub: what its arguments mean and where its weights are."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from zoo.config import TransformerConfig
+from zoo.config import AttentionConfig, FeedForwardConfig, NormConfig, PositionConfig, TransformerConfig
 from zoo.storage import quote
 
 Table = Mapping[str, str]
@@ -29,6 +30,60 @@ class Arguments:
     def of(cls, config: TransformerConfig) -> "Arguments":
         """Returns the arguments for our configuration; choices that this class lacks are left out."""
         raise NotImplementedError
+
+    @classmethod
+    def more(cls, config: TransformerConfig) -> dict[str, Any]:
+        """Returns the arguments of this class alone."""
+        return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnedPositionArguments(Arguments):
+    """The arguments that classes with a table of positions have in common."""
+
+    vocabulary_size: int
+    num_layers: int
+    num_heads: int
+    hidden_dim: int
+    intermediate_dim: int
+    dropout: float = 0.1
+    max_sequence_length: int = 512
+
+    @classmethod
+    def of(cls, config: TransformerConfig) -> "LearnedPositionArguments":
+        return cls(
+            vocabulary_size=config.vocabulary_size,
+            num_layers=config.num_layers,
+            num_heads=config.attention.num_heads,
+            hidden_dim=config.hidden_dim,
+            intermediate_dim=config.feed_forward.intermediate_dim,
+            dropout=config.dropout,
+            max_sequence_length=config.max_length,
+            **cls.more(config),
+        )
+
+    def transformer(self, architecture: str, norm: NormConfig, activation: str, **choices: Any) -> TransformerConfig:
+        """Returns our configuration with these arguments.
+
+        Args:
+            architecture, norm: As in `TransformerConfig`.
+            activation: Activation of the feed-forward network.
+            **choices: Further choices of `TransformerConfig`.
+        """
+        return TransformerConfig(
+            architecture,
+            self.vocabulary_size,
+            hidden_dim=self.hidden_dim,
+            num_layers=self.num_layers,
+            max_length=self.max_sequence_length,
+            attention=AttentionConfig(self.num_heads, dropout=self.dropout),
+            position=PositionConfig("learned"),
+            norm=norm,
+            feed_forward=FeedForwardConfig(self.intermediate_dim, activation),
+            dropout=self.dropout,
+            initializer_range=0.02,
+            **choices,
+        )
 
 
 _FAMILIES: dict[str, type[Arguments]] = {}

@@ -127,6 +127,26 @@ def test_tokenizers(name, tmp_path):
         write_tokenizer(ours, "LlamaBackbone", tmp_path / "other")
 
 
+def test_quantized_and_adapted_models(tmp_path):
+    theirs = keras_hub.models.GPT2Backbone(**LEARNED)
+    theirs.save_to_preset(str(tmp_path / "preset"))
+    task = CausalLM.from_preset(tmp_path / "preset")
+    task.enable_lora(rank=2)
+    generator = np.random.default_rng(0)
+    for variable in task.trainable_variables:
+        variable.assign(generator.normal(size=variable.shape))
+    save_backbone(task.backbone, tmp_path / "adapted")
+    again = keras_hub.models.Backbone.from_preset(str(tmp_path / "adapted"))
+    expected, found = outputs_of_both(again, task.backbone)
+    assert np.abs(expected - outputs_of_both(theirs, task.backbone)[0]).max() > 0.01
+    np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
+    quantized = load_backbone(tmp_path / "preset")
+    quantized.quantize("int8")
+    with pytest.raises(ValueError, match="is quantized .*int8.*: write a model before it is quantized"):
+        save_backbone(quantized, tmp_path / "quantized")
+    assert not (tmp_path / "quantized").exists()
+
+
 def test_refusals(tmp_path, tiny_llama):
     plain = Backbone.from_config(TransformerConfig("decoder", 20, hidden_dim=8, num_layers=1))
     message = r"KerasHub has no class here for this model:(.*\n)*  GPT2Backbone: .*position.kind='sinusoidal'"
