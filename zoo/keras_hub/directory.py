@@ -15,6 +15,7 @@ from zoo.huggingface.writing import effective
 from zoo.keras_hub.family import Arguments, all_backbone_classes, get_backbone_class
 from zoo.keras_hub.tokenizers import write_tokenizer
 from zoo.storage import naming, open_h5, quote, read_json, replace_folder, to_dataclass
+from zoo.storage.checkpoint import read_config_file
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.weights.h5"
 # arguments of every layer of Keras
@@ -55,7 +56,7 @@ def load_backbone(directory: str | os.PathLike, *, load_weights: bool = True, **
     """
     directory = Path(directory)
     path = directory / CONFIG_FILE
-    values = read_json(path)
+    values = read_config_file(directory)
     with naming(path):
         kind = get_backbone_class(values.get("class_name"))
         given = values.get("config")
