@@ -403,7 +403,7 @@ def test_configurations():
         (lambda: get_processors([{"name": "top_k"}]), r"arguments of processor 'top_k' must have \['top_k'\]"),
         (
             lambda: get_processors([{"name": "minimum_length", "size": 3}]),
-            r"must be among \['length'\], got \['size'\]",
+            r"must be among \['length', 'include_prompt', 'include_start'\], got \['size'\]",
         ),
     ],
 )
