@@ -15,8 +15,8 @@ from typing import Literal
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, errors_of
 from recipes.common.models import TASKS, load_task
-from zoo.huggingface import is_huggingface
-from zoo.keras_hub import is_keras_hub
+from zoo.storage import find_reader
+from zoo.tasks.saved import SavedReader
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +44,8 @@ def main(config: ConvertConfig) -> Path:
     if source.exists() and target.exists() and source.samefile(target):
         raise ConfigError(f"target must be another folder than the source, got {config.target}")
     task = load_task(config.source, config.task)
-    is_other = config.source.startswith("hf://") or is_huggingface(source) or is_keras_hub(source)
-    form = config.format or ("zoo" if is_other else "transformers")
+    is_ours = isinstance(find_reader(config.source)[0], SavedReader)
+    form = config.format or ("transformers" if is_ours else "zoo")
     with errors_of("target"):
         if form == "transformers":
             kind = f"Transformers, model_type {task.save_to_huggingface(target)}"

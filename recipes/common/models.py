@@ -6,7 +6,6 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import zoo
@@ -16,10 +15,8 @@ from recipes.common.run_folder import RunFolder
 from zoo.backbones import Backbone
 from zoo.config import least_weights
 from zoo.generation import Sampler, get_sampler
-from zoo.huggingface import is_huggingface, task_of
-from zoo.keras_hub import is_keras_hub
 from zoo.presets import preset_config
-from zoo.storage import fetch, read_description, replace_folder
+from zoo.storage import find_reader, replace_folder
 from zoo.tasks import Task
 from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 from zoo.tokenizers.byte_alphabet import byte_characters
@@ -232,11 +229,9 @@ def load_task(directory: str, kind: str | None = None) -> Task:
 
 
 def _saved_kind(directory: str) -> str:
-    """The task that a directory says that it is of; the presets of KerasHub do not."""
-    path = fetch(directory) if directory.startswith("hf://") else Path(directory)
-    if is_keras_hub(path):
-        raise ValueError(f"task must be given: {directory}, a preset of KerasHub, does not say it.")
-    return task_of(path) if is_huggingface(path) else read_description(directory).task
+    """The task that a model says that it is of."""
+    reader, source = find_reader(directory)
+    return reader.task_of(source)
 
 
 def start_from(kind: type[AnyTask], directory: str, **task_options: Any) -> AnyTask:

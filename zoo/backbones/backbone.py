@@ -12,6 +12,7 @@ from keras import ops
 
 from zoo.config import RecurrentConfig, TransformerConfig, config_from_dict
 from zoo.export import Endpoint, Field, require_format, write_saved_model
+from zoo.storage import find_reader
 
 # Types that models can be made with.
 FLOATS = ("bfloat16", "float16", "float32", "float64")
@@ -67,6 +68,34 @@ class Backbone(keras.Model):
             allowed = " or ".join(sorted(kind.__name__ for kind in _BACKBONES))
             raise TypeError(f"config must be a {allowed} or a dictionary, got {type(config).__name__}.")
         return _BACKBONES[type(config)](config, **options)
+
+    @classmethod
+    def from_preset(
+        cls, preset: str | os.PathLike, *, load_weights: bool = True, dtype: Any = None, **choices: Any
+    ) -> "Backbone":
+        """Returns the backbone of a model, without its head and tokenizer.
+
+        Args:
+            preset: What `Task.from_preset` takes.
+            load_weights: Whether to load the weights.
+            dtype: Policy of all layers, for example "mixed_bfloat16". Default `keras.config.dtype_policy()`.
+            **choices: Replaced choices of the configuration; with weights those alone that change none, for example
+                `dropout=0.0`.
+
+        Raises:
+            ValueError: If there is no such model, it is damaged, or it is of another class than this one.
+
+        Example:
+
+        >>> Backbone.from_preset("bert_base_uncased", load_weights=False, num_layers=2).config.num_layers
+        2
+        """
+        reader, source = find_reader(preset)
+        with default_policy(dtype):
+            backbone = reader.load_backbone(source, load_weights, choices)
+        if not isinstance(backbone, cls):
+            raise ValueError(f"{os.fspath(preset)} holds a {type(backbone).__name__}, not a {cls.__name__}.")
+        return backbone
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(inputs, Mapping):
@@ -251,6 +280,21 @@ class Backbone(keras.Model):
     def parameter_count(self) -> int:
         """Returns the number of weights, shared ones counted once."""
         return self.count_params()
+
+
+@contextlib.contextmanager
+def default_policy(dtype: Any) -> Iterator[None]:
+    """Layers made inside have this dtype policy unless they are given another; None changes nothing.
+
+    Args:
+        dtype: Name of a policy, or a policy.
+    """
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(before if dtype is None else dtype)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 def require_plain_policy(policy: keras.DTypePolicy) -> None:

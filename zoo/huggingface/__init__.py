@@ -23,6 +23,7 @@ from zoo.huggingface import olmo as _olmo  # noqa: F401
 from zoo.huggingface import opt as _opt  # noqa: F401
 from zoo.huggingface import phi as _phi  # noqa: F401
 from zoo.huggingface import qwen_moe as _qwen_moe  # noqa: F401
+from zoo.huggingface import reader as _reader  # noqa: F401  (registers itself)
 from zoo.huggingface import smollm3 as _smollm3  # noqa: F401
 from zoo.huggingface import starcoder as _starcoder  # noqa: F401
 from zoo.huggingface import t5 as _t5  # noqa: F401

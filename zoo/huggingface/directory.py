@@ -53,11 +53,12 @@ def read_config(directory: str | os.PathLike) -> TransformerConfig:
         return _read_config(family, values, _plain_names(family, tensors))[0]
 
 
-def load_backbone(directory: str | os.PathLike, **overrides: Any) -> Backbone:
+def load_backbone(directory: str | os.PathLike, *, load_weights: bool = True, **overrides: Any) -> Backbone:
     """Returns the backbone of a model of the Transformers library, with its weights.
 
     Args:
         directory: The directory, with `config.json` and safetensors files.
+        load_weights: Whether to load the weights.
         **overrides: Replaced choices that change no weights, for example `max_length=4096` or `dropout=0.0`.
 
     Raises:
@@ -69,7 +70,7 @@ def load_backbone(directory: str | os.PathLike, **overrides: Any) -> Backbone:
     >>> backbone.config.num_layers
     12
     """
-    return _load(Path(directory), None, True, overrides).backbone
+    return _load(Path(directory), None, load_weights, overrides).backbone
 
 
 def load_task_parts(

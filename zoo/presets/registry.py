@@ -72,10 +72,18 @@ def get_preset(name: str) -> Preset:
         ValueError: If there is none, naming the nearest.
     """
     if name not in _PRESETS:
-        near = difflib.get_close_matches(name, _PRESETS, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"There is no preset {name!r} and no such directory.{hint} Known: {', '.join(_PRESETS)}.")
+        raise ValueError(f"There is no preset {name!r}.{near_presets(name)}")
     return _PRESETS[name]
+
+
+def near_presets(name: str) -> str:
+    """Returns what might have been meant by a name that no preset has, and the names that there are.
+
+    Args:
+        name: The name.
+    """
+    near = difflib.get_close_matches(name, _PRESETS, n=1)
+    return (f" Did you mean {near[0]!r}?" if near else "") + f" Known presets: {', '.join(_PRESETS)}."
 
 
 def preset_config(name: str, /, **overrides: Any) -> TransformerConfig:

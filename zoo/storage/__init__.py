@@ -3,12 +3,13 @@
 from zoo.storage.checkpoint import TensorFiles, open_checkpoint
 from zoo.storage.errors import naming, quote, quote_key
 from zoo.storage.files import atomic_write, remove, remove_incomplete, write_bytes, write_text_atomically
-from zoo.storage.folders import read_one_version, recover, replace_folder
+from zoo.storage.folders import read_one_version, replace_folder
 from zoo.storage.h5 import H5Weights, open_h5
 from zoo.storage.hub import fetch
 from zoo.storage.json_files import parse_json, read_bytes, read_json
 from zoo.storage.preset import Preset, open_preset, write_preset
 from zoo.storage.preset_format import PresetDescription, read_description
+from zoo.storage.readers import Reader, find_reader, register_reader
 from zoo.storage.stored_file import file_inside, folder_inside
 from zoo.storage.tensors import (
     dtype_name,
@@ -37,6 +38,9 @@ __all__ = [
     "require_type",
     "to_dataclass",
     "Preset",
+    "Reader",
+    "find_reader",
+    "register_reader",
     "PresetDescription",
     "TensorFiles",
     "atomic_write",
@@ -53,7 +57,6 @@ __all__ = [
     "read_json",
     "read_tokenizer",
     "read_variables",
-    "recover",
     "remove",
     "remove_incomplete",
     "replace_folder",

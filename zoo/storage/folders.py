@@ -121,11 +121,34 @@ def _refill(new: Path, directory: Path, place: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def settled(directory: str | os.PathLike) -> Path:
+    """Returns where to read a folder that others may be replacing just now; nothing is renamed for it.
+
+    It is the folder itself, which is waited for while another process replaces it. Where a kill in the middle of a
+    replacement has left none, it is what was there before, at the place where it was set aside.
+
+    Args:
+        directory: What is about to be read.
+    """
+    path = absolute(directory)
+    end = time.monotonic() + _SECONDS_OF_A_SWITCH
+    while not os.path.lexists(path):
+        set_aside = [place for place in places(path.parent, path.name) if (place / SET_ASIDE).is_dir()]
+        for place in set_aside:
+            with abandoned(place) as is_free:
+                if is_free and not os.path.lexists(path):
+                    return place / SET_ASIDE
+        if not set_aside or time.monotonic() > end:
+            break
+        time.sleep(0.01)
+    return Path(directory)
+
+
 def recover(directory: str | os.PathLike) -> None:
     """Puts back what a kill in the middle of a replacement has set aside; waits while another process replaces it.
 
     Args:
-        directory: What is about to be read or written.
+        directory: What is about to be written.
     """
     directory = absolute(directory)
     end = time.monotonic() + _SECONDS_OF_A_SWITCH
@@ -159,7 +182,7 @@ def read_one_version(directory: str | os.PathLike, read: Callable[[], T]) -> T:
         try:
             result = read()
         except Exception:
-            recover(directory)
+            settled(directory)
             if _identity(directory) == before:
                 raise
         else:

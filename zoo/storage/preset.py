@@ -44,13 +44,13 @@ class Preset:
     Args:
         path: Its `config.json`.
         description: What that says.
-        weights: The weights.
+        weights: The weights; None where they were not asked for.
         tokenizer: The files of the tokenizer; None where the task has none.
     """
 
     path: Path
     description: PresetDescription
-    weights: H5Weights
+    weights: H5Weights | None
     tokenizer: TokenizerFiles | None
 
 
@@ -160,11 +160,12 @@ def _require_free(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def open_preset(directory: str | os.PathLike) -> Iterator[Preset]:
+def open_preset(directory: str | os.PathLike, weights: bool = True) -> Iterator[Preset]:
     """Opens what `write_preset` wrote: one version, which stays there until the block ends.
 
     Args:
         directory: The directory.
+        weights: Whether to look at the weights, too.
 
     Raises:
         ValueError: If the directory is no saved model, or a file is not the one that was saved.
@@ -182,14 +183,14 @@ def open_preset(directory: str | os.PathLike) -> Iterator[Preset]:
         while True:
             config, content = read_preset_file(directory)
             try:
-                file = stack.enter_context(config.weights.open(directory, CONFIG_FILE))
+                file = stack.enter_context(config.weights.open(directory, CONFIG_FILE)) if weights else None
                 tokenizer = None
                 if config.tokenizer is not None:
                     config.tokenizer.open(directory, CONFIG_FILE).close()
                     tokenizer = read_tokenizer((directory / config.tokenizer.file).parent)
                     if tokenizer.sha256 != config.tokenizer.sha256:
                         raise ValueError(f"{tokenizer.path} is not the file that was saved.")
-                if os.fstat(file.fileno()).st_nlink:
+                if file is None or os.fstat(file.fileno()).st_nlink:
                     break
             except (OSError, ValueError):
                 stack.close()
@@ -197,5 +198,7 @@ def open_preset(directory: str | os.PathLike) -> Iterator[Preset]:
                 if time.monotonic() > end or preset_content(directory) == content:
                     raise
             stack.close()
-        weights = open_h5(directory / config.weights.file, is_own=config.weights.sha256 in _OWN_WEIGHTS)
-        yield Preset(directory / CONFIG_FILE, config, weights, tokenizer)
+        stored = None
+        if weights:
+            stored = open_h5(directory / config.weights.file, is_own=config.weights.sha256 in _OWN_WEIGHTS)
+        yield Preset(directory / CONFIG_FILE, config, stored, tokenizer)

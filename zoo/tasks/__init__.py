@@ -1,7 +1,8 @@
 """Tasks: a backbone with its tokenizer, doing one job on texts."""
 
+from zoo.tasks import saved as _saved  # noqa: F401  (registers its readers)
 from zoo.tasks.causal_lm import CausalLM
-from zoo.tasks.loading import register_tasks
+from zoo.tasks.kinds import register_tasks
 from zoo.tasks.masked_lm import MaskedLM
 from zoo.tasks.seq2seq_lm import Seq2SeqLM
 from zoo.tasks.task import Task

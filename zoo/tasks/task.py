@@ -8,15 +8,17 @@ from typing import Any, ClassVar
 
 import keras
 
-from zoo.backbones.backbone import Backbone, require_plain_policy
+from zoo.backbones.backbone import Backbone, default_policy, require_plain_policy
 from zoo.backbones.low_rank import is_factor
 from zoo.export import Endpoint, require_format, write_saved_model
 from zoo.huggingface import save_task as save_huggingface_task
 from zoo.huggingface.directory import head_layers
 from zoo.keras_hub import save_backbone
 from zoo.preprocessing import Preprocessor
+from zoo.storage import find_reader
 from zoo.tasks.adaptation import Adaptation, LoraReport, QuantizationReport
-from zoo.tasks.loading import default_policy, load_task
+from zoo.tasks.arguments import parameters_of
+from zoo.tasks.kinds import task_class_of
 from zoo.tasks.low_rank import size_of
 from zoo.tasks.saving import SavedPreprocessor, save_task
 from zoo.tasks.text_model import TextModel
@@ -166,9 +168,12 @@ class Task(TextModel):
         starts untrained, as it does with another number of `labels` than those saved, and a warning says so. Other
         names for as many labels are new names of what the head knows.
 
+        `Task.from_preset` makes the task that the files say they are of.
+
         Args:
-            preset: A directory that `save_to_preset` wrote, a directory of the Transformers library, `hf://owner/name`
-                for one of the Hugging Face hub, or a name of `zoo.list_presets()`.
+            preset: A directory that `save_to_preset` wrote, the folder of a run, a directory of the Transformers
+                library or of KerasHub, a checkpoint of llama2.c, `hf://owner/name` for a model of the Hugging Face hub,
+                or a name of `zoo.list_presets()`.
             load_weights: Whether to load the weights. Named architectures have none here: pass False.
             tokenizer: Tokenizer for a named architecture; a saved model has its own.
             dtype: Policy of all layers, for example "mixed_bfloat16". Default `keras.config.dtype_policy()`.
@@ -183,8 +188,15 @@ class Task(TextModel):
 
         >>> model = Seq2SeqLM.from_preset("transformer_tiny", load_weights=False, vocabulary_size=8000)
         """
+        reader, source = find_reader(preset)
+        kind = task_class_of(reader.task_of(source), os.fspath(preset)) if cls is Task else cls
         with default_policy(dtype):
-            return load_task(cls, preset, load_weights, tokenizer, choices)
+            return reader.load_task(kind, source, load_weights, tokenizer, choices)
+
+    @classmethod
+    def parameters(cls) -> dict[str, Any]:
+        """Returns the arguments of the task and of the preprocessor that it makes: their names and types."""
+        return parameters_of(cls, cls.preprocessor_class)
 
     def save_to_preset(self, directory: str | os.PathLike) -> None:
         """Writes configuration, weights and preprocessor to a directory, whole or not at all.

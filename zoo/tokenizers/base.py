@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zoo.storage import find_reader
 from zoo.tokenizers.distinct import Tokens
 from zoo.tokenizers.offsets import to_bytes
 from zoo.tokenizers.special_tokens import SpecialTokenSplitter
@@ -56,6 +58,29 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         super().__init__(vocabulary, **special)
         self._splitters: dict[tuple[str, ...], SpecialTokenSplitter] = {}
         self._constants: dict[str, Any] = {}
+
+    @classmethod
+    def from_preset(cls, preset: str | os.PathLike) -> Tokenizer:
+        """Returns the tokenizer of a model; `Tokenizer.from_preset` one of any class.
+
+        Args:
+            preset: What `Task.from_preset` takes.
+
+        Raises:
+            ValueError: If there is no such model, or it has no tokenizer, or one of another class.
+            FileNotFoundError: If its files are missing.
+
+        Example:
+
+        >>> Tokenizer.from_preset("path/to/gpt2").tokenize(["Hello world"]).to_list()
+        [[15496, 995]]
+        """
+        reader, source = find_reader(preset)
+        tokenizer = reader.load_tokenizer(source)
+        if not isinstance(tokenizer, cls):
+            found = "no tokenizer" if tokenizer is None else f"a {type(tokenizer).__name__}, not a {cls.__name__}"
+            raise ValueError(f"{os.fspath(preset)} has {found}.")
+        return tokenizer
 
     # What a subclass defines.
 

@@ -8,8 +8,8 @@ from keras import ops
 from safetensors import safe_open
 
 from zoo import huggingface
+from zoo.backbones.backbone import default_policy
 from zoo.tasks.causal_lm import CausalLM
-from zoo.tasks.loading import default_policy
 from zoo.tasks.masked_lm import MaskedLM
 from zoo.tasks.seq2seq_lm import Seq2SeqLM
 from zoo.tasks.text_classifier import TextClassifier

@@ -171,9 +171,10 @@ def test_kill_between_the_renames(tmp_path, monkeypatch):
             with replace_folder(model, lambda old: True, "model") as folder:
                 (folder / "config.json").write_text("[]")
     assert not model.exists()
-    with pytest.raises(ValueError, match="config.json"):  # of the model that was put back, not "no such preset"
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError, match="old/config.json"):  # of the model that was there, not "no such preset"
         Seq2SeqLM.from_preset(model)
-    assert (model / "config.json").read_text() == "{}"
+    assert sorted(tmp_path.rglob("*")) == before  # reading renames nothing
     with replace_folder(model, lambda old: True, "model") as folder:
         (folder / "config.json").write_text("new")
     assert (model / "config.json").read_text() == "new" and os.listdir(tmp_path) == ["model"]
@@ -234,7 +235,7 @@ def test_another_task(saved):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "is no saved model: it has no config.json"),
+        (None, "is no saved model: the directory holds 'model.weights.h5', 'tokenizer'. It must be one of these:"),
         ("{", "config.json is not valid JSON"),
         ("[]", "config.json has format_version None; this version of the library reads 2"),
         ('{"format_version": 7}', "format_version 7; this version of the library reads 2"),

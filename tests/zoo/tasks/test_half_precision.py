@@ -8,8 +8,8 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
+from zoo.backbones.backbone import default_policy  # noqa: E402
 from zoo.tasks import CausalLM, MaskedLM, Seq2SeqLM, TextClassifier, TextEmbedder, TokenClassifier  # noqa: E402
-from zoo.tasks.loading import default_policy  # noqa: E402
 
 DECODER = {"architecture": "decoder", "pooler": False, "initializer_range": 0.5}
 CASES = {

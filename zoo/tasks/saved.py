@@ -1,157 +1,90 @@
-"""Making a task from a named architecture, a saved model, or a model of the Transformers library."""
+"""Models that `save_to_preset` wrote, and folders of runs, among what `from_preset` reads."""
 
 import contextlib
-import dataclasses
-import inspect
-import os
-import typing
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import keras
-
 from zoo.backbones.backbone import Backbone
-from zoo.config import ModelConfig, TransformerConfig, config_from_dict, require_weights
-from zoo.huggingface import is_huggingface
-from zoo.huggingface import load_task as load_huggingface_task
-from zoo.huggingface.directory import head_layers
-from zoo.keras_hub import is_keras_hub, load_backbone, read_tokenizer
+from zoo.config import ModelConfig, config_from_dict, require_weights
 from zoo.preprocessing.labels import have_same_outputs
-from zoo.presets.registry import preset_config
 from zoo.storage import (
     H5Weights,
     Preset,
     PresetDescription,
-    fetch,
+    Reader,
     naming,
     open_preset,
     quote,
-    read_one_version,
-    recover,
+    read_description,
+    register_reader,
     require_type,
 )
+from zoo.storage.preset_format import CONFIG_FILE
+from zoo.tasks.arguments import keyword_arguments, parameters_of
+from zoo.tasks.kinds import registered_tasks, task_class_of
 from zoo.tasks.saving import PREPROCESSOR, QUANTIZATION, registered_kind
-from zoo.tokenizers import Tokenizer, load_huggingface
+from zoo.tokenizers import Tokenizer
 
-# the tasks that a saved model may name
-_TASKS: dict[str, type] = {}
 # options of another task that hold for any: those of the texts
 _SHARED = ("sequence_length", "truncate", "pair_separators")
 
 
-def register_tasks(*tasks: type) -> None:
-    """Adds tasks to those that a saved model may name, by the names of their classes.
+class SavedReader(Reader):
+    """A directory that `save_to_preset` wrote."""
 
-    Args:
-        *tasks: Classes of tasks.
+    looks_for = "a saved model (config.json of save_to_preset)"
 
-    Raises:
-        ValueError: If the name of one is taken by another.
-    """
-    for task in tasks:
-        if _TASKS.get(task.__name__, task) is not task:
-            raise ValueError(f"A task named {task.__name__!r} is registered already.")
-        _TASKS[task.__name__] = task
+    def accepts(self, source: Path) -> bool:
+        # asked after those who know other files of this name: what is damaged is said when it is read
+        return (source / CONFIG_FILE).is_file()
 
+    def task_of(self, source: Path) -> str:
+        return read_description(source).task
 
-@contextlib.contextmanager
-def default_policy(dtype: Any) -> Iterator[None]:
-    """Layers made inside have this dtype policy unless they are given another; None changes nothing.
+    def load_task(self, kind: type, source: Path, load_weights: bool, tokenizer: Any, choices: dict[str, Any]) -> Any:
+        with open_preset(source) as preset:
+            saved = _read_saved(kind, preset)
+            known = saved.parameters if saved.task is kind else parameters_of(kind, kind.preprocessor_class)
+            others = sorted(set(choices) - set(known)) + ["tokenizer"] * (tokenizer is not None)
+            if others:
+                raise ValueError(
+                    f"A saved model ({source}) brings its own configuration and tokenizer; got {others} too."
+                )
+            return _from_open_preset(kind, preset, saved, load_weights, choices)
 
-    Args:
-        dtype: Name of a policy, or a policy.
-    """
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(before if dtype is None else dtype)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
+    def load_backbone(self, source: Path, load_weights: bool, choices: dict[str, Any]) -> Any:
+        kind = task_class_of(self.task_of(source), str(source / CONFIG_FILE))
+        if choices:
+            raise ValueError(f"A saved model ({source}) brings its own configuration; got {sorted(choices)} too.")
+        return self.load_task(kind, source, load_weights, None, {}).backbone
 
-
-def load_task(
-    task_class: type, preset: str | os.PathLike, load_weights: bool, tokenizer: Any, choices: dict[str, Any]
-) -> Any:
-    """Returns a task, see `Task.from_preset`.
-
-    Args:
-        task_class: The class of the task.
-        preset: A directory, a name, or `hf://owner/name`.
-        load_weights: Whether to load the weights.
-        tokenizer: The tokenizer, where the preset brings none.
-        choices: Arguments of the task, and replaced choices of the configuration.
-    """
-    name = os.fspath(preset)
-    if name.startswith("hf://"):
-        return _from_huggingface(task_class, fetch(name), load_weights, tokenizer, choices)
-    recover(preset)
-    if not Path(preset).is_dir():
-        return _from_name(task_class, name, load_weights, tokenizer, choices)
-    if is_huggingface(preset):
-        return read_one_version(
-            preset, lambda: _from_huggingface(task_class, Path(preset), load_weights, tokenizer, choices)
-        )
-    if is_keras_hub(preset):
-        return _from_keras_hub(task_class, Path(preset), load_weights, tokenizer, choices)
-    return _from_saved_model(task_class, preset, load_weights, tokenizer, choices)
+    def load_tokenizer(self, source: Path) -> Any:
+        with open_preset(source, weights=False) as preset:
+            return None if preset.tokenizer is None else Tokenizer.from_stored(preset.tokenizer)
 
 
-def _from_name(task_class: type, name: str, load_weights: bool, tokenizer: Any, choices: dict[str, Any]) -> Any:
-    parameters = _parameters(task_class, task_class.preprocessor_class)
-    given = {name: value for name, value in choices.items() if name in parameters}
-    config = preset_config(name, **{key: value for key, value in choices.items() if key not in given})
-    if load_weights:
-        raise ValueError(
-            f"The preset {name!r} names an architecture and has no weights: pass load_weights=False for random ones, "
-            "or the directory of a saved model."
-        )
-    return task_class(Backbone.from_config(config), tokenizer, **given)
+class RunReader(SavedReader):
+    """The folder of a run, with the model that it has trained in `model`."""
+
+    looks_for = "the folder of a run (a saved model in its folder model)"
+
+    def accepts(self, source: Path) -> bool:
+        return not (source / CONFIG_FILE).exists() and super().accepts(source / "model")
+
+    def task_of(self, source: Path) -> str:
+        return super().task_of(source / "model")
+
+    def load_task(self, kind: type, source: Path, *rest: Any) -> Any:
+        return super().load_task(kind, source / "model", *rest)
+
+    def load_tokenizer(self, source: Path) -> Any:
+        return super().load_tokenizer(source / "model")
 
 
-def _from_huggingface(
-    task_class: type, directory: Path, load_weights: bool, tokenizer: Any, choices: dict[str, Any]
-) -> Any:
-    if tokenizer is None:
-        tokenizer = load_huggingface(directory)
-    return load_huggingface_task(task_class, directory, load_weights=load_weights, tokenizer=tokenizer, **choices)
-
-
-def _from_keras_hub(
-    task_class: type, directory: Path, load_weights: bool, tokenizer: Any, choices: dict[str, Any]
-) -> Any:
-    fields = {field.name for field in dataclasses.fields(TransformerConfig)}
-    overrides = {key: value for key, value in choices.items() if key in fields}
-    backbone = load_backbone(directory, load_weights=load_weights, **overrides)
-    if backbone.config.architecture not in task_class.architectures:
-        raise ValueError(
-            f"{directory} holds a backbone of the kind {backbone.config.architecture!r}, of which there is "
-            f"no {task_class.__name__}."
-        )
-    if tokenizer is None:
-        tokenizer = read_tokenizer(directory)
-    task = task_class(backbone, tokenizer, **{key: value for key, value in choices.items() if key not in fields})
-    if load_weights and head_layers(task):
-        warnings.warn(f"{directory}: heads of KerasHub are not read; that of this task starts untrained.", stacklevel=4)
-    return task
-
-
-def _from_saved_model(
-    task_class: type, directory: str | os.PathLike, load_weights: bool, tokenizer: Any, choices: dict[str, Any]
-) -> Any:
-    with open_preset(directory) as preset:
-        saved = _read_saved(task_class, preset)
-        if saved.task is task_class:
-            known = saved.parameters
-        else:
-            known = _parameters(task_class, task_class.preprocessor_class)
-        others = sorted(set(choices) - set(known)) + ["tokenizer"] * (tokenizer is not None)
-        if others:
-            raise ValueError(
-                f"A saved model ({directory}) brings its own configuration and tokenizer; got {others} too."
-            )
-        return _from_open_preset(task_class, preset, saved, load_weights, choices)
+register_reader(RunReader())
+register_reader(SavedReader(), last=True)
 
 
 class _Saved(NamedTuple):
@@ -167,7 +100,7 @@ class _Saved(NamedTuple):
         """The task with initial weights."""
         if self.preprocessor is self.task.preprocessor_class:
             return self.task(backbone, tokenizer, **options)
-        names = _keyword_arguments(self.preprocessor)
+        names = keyword_arguments(self.preprocessor)
         preprocessor = self.preprocessor(tokenizer, **{name: options[name] for name in options if name in names})
         return self.task(backbone, preprocessor, **{name: options[name] for name in options if name not in names})
 
@@ -175,11 +108,10 @@ class _Saved(NamedTuple):
 def _read_saved(task_class: type, preset: Preset) -> _Saved:
     """Checks that a saved model brings options that its task declares, of their types."""
     kind = preset.description.task
-    saved_class = task_class if kind == task_class.__name__ else _TASKS.get(kind)
+    saved_class = task_class if kind == task_class.__name__ else registered_tasks().get(kind)
     if saved_class is None:
-        raise ValueError(
-            f"{preset.path}: task must be {task_class.__name__!r} or one of {sorted(_TASKS)}, got {quote(kind)}."
-        )
+        known = f"{task_class.__name__!r} or one of {sorted(registered_tasks())}"
+        raise ValueError(f"{preset.path}: task must be {known}, got {quote(kind)}.")
     options = dict(preset.description.options)
     mode, name = options.pop(QUANTIZATION, None), options.pop(PREPROCESSOR, None)
     require_type(mode, str | None, f"{preset.path}: options.{QUANTIZATION}")
@@ -191,7 +123,7 @@ def _read_saved(task_class: type, preset: Preset) -> _Saved:
                 f"{preset.path}: options.{PREPROCESSOR} must name a {saved_class.preprocessor_class.__name__} for a "
                 f"{saved_class.__name__}, got {quote(name)}."
             )
-    allowed = _parameters(saved_class, preprocessor)
+    allowed = parameters_of(saved_class, preprocessor)
     for name, value in options.items():
         if name not in allowed:
             known = f"among {sorted(allowed)}, got {quote(name)}"
@@ -243,7 +175,7 @@ def _from_open_preset(
         raise ValueError(
             f"{directory} holds {saved.mode} weights, which cannot be trained further as a {task_class.__name__}."
         )
-    if "labels" not in given and "labels" in _parameters(task_class.preprocessor_class):
+    if "labels" not in given and "labels" in parameters_of(task_class.preprocessor_class):
         raise ValueError(
             f"labels must be names or a number of labels, got none: {directory} holds a {description.task}."
         )
@@ -254,7 +186,7 @@ def _from_open_preset(
         warnings.warn(f"{directory} has no weights for the head of this task: it starts untrained.", stacklevel=4)
     if saved.task is task_class:
         return saved.make(backbone, tokenizer, {**saved.options, **given})
-    shared = set(_SHARED) & set(_parameters(task_class, task_class.preprocessor_class)) & set(saved.options)
+    shared = set(_SHARED) & set(parameters_of(task_class, task_class.preprocessor_class)) & set(saved.options)
     return task_class(backbone, tokenizer, **{**{name: saved.options[name] for name in shared}, **given})
 
 
@@ -288,24 +220,3 @@ def _restored(task: Any, mode: str | None, weights: H5Weights | None, path: Path
     if weights is not None:
         weights.load_into(task)
     return task
-
-
-def _parameters(*kinds: type) -> dict[str, Any]:
-    """Arguments of a task and of the preprocessor that it makes: their names and types."""
-    found: dict[str, Any] = {}
-    for kind in kinds:
-        found = _keyword_arguments(kind) | found
-    return found
-
-
-def _keyword_arguments(made: type) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for kind in made.__mro__:
-        # those that `**options` takes are named further up
-        if issubclass(kind, keras.Model) and kind.__module__.startswith("keras."):
-            break
-        parameters = inspect.signature(kind.__init__).parameters.values()
-        hints = typing.get_type_hints(kind.__init__)
-        names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-        found = {name: hints.get(name, Any) for name in names} | found
-    return found

@@ -1,0 +1,129 @@
+"""One way to load: whoever knows a kind of files registers a reader, and `find_reader` asks them in turn."""
+
+import os
+from pathlib import Path
+from typing import Any, ClassVar
+
+from zoo.storage.errors import quote
+from zoo.storage.folders import settled
+from zoo.storage.hub import PREFIX, fetch
+
+_READERS: list["Reader"] = []
+_MOST_SHOWN = 12
+
+
+class Reader:
+    """Reads one kind of models. A subclass defines all methods and is registered with `register_reader`.
+
+    `source` is what `find_reader` returned: a path, or for a reader of names the name as it was given.
+
+    Attributes:
+        looks_for: What it knows its models by, in words.
+    """
+
+    looks_for: ClassVar[str]
+
+    def hint(self, name: str) -> str:
+        """Returns what might have been meant by a name that nobody knows; nothing by default.
+
+        Args:
+            name: The name.
+        """
+        return ""
+
+    def accepts(self, source: Path) -> bool:
+        """Whether something is a model of this kind.
+
+        Args:
+            source: A path, of a file, a directory, or nothing.
+        """
+        raise NotImplementedError
+
+    def task_of(self, source: Path) -> str:
+        """Returns the name of the task that a model was saved as.
+
+        Raises:
+            ValueError: If its files do not say.
+        """
+        raise NotImplementedError
+
+    def load_task(self, kind: type, source: Path, load_weights: bool, tokenizer: Any, choices: dict[str, Any]) -> Any:
+        """Returns a task: backbone, tokenizer, and a head where the files have one.
+
+        Args:
+            kind: The class of the task.
+            source: The model.
+            load_weights: Whether to load the weights.
+            tokenizer: The tokenizer to use in place of that of the files; None for that.
+            choices: Arguments of the task, and replaced choices of the configuration.
+
+        Raises:
+            ValueError: If something is damaged or does not fit.
+        """
+        raise NotImplementedError
+
+    def load_backbone(self, source: Path, load_weights: bool, choices: dict[str, Any]) -> Any:
+        """Returns the backbone.
+
+        Args:
+            source: The model.
+            load_weights: Whether to load the weights.
+            choices: Replaced choices of the configuration.
+
+        Raises:
+            ValueError: If something is damaged or does not fit.
+        """
+        raise NotImplementedError
+
+    def load_tokenizer(self, source: Path) -> Any:
+        """Returns the tokenizer; None where there is none.
+
+        Raises:
+            ValueError: If a file is damaged.
+        """
+        raise NotImplementedError
+
+
+def register_reader(reader: Reader, last: bool = False) -> None:
+    """Adds a reader.
+
+    Args:
+        reader: The reader.
+        last: Whether it is asked after those that are not: what it accepts may be something more special.
+    """
+    if last:
+        _READERS.append(reader)
+    else:
+        _READERS.insert(0, reader)
+
+
+def find_reader(preset: str | os.PathLike) -> tuple[Reader, Path]:
+    """Returns who reads a model, and where it is.
+
+    Args:
+        preset: A directory or file, `hf://owner/name` for a model of the hub, or a name. The model of a run is found in
+            the folder of the run.
+
+    Raises:
+        ValueError: If nobody knows it, naming what was looked for.
+    """
+    name = os.fspath(preset)
+    path = fetch(name) if name.startswith(PREFIX) else settled(name)
+    for reader in _READERS:
+        if reader.accepts(path):
+            return reader, path
+    hints = "" if path.exists() else "".join(reader.hint(name) for reader in _READERS)
+    looked_for = "".join(f"\n  {reader.looks_for}" for reader in _READERS)
+    raise ValueError(f"{_found(name, path)}{hints} It must be one of these:{looked_for}")
+
+
+def _found(name: str, path: Path) -> str:
+    """What there is instead of a model."""
+    if path.is_dir():
+        names = sorted(os.listdir(path))
+        shown = ", ".join(map(quote, names[:_MOST_SHOWN])) or "nothing"
+        more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
+        return f"{path} is no saved model: the directory holds {shown}{more}."
+    if path.is_file():
+        return f"{path} is no saved model, but another file."
+    return f"There is no preset {quote(name)} and no such directory or file."

@@ -1,0 +1,37 @@
+"""Arguments of tasks and of the preprocessors that they make: their names and types."""
+
+import inspect
+import typing
+from typing import Any
+
+import keras
+
+
+def parameters_of(*kinds: type) -> dict[str, Any]:
+    """Returns the arguments of classes: their names and types.
+
+    Args:
+        *kinds: A task, and the preprocessor that it makes.
+    """
+    found: dict[str, Any] = {}
+    for kind in kinds:
+        found = keyword_arguments(kind) | found
+    return found
+
+
+def keyword_arguments(made: type) -> dict[str, Any]:
+    """Returns the arguments of a class that are given by name, those included that it passes on.
+
+    Args:
+        made: The class.
+    """
+    found: dict[str, Any] = {}
+    for kind in made.__mro__:
+        # those that `**options` takes are named further up
+        if issubclass(kind, keras.Model) and kind.__module__.startswith("keras."):
+            break
+        parameters = inspect.signature(kind.__init__).parameters.values()
+        hints = typing.get_type_hints(kind.__init__)
+        names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+        found = {name: hints.get(name, Any) for name in names} | found
+    return found

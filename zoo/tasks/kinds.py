@@ -1,0 +1,40 @@
+"""The tasks that files may name."""
+
+from zoo.storage import quote
+
+_TASKS: dict[str, type] = {}
+
+
+def register_tasks(*tasks: type) -> None:
+    """Adds tasks to those that a saved model may name, by the names of their classes.
+
+    Args:
+        *tasks: Classes of tasks.
+
+    Raises:
+        ValueError: If the name of one is taken by another.
+    """
+    for task in tasks:
+        if _TASKS.get(task.__name__, task) is not task:
+            raise ValueError(f"A task named {task.__name__!r} is registered already.")
+        _TASKS[task.__name__] = task
+
+
+def registered_tasks() -> dict[str, type]:
+    """Returns the tasks that a saved model may name, by their names."""
+    return _TASKS
+
+
+def task_class_of(name: str, where: str) -> type:
+    """Returns the task of a name.
+
+    Args:
+        name: The name.
+        where: What names it, for the error.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    if name not in _TASKS:
+        raise ValueError(f"{where}: task must be one of {sorted(_TASKS)}, got {quote(name)}.")
+    return _TASKS[name]
