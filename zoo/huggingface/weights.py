@@ -287,7 +287,7 @@ def table_rows(layers: Mapping[str, Any], table: Table, prefix: str = "") -> lis
     for ours, theirs in table.items():
         stored = theirs if isinstance(theirs, Stored) else Stored(theirs)
         ours = (ours,) if isinstance(ours, str) else ours
-        for number in _numbers(ours[0], layers):
+        for number in numbers_of(ours[0], layers):
             names = [name.replace("{}", number) for name in ours]
             if not set(names) <= set(layers):
                 continue
@@ -319,8 +319,13 @@ def _rows_of(name: str, stored: Stored, parts: dict[str, Any]) -> list[Row]:
     return rows
 
 
-def _numbers(pattern: str, layers: Iterable[str]) -> list[str]:
-    """What stands for `{}`; one empty number where the pattern has none."""
+def numbers_of(pattern: str, layers: Iterable[str]) -> list[str]:
+    """Returns what stands for `{}` in a name; one empty number where it has none.
+
+    Args:
+        pattern: The name.
+        layers: Names of all layers.
+    """
     if "{}" not in pattern:
         return [""]
     before, after = pattern.split("{}")

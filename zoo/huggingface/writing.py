@@ -98,6 +98,8 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
     read_options = head.options(reader)
     if "projection" in head.table:
         read_options.setdefault("projection_bias", True)
+    if head.table and task_name == "MaskedLM":
+        read_options.setdefault("head_norm_epsilon", config.norm.epsilon)
     for key, value in read_options.items():
         is_same = options.get(key) == value
         if key == "labels":

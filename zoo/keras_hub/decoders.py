@@ -1,4 +1,4 @@
-"""KerasHub's GPT-2, Llama, Mistral, Qwen 2 and Qwen 3."""
+"""KerasHub's Llama, Mistral, Qwen 2 and Qwen 3."""
 
 import dataclasses
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from zoo.config import (
     TransformerConfig,
 )
 from zoo.config.checks import require
-from zoo.keras_hub.family import Arguments, LearnedPositionArguments, Table, register_backbone
+from zoo.keras_hub.family import Arguments, Table, register_backbone
 
 LAYER = "transformer_layer_{}"
 GATED_BLOCK = {
@@ -32,30 +32,6 @@ GATED_BLOCK = {
 }
 # not among the arguments of the classes with rotary positions
 MAX_LENGTH = 4096
-
-
-@register_backbone
-@dataclasses.dataclass(frozen=True)
-class GPT2Arguments(LearnedPositionArguments):
-    """`keras_hub.models.GPT2Backbone`."""
-
-    class_name: ClassVar[str] = "GPT2Backbone"
-    table: ClassVar[Table] = {
-        "token_embedding": "token_embedding",
-        "decoder.position": "position_embedding",
-        "decoder.{}.attention.query": f"{LAYER}/self_attention/query",
-        "decoder.{}.attention.key": f"{LAYER}/self_attention/key",
-        "decoder.{}.attention.value": f"{LAYER}/self_attention/value",
-        "decoder.{}.attention.output": f"{LAYER}/self_attention/attention_output",
-        "decoder.{}.attention_norm": f"{LAYER}/self_attention_layer_norm",
-        "decoder.{}.feed_forward.up": f"{LAYER}/feedforward_intermediate_dense",
-        "decoder.{}.feed_forward.down": f"{LAYER}/feedforward_output_dense",
-        "decoder.{}.feed_forward_norm": f"{LAYER}/feedforward_layer_norm",
-        "decoder.final_norm": "layer_norm",
-    }
-
-    def config(self) -> TransformerConfig:
-        return self.transformer("decoder", NormConfig("layer", "pre", epsilon=1e-5), "gelu_tanh")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +58,10 @@ class GatedArguments(Arguments):
         """Returns the arguments of `AttentionConfig` in which the classes differ."""
         return {"use_bias": False}
 
+    def network(self) -> FeedForwardConfig:
+        """Returns the feed-forward network."""
+        return FeedForwardConfig(self.intermediate_dim, "silu", gated=True, use_bias=False)
+
     def is_tied(self) -> bool:
         """Whether the output projection is the embedding."""
         return False
@@ -101,7 +81,7 @@ class GatedArguments(Arguments):
             ),
             position=PositionConfig("rotary", base=float(self.rope_max_wavelength), scaling=self.scaling()),
             norm=NormConfig("rms", "pre", epsilon=self.layer_norm_epsilon),
-            feed_forward=FeedForwardConfig(self.intermediate_dim, "silu", gated=True, use_bias=False),
+            feed_forward=self.network(),
             embedding=EmbeddingConfig(tie_output=self.is_tied()),
             dropout=0.0,
             initializer_range=0.02,
@@ -189,11 +169,13 @@ class LinearlyScaledArguments(GatedArguments):
         return {"rope_scaling_factor": (config.position.scaling or {}).get("factor", 1.0)}
 
 
-def _window(size: int | None) -> dict[str, Any]:
+def window(size: int | None) -> dict[str, Any]:
+    """Returns the argument of `AttentionConfig` for a window of a number of positions; None for none."""
     return {} if size is None else {"window": (size - 1, 0)}
 
 
-def _size_of_window(config: TransformerConfig) -> int | None:
+def size_of_window(config: TransformerConfig) -> int | None:
+    """Returns the number of positions that a position sees; None for all."""
     return None if config.attention.window is None else config.attention.window[0] + 1
 
 
@@ -208,13 +190,13 @@ class MistralArguments(LinearlyScaledArguments):
     class_name: ClassVar[str] = "MistralBackbone"
 
     def attention(self) -> dict[str, Any]:
-        return {"use_bias": False, "head_dim": self.head_dim, **_window(self.sliding_window)}
+        return {"use_bias": False, "head_dim": self.head_dim, **window(self.sliding_window)}
 
     @classmethod
     def more(cls, config: TransformerConfig) -> dict[str, Any]:
         return {
             **super().more(config),
-            "sliding_window": _size_of_window(config),
+            "sliding_window": size_of_window(config),
             "head_dim": config.attention.head_dim,
         }
 
@@ -235,11 +217,11 @@ class QwenArguments(LinearlyScaledArguments):
 
     def attention(self) -> dict[str, Any]:
         size = self.sliding_window_size if self.use_sliding_window_attention else None
-        return {"use_bias": ("query", "key", "value"), **_window(size)}
+        return {"use_bias": ("query", "key", "value"), **window(size)}
 
     @classmethod
     def more(cls, config: TransformerConfig) -> dict[str, Any]:
-        size = _size_of_window(config)
+        size = size_of_window(config)
         return {
             **super().more(config),
             "tie_word_embeddings": config.embedding.tie_output,
@@ -276,7 +258,7 @@ class Qwen3Arguments(LinearlyScaledArguments):
             "use_bias": False,
             "head_dim": self.head_dim,
             "query_key_norm": "rms",
-            **_window(self.sliding_window_size),
+            **window(self.sliding_window_size),
         }
 
     @classmethod
@@ -285,5 +267,5 @@ class Qwen3Arguments(LinearlyScaledArguments):
             **super().more(config),
             "head_dim": config.head_dim,
             "tie_word_embeddings": config.embedding.tie_output,
-            "sliding_window_size": _size_of_window(config),
+            "sliding_window_size": size_of_window(config),
         }

@@ -3,17 +3,17 @@
 import dataclasses
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from keras import ops
-
 from zoo.backbones.backbone import Backbone
 from zoo.config import TransformerConfig, require_weights
-from zoo.huggingface.weights import leaves_of, named_layers, variable_of
+from zoo.config.checks import require
+from zoo.huggingface.weights import named_layers
 from zoo.huggingface.writing import effective
 from zoo.keras_hub.family import Arguments, all_backbone_classes, get_backbone_class
-from zoo.keras_hub.tokenizers import write_tokenizer
+from zoo.keras_hub.weights import Pair, pairs_of
 from zoo.storage import naming, open_h5, quote, read_json, replace_folder, to_dataclass
 from zoo.storage.checkpoint import read_config_file
 
@@ -54,6 +54,28 @@ def load_backbone(directory: str | os.PathLike, *, load_weights: bool = True, **
     >>> load_backbone("path/to/preset").config.num_layers
     12
     """
+    return open_backbone(directory, load_weights, overrides).backbone
+
+
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """A backbone that was read, and that of KerasHub.
+
+    Args:
+        backbone: Ours.
+        arguments: The arguments of theirs.
+        theirs: Theirs; None where no weights were loaded.
+        elements: How many numbers its file holds.
+    """
+
+    backbone: Backbone
+    arguments: Arguments
+    theirs: Any
+    elements: int
+
+
+def open_backbone(directory: str | os.PathLike, load_weights: bool, overrides: dict[str, Any]) -> Opened:
+    """Returns the backbone of a preset and what it was read from, see `load_backbone`."""
     directory = Path(directory)
     path = directory / CONFIG_FILE
     values = read_config_file(directory)
@@ -66,74 +88,103 @@ def load_backbone(directory: str | os.PathLike, *, load_weights: bool = True, **
     arguments = to_dataclass(kind, plain, f"{path}: config")
     weights = open_h5(directory / WEIGHTS_FILE)
     with naming(path):
+        layers, held = arguments.num_layers, weights.elements
+        allowed = f"at most {held}, how many numbers {weights.path.name} holds"
+        require(layers <= held, "config.num_layers", layers, allowed)
         config = arguments.config()
-        require_weights(config, weights.elements, str(weights.path))
+        require_weights(config, held, str(weights.path))
         allowed = ["dropout"] + ["max_length"] * (config.position.kind == "rotary")
         for key in overrides:
             if key not in allowed:
                 raise ValueError(f"Overrides of a model with weights must be among {allowed}, got {key!r}.")
         backbone = Backbone.from_config(dataclasses.replace(config, **overrides))
+    theirs = None
     if load_weights:
-        theirs = _theirs(arguments)
+        theirs = make_theirs(arguments)
         with warnings.catch_warnings():
             # Keras finds the same layers a second time in lists of the model, and no weights for them there
             warnings.filterwarnings("ignore", message="Skipping nested container")
             weights.load_into(theirs)
-        for _, ours, variable in _pairs(backbone, theirs, kind):
-            # theirs have an axis for the heads
-            ours.assign(ops.convert_to_numpy(variable).reshape(ours.shape))
-    return backbone
+        for pair in _pairs(backbone, theirs, arguments):
+            pair.read()
+    return Opened(backbone, arguments, theirs, held)
 
 
-def save_backbone(backbone: Backbone, directory: str | os.PathLike, *, tokenizer: Any = None) -> str:
+def _pairs(backbone: Backbone, theirs: Any, arguments: Arguments) -> list[Pair]:
+    variables = arguments.variables(theirs)
+    return pairs_of(named_layers(backbone), arguments.table, variables, arguments.class_name)
+
+
+def save_backbone(backbone: Backbone, directory: str | os.PathLike, *, class_name: str | None = None) -> str:
     """Writes a preset that `keras_hub.models.Backbone.from_preset` reads.
 
     Args:
         backbone: The backbone.
         directory: Where to; replaced if it holds such a preset, an error if it holds something else.
-        tokenizer: The tokenizer, written too.
+        class_name: The class of KerasHub to write it as. Default: the first that can express it.
 
     Returns:
         Name of the class of KerasHub.
 
     Raises:
-        ValueError: If no class of KerasHub that is known here can express the model, or it is quantized.
+        ValueError: If no class of KerasHub that is known here, or not the given one, can express the model, or it is
+            quantized.
         FileExistsError: If the directory exists and holds something else.
 
     Example:
 
-    >>> save_backbone(model.backbone, "preset", tokenizer=model.tokenizer)
+    >>> save_backbone(model.backbone, "preset")
     'BertBackbone'
     """
-    arguments = _arguments_for(backbone.config)
-    kind = type(arguments)
-    theirs = _theirs(arguments)
-    for name, ours, variable in _pairs(backbone, theirs, kind):
-        value = ops.convert_to_numpy(ours)
-        if name.endswith(".position"):
-            value = value[backbone.config.position.offset :]
-        variable.assign(value.reshape(variable.shape))
+    arguments = find_arguments(backbone.config, class_name)
+    theirs = written_backbone(backbone, arguments)
     with replace_folder(directory, is_keras_hub, "preset of KerasHub") as folder:
         theirs.save_to_preset(str(folder))
-        if tokenizer is not None:
-            write_tokenizer(tokenizer, kind.class_name, folder)
-    return kind.class_name
+    return arguments.class_name
 
 
-def _theirs(arguments: Arguments) -> Any:
-    """A backbone of KerasHub in single precision."""
+def written_backbone(backbone: Backbone, arguments: Arguments) -> Any:
+    """Returns a backbone of KerasHub with the weights of ours.
+
+    Args:
+        backbone: Ours.
+        arguments: The arguments of theirs.
+    """
+    theirs = make_theirs(arguments)
+    for pair in _pairs(backbone, theirs, arguments):
+        pair.write(backbone.config.position.offset)
+    return theirs
+
+
+def make_theirs(arguments: Arguments) -> Any:
+    """Returns a new backbone of KerasHub in single precision.
+
+    Args:
+        arguments: Its arguments.
+    """
     import keras_hub
 
     kind = getattr(keras_hub.models, arguments.class_name)
     return kind(**dataclasses.asdict(arguments), dtype="float32")
 
 
-def _arguments_for(config: Any) -> Arguments:
-    """The arguments of the first class that expresses a configuration."""
+def find_arguments(
+    config: Any, class_name: str | None = None, check: Callable[[str], None] = lambda class_name: None
+) -> Arguments:
+    """Returns the arguments of the first class of KerasHub that expresses a configuration.
+
+    Args:
+        config: The configuration.
+        class_name: The only class to be tried; None for all.
+        check: Called with the name of a class, raises a ValueError if it is not to be taken.
+
+    Raises:
+        ValueError: If there is none, saying why each is not.
+    """
     if not isinstance(config, TransformerConfig):
         raise ValueError(f"KerasHub has no recurrent models, got a {type(config).__name__}.")
     problems = []
-    for kind in all_backbone_classes():
+    for kind in all_backbone_classes() if class_name is None else [get_backbone_class(class_name)]:
         try:
             arguments = kind.of(config)
             found = arguments.config()
@@ -142,9 +193,14 @@ def _arguments_for(config: Any) -> Arguments:
             continue
         ours, theirs = _comparable(config), _comparable(found)
         differing = ", ".join(f"{key}={ours[key]!r}" for key in ours if ours[key] != theirs.get(key))
-        if not differing:
-            return arguments
-        problems.append(f"{kind.class_name}: it cannot express {differing}")
+        try:
+            if differing:
+                raise ValueError(f"it cannot express {differing}")
+            check(kind.class_name)
+        except ValueError as error:
+            problems.append(f"{kind.class_name}: {error}")
+            continue
+        return arguments
     raise ValueError("KerasHub has no class here for this model:\n  " + "\n  ".join(problems))
 
 
@@ -153,28 +209,3 @@ def _comparable(config: TransformerConfig) -> dict[str, Any]:
     # rows of the table that no position looks up are left out
     left = {"position.offset", *(["max_length"] if config.position.kind == "rotary" else [])}
     return {key: value for key, value in effective(config).items() if key not in left}
-
-
-def _pairs(backbone: Backbone, theirs: Any, kind: type[Arguments]) -> list[tuple[str, Any, Any]]:
-    """The names of our layers, their variables and those of KerasHub; none is left over on either side."""
-    variables = {variable.path: variable for variable in theirs.weights}
-    layers = named_layers(backbone)
-    pairs, used = [], set()
-    for pattern, path in kind.table.items():
-        before, _, after = pattern.partition("{}")
-        for name in [name for name in layers if name.startswith(before) and name.endswith(after)]:
-            number = name[len(before) : len(name) - len(after)] if after else ""
-            if (after and not number.isdigit()) or (not after and name != pattern):
-                continue
-            place = path.replace("{}", number)
-            for leaf in leaves_of(name, layers[name]):
-                found = place if place in variables else f"{place}/{leaf}"
-                if found not in variables:
-                    raise ValueError(f"{kind.class_name} has no place for the weights of {name} ({leaf}).")
-                pairs.append((name, variable_of(layers[name], leaf), variables[found]))
-                used.add(found)
-            layers = {other: layer for other, layer in layers.items() if other != name}
-    left = [*sorted(layers), *sorted(set(variables) - used)]
-    if left:
-        raise ValueError(f"{kind.class_name} and the backbone must have the same weights; {', '.join(left)} is left.")
-    return pairs

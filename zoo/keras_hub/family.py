@@ -7,7 +7,23 @@ from typing import Any, ClassVar
 from zoo.config import AttentionConfig, FeedForwardConfig, NormConfig, PositionConfig, TransformerConfig
 from zoo.storage import quote
 
-Table = Mapping[str, str]
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where weights are that are not stored as ours.
+
+    Args:
+        path: Path of the layer, or of the weight.
+        groups: In how many groups the outputs of each of several layers are cut, see `zoo.huggingface.weights.Stored`.
+        heads_first: Whether the axis of the heads comes before that of the inputs.
+    """
+
+    path: str
+    groups: int = 1
+    heads_first: bool = False
+
+
+Table = Mapping[str | tuple[str, ...], str | Place]
 
 
 class Arguments:
@@ -16,11 +32,21 @@ class Arguments:
     Attributes:
         class_name: Name of the class.
         table: Paths of the weights by the names of our layers, `{}` standing for the number of a block; a path has no
-            name of a weight at its end where that is ours.
+            name of a weight at its end where that is ours. Several of our layers that they store as one are a tuple of
+            names, and whatever is stored otherwise is a `Place`.
     """
 
     class_name: ClassVar[str]
     table: ClassVar[Table]
+
+    @staticmethod
+    def variables(theirs: Any) -> dict[str, Any]:
+        """Returns the variables of their backbone by path, those left out that follow from the arguments.
+
+        Args:
+            theirs: The backbone.
+        """
+        return {variable.path: variable for variable in theirs.weights}
 
     def config(self) -> TransformerConfig:
         """Returns our configuration of this model."""

@@ -33,6 +33,19 @@ _CLASSES = {
     "BartTokenizer": Kind(ByteLevelBPETokenizer, {**_ANGLE, "pad_token": "<pad>"}),
     "LlamaTokenizer": Kind(SentencePieceTokenizer, _ANGLE),
     "MistralTokenizer": Kind(SentencePieceTokenizer, _ANGLE),
+    "MixtralTokenizer": Kind(SentencePieceTokenizer, _ANGLE),
+    "Phi3Tokenizer": Kind(SentencePieceTokenizer, {"start_token": "<s>", "end_token": "<|endoftext|>"}),
+    "GemmaTokenizer": Kind(
+        SentencePieceTokenizer, {"start_token": "<bos>", "end_token": "<eos>", "pad_token": "<pad>"}
+    ),
+    "T5Tokenizer": Kind(SentencePieceTokenizer, {"end_token": "</s>", "pad_token": "<pad>"}),
+    "AlbertTokenizer": Kind(
+        SentencePieceTokenizer,
+        {"start_token": "[CLS]", "end_token": "[SEP]", "pad_token": "<pad>", "mask_token": "[MASK]"},
+    ),
+    "ElectraTokenizer": Kind(WordPieceTokenizer, {}),
+    "OPTTokenizer": Kind(ByteLevelBPETokenizer, {"start_token": "</s>", "end_token": "</s>", "pad_token": "<pad>"}),
+    "GPTNeoXTokenizer": Kind(ByteLevelBPETokenizer, {"start_token": "<|endoftext|>", "end_token": "<|endoftext|>"}),
 }
 
 
@@ -76,41 +89,60 @@ def _require(options: dict[str, Any], needed: dict[str, Any]) -> None:
             raise ValueError(f"config.{key} must be {value!r}: nothing else is supported, got {quote(options[key])}.")
 
 
-def write_tokenizer(tokenizer: Tokenizer, class_name: str, folder: Path) -> None:
-    """Writes a tokenizer as one of KerasHub.
+def class_of(class_name: str) -> str:
+    """Returns the name of the class of tokenizers of a class of backbones, as `BertTokenizer`."""
+    return class_name.replace("Backbone", "Tokenizer")
+
+
+def require_kind(tokenizer: Tokenizer, class_name: str) -> None:
+    """Raises a ValueError unless the tokenizers for a class of backbones are of the kind of ours.
 
     Args:
         tokenizer: The tokenizer.
-        class_name: Name of the backbone class that it is for.
-        folder: The preset.
-
-    Raises:
-        ValueError: If the tokenizers of this class cannot express it.
+        class_name: Name of the class of backbones.
     """
-    import keras_hub
-
-    name = class_name.replace("Backbone", "Tokenizer")
+    name = class_of(class_name)
     kind = _CLASSES.get(name)
     if kind is None or not isinstance(tokenizer, kind.ours):
         raise ValueError(f"tokenizer must be one that keras_hub.models.{name} can express, got {tokenizer.kind!r}.")
+
+
+def make_tokenizer(tokenizer: Tokenizer, class_name: str) -> Any:
+    """Returns a tokenizer as one of KerasHub, to be compared by `require_same` once it is written.
+
+    Args:
+        tokenizer: The tokenizer.
+        class_name: Name of the class of backbones that it is for.
+
+    Raises:
+        ValueError: If the tokenizers of this class are of another kind.
+    """
+    import keras_hub
+
+    require_kind(tokenizer, class_name)
+    theirs = getattr(keras_hub.models, class_of(class_name))
     config = tokenizer.get_config()
-    theirs = getattr(keras_hub.models, name)
-    if kind.ours is WordPieceTokenizer:
-        written = theirs(
-            vocabulary=tokenizer.get_vocabulary(),
-            lowercase=config["lowercase"],
-            strip_accents=config["strip_accents"],
-        )
-    elif kind.ours is SentencePieceTokenizer:
-        written = theirs(proto=tokenizer.proto)
-    else:
-        merges = [" ".join(pair) for pair in tokenizer.merges]
-        ids = {token: index for index, token in enumerate(tokenizer.get_vocabulary())}
-        written = theirs(vocabulary=ids, merges=merges)
-    written.save_to_preset(str(folder))
-    again = read_tokenizer(folder)
+    if isinstance(tokenizer, WordPieceTokenizer):
+        choices = {key: config[key] for key in ("lowercase", "strip_accents")}
+        return theirs(vocabulary=tokenizer.get_vocabulary(), **choices)
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        return theirs(proto=tokenizer.proto)
+    merges = [" ".join(pair) for pair in tokenizer.merges]
+    return theirs(vocabulary={token: index for index, token in enumerate(tokenizer.get_vocabulary())}, merges=merges)
+
+
+def require_same(tokenizer: Tokenizer, class_name: str, folder: Path) -> None:
+    """Raises a ValueError unless what was written for KerasHub is the same tokenizer.
+
+    Args:
+        tokenizer: Ours.
+        class_name: Name of the class of backbones that it is for.
+        folder: The preset.
+    """
+    name, config, again = class_of(class_name), tokenizer.get_config(), read_tokenizer(folder)
+    roles = _CLASSES[name].roles
     # GPT-2 and Llama of KerasHub pad with the id 0, whatever token it is
-    expected = {key: value for key, value in config.items() if value and (key != "pad_token" or key in kind.roles)}
+    expected = {key: value for key, value in config.items() if value and (key != "pad_token" or key in roles)}
     differing = sorted(key for key, value in again.get_config().items() if expected.get(key, value) != value)
     if again.get_vocabulary() != tokenizer.get_vocabulary() or differing:
         raise ValueError(f"keras_hub.models.{name} cannot express the tokenizer: it differs in {differing}.")

@@ -31,6 +31,7 @@ class MaskedLM(EncoderTask):
             backbone's projection alone).
         head_activation: Activation of the dense layer of "transform".
         head_bias: Whether its dense layer and norm have biases.
+        head_norm_epsilon: Epsilon of its norm; None for that of the backbone's norms.
         **options: Arguments of `MaskedLMPreprocessor` where none is given: `mask_rate`, `mask_share`, `random_share`,
             `whole_words`, `sequence_length` and `truncate`; and `name`, `dtype` and `trainable`.
 
@@ -65,6 +66,7 @@ class MaskedLM(EncoderTask):
         head: str = "transform",
         head_activation: str = "gelu",
         head_bias: bool = True,
+        head_norm_epsilon: float | None = None,
         **options: Any,
     ) -> None:
         super().__init__(backbone, preprocessor, **options)
@@ -79,7 +81,7 @@ class MaskedLM(EncoderTask):
                 config.vocabulary_size,
                 head_activation,
                 use_bias=head_bias,
-                norm_epsilon=config.norm.epsilon,
+                norm_epsilon=config.norm.epsilon if head_norm_epsilon is None else head_norm_epsilon,
                 kernel_initializer=initializer_of(config),
                 name="head",
                 dtype=self.dtype_policy,
@@ -88,7 +90,12 @@ class MaskedLM(EncoderTask):
         self.built = True
 
     def own_options(self) -> dict[str, Any]:
-        return {"head": self.head_kind, "head_activation": self.head_activation, "head_bias": self.head_bias}
+        return {
+            "head": self.head_kind,
+            "head_activation": self.head_activation,
+            "head_bias": self.head_bias,
+            "head_norm_epsilon": None if self.head is None else self.head.norm_epsilon,
+        }
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         inputs = dict(inputs)

@@ -12,8 +12,7 @@ from zoo.backbones.backbone import Backbone, default_policy, require_plain_polic
 from zoo.backbones.low_rank import is_factor
 from zoo.export import Endpoint, require_format, write_saved_model
 from zoo.huggingface import save_task as save_huggingface_task
-from zoo.huggingface.directory import head_layers
-from zoo.keras_hub import save_backbone
+from zoo.keras_hub import save_task as save_keras_hub_task
 from zoo.preprocessing import Preprocessor
 from zoo.storage import find_reader
 from zoo.tasks.adaptation import Adaptation, LoraReport, QuantizationReport
@@ -218,25 +217,17 @@ class Task(TextModel):
         """
         return save_huggingface_task(self, directory, model_type=model_type)
 
-    def save_to_keras_hub(self, directory: str | os.PathLike) -> str:
-        """Writes backbone and tokenizer as a preset of KerasHub, see `zoo.keras_hub.save_backbone`.
+    def save_to_keras_hub(self, directory: str | os.PathLike, *, class_name: str | None = None) -> str:
+        """Writes the model as a preset of KerasHub, see `zoo.keras_hub.save_task`.
 
         Args:
             directory: Where to.
+            class_name: The class of KerasHub to write its backbone as. Default: the first that can express the task.
 
         Returns:
             Name of the backbone's class of KerasHub.
-
-        Raises:
-            ValueError: If KerasHub cannot express the model or its tokenizer, or the task has a head with weights of
-                its own, which are not written.
         """
-        if head_layers(self):
-            raise ValueError(
-                f"A {type(self).__name__} has a head that is not written for KerasHub: write its backbone with "
-                "zoo.keras_hub.save_backbone()."
-            )
-        return save_backbone(self.backbone, directory, tokenizer=self.tokenizer)
+        return save_keras_hub_task(self, directory, class_name=class_name)
 
     def get_config(self) -> dict[str, Any]:
         self.adaptation.require_own("saving")

@@ -1,6 +1,7 @@
 """Presets of KerasHub: what KerasHub wrote computes the same here, and what is written here the same there."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -12,10 +13,15 @@ from zoo import (  # noqa: E402
     Backbone,
     CausalLM,
     MaskedLM,
+    Seq2SeqLM,
+    TextClassifier,
+    TextEmbedder,
+    TokenClassifier,
     TransformerConfig,
 )
 from zoo.keras_hub import is_keras_hub, load_backbone, read_tokenizer, save_backbone  # noqa: E402
-from zoo.keras_hub.tokenizers import write_tokenizer  # noqa: E402
+from zoo.keras_hub.tasks import task_of  # noqa: E402
+from zoo.keras_hub.tokenizers import make_tokenizer, require_same  # noqa: E402
 from zoo.tokenizers.byte_alphabet import byte_characters  # noqa: E402
 
 SMALL = {"vocabulary_size": 20, "num_layers": 2, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12}
@@ -28,27 +34,90 @@ LLAMA3 = {
     **{"rope_max_wavelength": 1000, "rope_frequency_adjustment_factor": 4.0, "rope_low_freq_factor": 1.0},
     **{"rope_high_freq_factor": 4.0, "rope_pretraining_sequence_length": 8},
 }
+HEADS = {**ROTARY, "head_dim": 6}
+EXPERTS = {**ROTARY, "num_experts": 4, "top_k": 2}
+GEMMA = {
+    **{"vocabulary_size": 20, "num_layers": 3, "num_query_heads": 4, "num_key_value_heads": 1, "hidden_dim": 16},
+    **{"intermediate_dim": 12, "head_dim": 6, "use_sliding_window_attention": True, "sliding_window_size": 3},
+}
+SOFT_CAPS = {"attention_logit_soft_cap": 3.0, "final_logit_soft_cap": 2.0}
+AFTER = {"use_post_ffw_norm": True, "use_post_attention_norm": True}
+GEMMA3 = {**GEMMA, **AFTER, "image_size": None}
+ELECTRA = {"vocab_size": 20, **{key: value for key, value in LEARNED.items() if key != "vocabulary_size"}}
+SMOL = {
+    **{"vocabulary_size": 20, "hidden_dim": 16, "intermediate_dim": 12, "num_layers": 3, "num_attention_heads": 4},
+    **{"num_key_value_heads": 2, "attention_bias": True, "attention_dropout": 0.0, "mlp_bias": True},
+    **{"rope_layer_enabled_list": [1, 0, 1], "layer_types": ["full_attention"] * 3, "layer_norm_epsilon": 1e-5},
+    **{"max_position_embeddings": 64, "rope_theta": 1000.0, "partial_rotary_factor": 1.0},
+}
+QWEN3_MOE = {
+    **{**EXPERTS, "layer_norm_epsilon": 1e-6, "head_dim": 6, "moe_intermediate_dim": 6, "norm_top_k_prob": True},
+    **{"mlp_only_layers": [0], "sliding_window_size": 3},
+}
 slow = pytest.mark.slow
 CASES = [
     ("Bert", {**LEARNED, "num_segments": 3}),
     pytest.param("Roberta", LEARNED, marks=slow),
     pytest.param("XLMRoberta", LEARNED, marks=slow),
     pytest.param("DistilBert", LEARNED, marks=slow),
+    ("Albert", {**LEARNED, "num_layers": 4, "embedding_dim": 6, "num_groups": 2, "num_segments": 3}),
+    pytest.param("Electra", {**ELECTRA, "embedding_dim": 6, "num_segments": 3}, marks=slow),
+    pytest.param("Electra", {**ELECTRA, "embedding_dim": 8, "num_segments": 3}, marks=slow),
+    ("DebertaV3", {**LEARNED, "num_layers": 1, "bucket_size": 4}),
     ("GPT2", LEARNED),
+    pytest.param("OPT", LEARNED, marks=slow),
+    ("GPTNeoX", {**LEARNED, "hidden_dim": 12, "rotary_percentage": 0.4, "layer_norm_epsilon": 1e-3}),
     ("Llama", {**ROTARY, **LLAMA3}),
     pytest.param("Llama3", ROTARY, marks=slow),
-    ("Mistral", {**ROTARY, "sliding_window": 3, "head_dim": 6, "rope_scaling_factor": 2.0}),
+    ("Mistral", {**HEADS, "sliding_window": 3, "rope_scaling_factor": 2.0}),
     pytest.param(
         "Qwen",
         {**ROTARY, "use_sliding_window_attention": True, "sliding_window_size": 3, "tie_word_embeddings": False},
         marks=slow,
     ),
     # in KerasHub the epsilon of the norms of queries and keys is this one, whatever the argument
-    ("Qwen3", {**ROTARY, "layer_norm_epsilon": 1e-5, "head_dim": 6, "sliding_window_size": 4}),
-    ("Bart", LEARNED),
+    ("Qwen3", {**HEADS, "layer_norm_epsilon": 1e-5, "sliding_window_size": 4}),
+    pytest.param("Phi3", {**ROTARY, "max_sequence_length": 32}, marks=slow),
+    (
+        "Phi3",
+        {
+            **{**ROTARY, "rope_scaling_type": "su", "max_sequence_length": 8, "pretraining_sequence_length": 4},
+            **{"rope_scaling_short_factor": [1.0, 2.0], "rope_scaling_long_factor": [3.0, 5.0]},
+        },
+    ),
+    pytest.param("Gemma", {**GEMMA, "use_sliding_window_attention": False}, marks=slow),
+    ("Gemma", {**GEMMA, **SOFT_CAPS, **AFTER}),
+    pytest.param("Gemma3", {**GEMMA3, "num_layers": 7, "global_rope_scaling_factor": 2.0}, marks=slow),
+    ("Gemma3", {**GEMMA3, "num_layers": 1}),
+    ("Mixtral", {**EXPERTS, "rope_scaling_factor": 2.0}),
+    ("QwenMoe", {**EXPERTS, "num_layers": 1, "moe_intermediate_dim": 6, "shared_expert_intermediate_dim": 10}),
+    ("Qwen3Moe", QWEN3_MOE),
+    pytest.param("GptOss", {**EXPERTS, "head_dim": 6, "sliding_window": 3, "rope_scaling_factor": 4.0}, marks=slow),
+    ("SmolLM3", SMOL),
+    ("Bart", {**LEARNED, "num_layers": 1}),
+    ("T5", {**SMALL, "num_layers": 1, "key_value_dim": 3, "activation": "gelu", "tie_embedding_weights": False}),
+    pytest.param("T5", {**SMALL, "use_gated_activation": False}, marks=slow),
 ]
-# other names of classes that compute the same
-SAME = {"XLMRoberta": "Roberta", "Llama3": "Llama"}
+INNER = {**LEARNED, "num_layers": 1}
+HEADS_OF_TASKS = [
+    ("BertTextClassifier", INNER, {"num_classes": 3}),
+    pytest.param("AlbertTextClassifier", {**INNER, "embedding_dim": 6}, {"num_classes": 3}, marks=slow),
+    ("RobertaTextClassifier", INNER, {"num_classes": 1}),
+    pytest.param("XLMRobertaTextClassifier", INNER, {"num_classes": 3}, marks=slow),
+    pytest.param("DistilBertTextClassifier", INNER, {"num_classes": 3}, marks=slow),
+    pytest.param("DebertaV3TextClassifier", {**INNER, "bucket_size": 4}, {"num_classes": 3}, marks=slow),
+    pytest.param("BertMaskedLM", INNER, {}, marks=slow),
+    ("AlbertMaskedLM", {**INNER, "embedding_dim": 6}, {}),
+    pytest.param("RobertaMaskedLM", INNER, {}, marks=slow),
+    pytest.param("XLMRobertaMaskedLM", INNER, {}, marks=slow),
+    pytest.param("DistilBertMaskedLM", INNER, {}, marks=slow),
+    pytest.param("DebertaV3MaskedLM", {**INNER, "bucket_size": 4}, {}, marks=slow),
+    pytest.param("BertTextEmbedder", INNER, {"pooling_mode": "max", "normalize": False}, marks=slow),
+    pytest.param("GPT2CausalLM", INNER, {}, marks=slow),
+    pytest.param("BartSeq2SeqLM", INNER, {}, marks=slow),
+    pytest.param("T5Seq2SeqLM", {**SMALL, "num_layers": 1}, {}, marks=slow),
+]
+TASKS = {kind.__name__: kind for kind in (CausalLM, MaskedLM, Seq2SeqLM, TextClassifier, TextEmbedder)}
 
 
 def array(x):
@@ -73,26 +142,90 @@ def outputs_of_both(theirs, ours):
     if isinstance(first, dict):
         first, second = first["decoder_sequence_output"], second["decoder_sequence_output"]
     if ours.config.architecture != "encoder":
-        first, second = theirs.token_embedding(first, reverse=True), ours.logits(second)
+        factor = ours.config.embedding.output_scale or 1.0
+        first, second = theirs.token_embedding(first * factor, reverse=True), ours.logits(second)
     return array(first)[mask], array(second)[mask]
 
 
 @pytest.mark.parametrize(("name", "arguments"), CASES)
 def test_both_ways(name, arguments, tmp_path):
     theirs = getattr(keras_hub.models, f"{name}Backbone")(**arguments)
-    generator = np.random.default_rng(0)
-    theirs.set_weights([generator.normal(0, 0.5, weight.shape) for weight in theirs.weights])
+    randomize(theirs)
     theirs.save_to_preset(str(tmp_path / "theirs"))
     assert is_keras_hub(tmp_path / "theirs")
     ours = load_backbone(tmp_path / "theirs")
     expected, found = outputs_of_both(theirs, ours)
     np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
-    written = save_backbone(ours, tmp_path / "ours")
-    assert written == f"{SAME.get(name, name)}Backbone"
+    # some compute the same as others
+    assert save_backbone(ours, tmp_path / "ours", class_name=f"{name}Backbone") == f"{name}Backbone"
     again = keras_hub.models.Backbone.from_preset(str(tmp_path / "ours"))
-    assert type(again).__name__ == written
+    assert type(again) is type(theirs)
     for weight, original in zip(again.weights, theirs.weights, strict=True):
         np.testing.assert_array_equal(array(weight), array(original))
+
+
+def randomize(model):
+    generator = np.random.default_rng(0)
+    for weight in model.trainable_weights:
+        weight.assign(generator.normal(0, 0.5, weight.shape))
+
+
+@pytest.mark.parametrize(("name", "arguments", "of_head"), HEADS_OF_TASKS)
+def test_tasks_both_ways(name, arguments, of_head, tmp_path):
+    kind = next(kind for kind in TASKS if name.endswith(kind))
+    class_name = name.removesuffix(kind) + "Backbone"
+    theirs = getattr(keras_hub.models, name)(getattr(keras_hub.models, class_name)(**arguments), **of_head)
+    randomize(theirs)
+    theirs.save_to_preset(str(tmp_path / "theirs"))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*starts untrained")
+        ours = TASKS[kind].from_preset(tmp_path / "theirs")
+    assert task_of(tmp_path / "theirs") == kind
+    generator, inputs = np.random.default_rng(1), {}
+    for key in theirs.input:
+        shape = (2, 3 if key == "mask_positions" else 7)
+        inputs[key] = generator.integers(0, 2 if key == "segment_ids" else 7, shape)
+        if key.endswith("padding_mask"):
+            inputs[key] = np.arange(7) < np.array([[7], [5]])
+    expected = array(theirs({key: value.astype("int32") for key, value in inputs.items()}))
+    found = array(ours(inputs))
+    if "LM" in kind and kind != "MaskedLM":
+        mask = inputs.get("decoder_padding_mask", inputs.get("padding_mask"))
+        expected, found = expected[mask], found[mask]
+    np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
+    assert ours.save_to_keras_hub(tmp_path / "ours", class_name=class_name) == class_name
+    again = getattr(keras_hub.models, kind).from_preset(str(tmp_path / "ours"))
+    assert type(again) is type(theirs)
+    for weight, original in zip(again.weights, theirs.weights, strict=True):
+        np.testing.assert_array_equal(array(weight), array(original))
+
+
+def test_heads_that_do_not_fit(tmp_path):
+    theirs = keras_hub.models.BertTextClassifier(keras_hub.models.BertBackbone(**INNER), num_classes=3)
+    theirs.save_to_preset(str(tmp_path))
+    named = TextClassifier.from_preset(tmp_path, labels=["a", "b", "c"])
+    np.testing.assert_array_equal(array(named.head.projection.kernel), array(theirs.output_dense.kernel))
+    for kind, options in ((TextClassifier, {"labels": 2}), (MaskedLM, {})):
+        with pytest.warns(UserWarning, match="has no weights for the head of this task: it starts untrained"):
+            other = kind.from_preset(tmp_path, **options)
+    other = MaskedLM(other.backbone)
+    message = r"BertBackbone: a BertMaskedLM there has head_norm_epsilon=1e-05, this task head_norm_epsilon=1e-12"
+    with pytest.raises(ValueError, match=message):
+        other.save_to_keras_hub(tmp_path / "masked")
+    other = TextClassifier(other.backbone, labels=2, pooling="mean")
+    with pytest.raises(ValueError, match="there has pooling='pooler', this task pooling='mean'"):
+        other.save_to_keras_hub(tmp_path / "mean")
+    with pytest.raises(ValueError, match="KerasHub has no BertTokenClassifier that is known here"):
+        TokenClassifier(other.backbone, labels=2).save_to_keras_hub(tmp_path / "tokens")
+    path = tmp_path / "task.json"
+    values = json.loads(path.read_text())
+    for changed, message in (
+        ({"num_classes": 10**9}, "num_classes must be at most"),
+        ({"num_classes": 4}, "task.weights.h5 does not fit the head"),
+    ):
+        path.write_text(json.dumps({**values, "config": {**values["config"], **changed}}))
+        with pytest.raises(ValueError, match=message):
+            TextClassifier.from_preset(tmp_path)
 
 
 def test_task_and_tokenizer(tiny_llama, tmp_path):
@@ -102,8 +235,8 @@ def test_task_and_tokenizer(tiny_llama, tmp_path):
     ids = loaded.tokenizer.tokenize(texts).to_list()
     assert ids == tiny_llama.tokenizer.tokenize(texts).to_list()
     assert loaded.tokenizer.get_config() == tiny_llama.tokenizer.get_config()
-    theirs = keras_hub.models.LlamaTokenizer.from_preset(str(tmp_path / "preset"))
-    assert [list(theirs(text)) for text in texts] == ids
+    theirs = keras_hub.models.CausalLM.from_preset(str(tmp_path / "preset"))
+    assert [list(theirs.preprocessor.tokenizer(text)) for text in texts] == ids
     options = {"max_new_tokens": 8, "jit_compile": False}
     assert loaded.generate("alpha beta", **options) == tiny_llama.generate("alpha beta", **options)
 
@@ -121,10 +254,10 @@ def test_tokenizers(name, tmp_path):
     ours = read_tokenizer(tmp_path)
     texts = ["Small dogs!", "a long \u00e9 dog", ""]
     assert ours.tokenize(texts).to_list() == [list(np.asarray(theirs(text))) for text in texts]
-    write_tokenizer(ours, f"{name}Backbone", tmp_path / "again")
-    assert read_tokenizer(tmp_path / "again").get_config() == ours.get_config()
+    make_tokenizer(ours, f"{name}Backbone").save_to_preset(str(tmp_path / "again"))
+    require_same(ours, f"{name}Backbone", tmp_path / "again")
     with pytest.raises(ValueError, match="tokenizer must be one that keras_hub.models.LlamaTokenizer can express"):
-        write_tokenizer(ours, "LlamaBackbone", tmp_path / "other")
+        make_tokenizer(ours, "LlamaBackbone")
 
 
 def test_quantized_and_adapted_models(tmp_path):
