@@ -31,7 +31,16 @@ from zoo.generation import (
     Sample,
 )
 from zoo.presets import list_presets, preset_config, register_preset
-from zoo.tasks import CausalLM, MaskedLM, Seq2SeqLM, Task, TextClassifier, TextEmbedder, TokenClassifier
+from zoo.tasks import (
+    CausalLM,
+    MaskedLM,
+    QuestionAnswerer,
+    Seq2SeqLM,
+    Task,
+    TextClassifier,
+    TextEmbedder,
+    TokenClassifier,
+)
 
 __version__ = "0.1.0"
 
@@ -51,6 +60,7 @@ __all__ = [
     "NoRepeatNGram",
     "NormConfig",
     "PositionConfig",
+    "QuestionAnswerer",
     "RecurrentConfig",
     "RecurrentSeq2Seq",
     "RepetitionPenalty",

@@ -489,6 +489,59 @@ CASES = {
         {**BART, "decoder_attention_heads": 2, "decoder_ffn_dim": 20, "scale_embedding": False},
         LONG,
     ),
+    "bert_question_answerer": ("BertForQuestionAnswering", "BertConfig", {**BERT, "hidden_act": "silu"}, {}),
+    "roberta_question_answerer": (
+        "RobertaForQuestionAnswering",
+        "RobertaConfig",
+        {**BERT, "type_vocab_size": 1},
+        {"rows": "both"},
+    ),
+    "xlm-roberta_question_answerer": ("XLMRobertaForQuestionAnswering", "XLMRobertaConfig", BERT, {}),
+    "distilbert_question_answerer": (
+        "DistilBertForQuestionAnswering",
+        "DistilBertConfig",
+        {**DISTILBERT, "activation": "relu"},
+        {"rows": "both"},
+    ),
+    "modernbert_question_answerer": (
+        "ModernBertForQuestionAnswering",
+        "ModernBertConfig",
+        {**MODERNBERT, "classifier_activation": "silu", "classifier_bias": True, "norm_bias": True},
+        {"rows": "both"},
+    ),
+    "electra_question_answerer": ("ElectraForQuestionAnswering", "ElectraConfig", {**BERT, "embedding_size": 12}, {}),
+    "albert_question_answerer": ("AlbertForQuestionAnswering", "AlbertConfig", ALBERT, {"rows": "both"}),
+    "mpnet_question_answerer": ("MPNetForQuestionAnswering", "MPNetConfig", MPNET, {}),
+    "deberta-v2_question_answerer": (
+        "DebertaV2ForQuestionAnswering",
+        "DebertaV2Config",
+        {**DEBERTA, "position_biased_input": False, "type_vocab_size": 0},
+        {"rows": "both"},
+    ),
+    # "transformer." stands before the names of the base model, in others "model."
+    "llama_question_answerer": (
+        "LlamaForQuestionAnswering",
+        "LlamaConfig",
+        {**DECODER, "head_dim": 6},
+        {"rows": "both"},
+    ),
+    "mistral_question_answerer": ("MistralForQuestionAnswering", "MistralConfig", {**DECODER, "sliding_window": 4}, {}),
+    "gpt2_question_answerer": (
+        "GPT2ForQuestionAnswering",
+        "GPT2Config",
+        {"vocab_size": VOCABULARY, "n_positions": 24, "n_embd": 16, "n_layer": 2, "n_head": 4},
+        {},
+    ),
+    "gpt_neox_question_answerer": ("GPTNeoXForQuestionAnswering", "GPTNeoXConfig", GPT_NEOX, {"rows": "both"}),
+    "opt_question_answerer": ("OPTForQuestionAnswering", "OPTConfig", OPT, {}),
+    "roberta_token_classifier": ("RobertaForTokenClassification", "RobertaConfig", {**BERT, "type_vocab_size": 1}, {}),
+    "distilbert_token_classifier": ("DistilBertForTokenClassification", "DistilBertConfig", DISTILBERT, {}),
+    "modernbert_token_classifier": (
+        "ModernBertForTokenClassification",
+        "ModernBertConfig",
+        MODERNBERT,
+        {"rows": "both"},
+    ),
     # its positions are in the file
     "pegasus": ("PegasusForConditionalGeneration", "PegasusConfig", {**BART, "scale_embedding": False}, LONG),
 }
@@ -516,6 +569,11 @@ def inputs_of(config: transformers.PreTrainedConfig, rows: str = "right") -> dic
         mask = below(DECODER_LENGTHS if rows == "right" else (*DECODER_LENGTHS, 6))
         inputs |= {"decoder_input_ids": token_ids(mask), "decoder_attention_mask": mask.long()}
     return inputs
+
+
+def spans_of(outputs: transformers.utils.ModelOutput) -> np.ndarray:
+    """Logits of the first and of the last token of an answer, `(batch, length, 2)`."""
+    return torch.stack([outputs.start_logits, outputs.end_logits], dim=-1).numpy()
 
 
 def main() -> None:
@@ -550,6 +608,8 @@ def main() -> None:
         with torch.no_grad():
             outputs = model(**inputs, output_hidden_states=True)
         golden = {name: value.numpy() for name, value in inputs.items()}
+        if "start_logits" in outputs:
+            golden["logits"] = spans_of(outputs)
         for name in ("logits", "last_hidden_state", "pooler_output", "encoder_last_hidden_state"):
             if name in outputs:
                 golden[name] = outputs[name].numpy()
@@ -576,8 +636,8 @@ def check(folder: Path) -> None:
         inputs = {name: torch.tensor(golden[name]) for name in golden if name.endswith(("_ids", "_mask"))}
         with torch.no_grad():
             outputs = model.eval()(**inputs)
-        name = "logits" if "logits" in outputs else "last_hidden_state"
-        actual, expected = outputs[name].numpy(), golden[name]
+        name = "logits" if "logits" in golden else "last_hidden_state"
+        actual, expected = spans_of(outputs) if "start_logits" in outputs else outputs[name].numpy(), golden[name]
         if actual.ndim == 3:
             mask = golden["decoder_attention_mask" if "decoder_attention_mask" in golden else "attention_mask"] > 0
             actual, expected = actual[mask], expected[mask]

@@ -15,6 +15,7 @@ from zoo.huggingface import bert
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import Family, Head, register_family
 from zoo.huggingface.labels import label_names, labels_and_problem, write_labels
+from zoo.huggingface.span_heads import question_answerer
 
 BLOCK = "encoder.albert_layer_groups.{}.albert_layers.0"
 TABLE = {
@@ -131,6 +132,7 @@ register_family(
                 },
                 _write_classifier,
             ),
+            "QuestionAnswerer": question_answerer("AlbertForQuestionAnswering"),
         },
         # the order of sentences: a task of pretraining
         ignored=(r"embeddings\.position_ids", r"sop_classifier\..*"),

@@ -15,6 +15,7 @@ from zoo.config.checks import require
 from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
 from zoo.huggingface.family import Family, Head, register_family
 from zoo.huggingface.labels import label_names, labels_and_problem, write_labels
+from zoo.huggingface.span_heads import question_answerer
 
 TABLE = {
     "token_embedding": "embeddings.word_embeddings",
@@ -151,6 +152,7 @@ register_family(
                 write_classifier,
             ),
             "TokenClassifier": token_classifier("BertForTokenClassification"),
+            "QuestionAnswerer": question_answerer("BertForQuestionAnswering"),
         },
         ignored=(r"embeddings\.position_ids",),
         copies={
@@ -203,6 +205,7 @@ def _register_roberta(model_type: str, name: str) -> None:
                     write_classifier,
                 ),
                 "TokenClassifier": token_classifier(f"{name}ForTokenClassification"),
+                "QuestionAnswerer": question_answerer(f"{name}ForQuestionAnswering", pair_separators=2),
             },
             ignored=(r"embeddings\.position_ids",),
             copies={

@@ -129,7 +129,7 @@ _GROUPS = {
     _DEVIATION: "initializer_range init_std router_aux_loss_coef",
     _RATE: """
         hidden_dropout_prob attention_probs_dropout_prob dropout activation_dropout attn_pdrop embd_pdrop resid_pdrop
-        dropout_rate mlp_dropout embedding_dropout seq_classif_dropout residual_dropout
+        dropout_rate mlp_dropout embedding_dropout seq_classif_dropout qa_dropout residual_dropout
         classifier_dropout_prob pooler_dropout
         """,
     dataclasses.replace(_RATE, may_be_null=True): "attention_dropout classifier_dropout cls_dropout hidden_dropout",

@@ -15,6 +15,7 @@ from zoo.huggingface import bert
 from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
 from zoo.huggingface.family import Family, Head, register_family
 from zoo.huggingface.labels import label_names, labels_and_problem, write_labels
+from zoo.huggingface.span_heads import question_answerer
 
 TERMS = {"c2p": "content_to_position", "p2c": "position_to_content"}
 BLOCK = {
@@ -188,6 +189,7 @@ register_family(
                 },
                 write_labels,
             ),
+            "QuestionAnswerer": question_answerer("DebertaV2ForQuestionAnswering"),
         },
         ignored=(r"embeddings\.position_ids", r"mask_predictions\..*"),  # a head of pretraining
         # the same head where `legacy` is false; it is written as the other

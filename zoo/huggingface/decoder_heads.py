@@ -1,14 +1,21 @@
-"""Heads of decoders: the classification of texts by their last token, and of tokens."""
+"""Heads of decoders: the classification of texts by their last token, that of tokens, and question answering."""
 
 from typing import Any
 
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import Head
 from zoo.huggingface.labels import label_names, labels_and_problem, write_labels
+from zoo.huggingface.span_heads import question_answerer
 
 
 def decoder_heads(
-    language_model: str, text_classifier: str | None = None, token_classifier: str | None = None, tokens: str = "score"
+    language_model: str,
+    text_classifier: str | None = None,
+    token_classifier: str | None = None,
+    answerer: str | None = None,
+    *,
+    tokens: str = "score",
+    answerer_prefix: str | None = None,
 ) -> dict[str, Head]:
     """Returns the heads of a family of decoders by the names of our tasks.
 
@@ -17,7 +24,10 @@ def decoder_heads(
         text_classifier: Name of that for sequence classification, whose linear map on the last token is `score`; None
             where there is none.
         token_classifier: Name of that for token classification; None where there is none.
-        tokens: Name of the linear map of the latter.
+        answerer: Name of that for question answering; None where there is none.
+        tokens: Name of the linear map of the class for token classification.
+        answerer_prefix: What the class for question answering puts before the names of the base model; None for what
+            the others do.
 
     Example:
 
@@ -31,6 +41,8 @@ def decoder_heads(
         heads["TokenClassifier"] = Head(
             token_classifier, {"projection": tokens}, _token_classifier, _write_token_classifier
         )
+    if answerer:
+        heads["QuestionAnswerer"] = question_answerer(answerer, answerer_prefix)
     return heads
 
 

@@ -101,6 +101,12 @@ register_family(
                 },
                 write_labels,
             ),
+            "QuestionAnswerer": Head(
+                "DistilBertForQuestionAnswering",
+                {"projection": "qa_outputs"},
+                lambda reader: {"hidden_activation": None, "head_dropout": reader.take("qa_dropout", 0.1)},
+                lambda options: {"qa_dropout": options["head_dropout"]},
+            ),
         },
         copies={"vocab_projector.weight": "embeddings.word_embeddings.weight"},
     )

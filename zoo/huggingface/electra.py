@@ -7,6 +7,7 @@ from zoo.huggingface import bert
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import Family, Head, register_family
 from zoo.huggingface.labels import labels_and_problem
+from zoo.huggingface.span_heads import question_answerer
 
 TABLE = {name: stored for name, stored in bert.TABLE.items() if name != "pooler"} | {
     "token_factor": "embeddings_project"
@@ -67,6 +68,7 @@ register_family(
                 bert.write_classifier,
             ),
             "TokenClassifier": bert.token_classifier("ElectraForTokenClassification"),
+            "QuestionAnswerer": question_answerer("ElectraForQuestionAnswering"),
         },
         # which tokens were replaced: a task of pretraining
         ignored=(r"embeddings\.position_ids", r"discriminator_predictions\..*"),

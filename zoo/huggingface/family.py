@@ -24,12 +24,14 @@ class Head:
         table: Names of the weights, by the attributes of the task's `head`.
         options: Returns arguments for the constructor of the task, from the configuration.
         write: Returns keys for the configuration, from the arguments that the task was made with.
+        prefix: What this class puts before the names of the base model; None for what others of the family do.
     """
 
     architecture: str
     table: Table = dataclasses.field(default_factory=dict)
     options: Callable[[ConfigReader], dict[str, Any]] = lambda reader: {}
     write: Callable[[dict[str, Any]], dict[str, Any]] = lambda options: {}
+    prefix: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,16 +71,18 @@ class Family:
 
     def plain_name(self, name: str) -> str:
         """Returns the name of a tensor without prefix, and as newer files have it."""
-        name = name.removeprefix(self.prefix)
+        prefixes = (self.prefix, *(head.prefix or "" for head in self.heads.values()))
+        name = name.removeprefix(next((prefix for prefix in prefixes if prefix and name.startswith(prefix)), ""))
         for theirs, ours in self.renamed.items():
             if name.startswith(theirs):
                 name = ours + name.removeprefix(theirs)
         # files that came from TensorFlow
         return re.sub(r"LayerNorm\.(gamma|beta)$", lambda match: f"LayerNorm.{_TORCH_NAMES[match[1]]}", name)
 
-    def stored_name(self, name: str) -> str:
+    def stored_name(self, name: str, head: Head) -> str:
         """Returns the name of a tensor of the base model in a file of a class with a head."""
-        return name if name.startswith(self.outside) and self.outside else self.prefix + name
+        prefix = self.prefix if head.prefix is None else head.prefix
+        return name if name.startswith(self.outside) and self.outside else prefix + name
 
     def is_ignored(self, name: str) -> bool:
         """Whether a tensor has no meaning."""

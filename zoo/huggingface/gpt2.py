@@ -99,7 +99,11 @@ register_family(
         prefix="transformer.",
         outside=("lm_head.",),
         heads=decoder_heads(
-            "GPT2LMHeadModel", "GPT2ForSequenceClassification", "GPT2ForTokenClassification", tokens="classifier"
+            "GPT2LMHeadModel",
+            "GPT2ForSequenceClassification",
+            "GPT2ForTokenClassification",
+            "GPT2ForQuestionAnswering",
+            tokens="classifier",
         ),
         ignored=(r"h\.\d+\.attn\.(masked_)?bias",),  # the causal mask
         copies={"lm_head.weight": "wte.weight"},

@@ -103,6 +103,7 @@ register_family(
             "GPTNeoXForCausalLM",
             "GPTNeoXForSequenceClassification",
             "GPTNeoXForTokenClassification",
+            "GPTNeoXForQuestionAnswering",
             tokens="classifier",
         ),
         ignored=(r"layers\.\d+\.attention\.((masked_)?bias|rotary_emb\.inv_freq)",),

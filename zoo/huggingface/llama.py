@@ -131,6 +131,7 @@ def register(
     table: Table | Callable[[TransformerConfig], Table] = TABLE,
     base: str | None = None,
     classifiers: Mapping[str, str] | None = None,
+    answerer_prefix: str | None = None,
 ) -> None:
     """Adds a family of this kind.
 
@@ -142,6 +143,8 @@ def register(
         base: What the name of the class of its base model begins with; None for `name`.
         classifiers: Names of its classes for the classification of a "Sequence" and of a "Token"; None for those that
             begin with `name`.
+        answerer_prefix: What its class for question answering puts before the names of the base model; None where
+            there is no such class.
     """
     kinds = ("Sequence", "Token")
     classifiers = {kind: f"{name}For{kind}Classification" for kind in kinds} if classifiers is None else classifiers
@@ -154,7 +157,12 @@ def register(
             architecture=f"{base or name}Model",
             prefix="model.",
             outside=("lm_head.",),
-            heads=decoder_heads(f"{name}ForCausalLM", *(classifiers.get(kind) for kind in kinds)),
+            heads=decoder_heads(
+                f"{name}ForCausalLM",
+                *(classifiers.get(kind) for kind in kinds),
+                answerer_prefix and f"{name}ForQuestionAnswering",
+                answerer_prefix=answerer_prefix,
+            ),
             ignored=(r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",),
             copies={"lm_head.weight": "embed_tokens.weight"},
         )
@@ -260,7 +268,7 @@ def _write_qwen3(config: TransformerConfig) -> dict[str, Any]:
     return {**write(config), **_write_layers(config), "attention_bias": bool(config.attention.use_bias)}
 
 
-register("llama", "Llama", _read_llama, _write_llama)
-register("mistral", "Mistral", _read_mistral, _write_mistral)
-register("qwen2", "Qwen2", _read_qwen2, _write_qwen2)
-register("qwen3", "Qwen3", _read_qwen3, _write_qwen3)
+register("llama", "Llama", _read_llama, _write_llama, answerer_prefix="transformer.")
+register("mistral", "Mistral", _read_mistral, _write_mistral, answerer_prefix="model.")
+register("qwen2", "Qwen2", _read_qwen2, _write_qwen2, answerer_prefix="transformer.")
+register("qwen3", "Qwen3", _read_qwen3, _write_qwen3, answerer_prefix="transformer.")

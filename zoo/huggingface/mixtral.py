@@ -52,4 +52,4 @@ def write(config: TransformerConfig) -> dict[str, Any]:
     }
 
 
-llama.register("mixtral", "Mixtral", read, write, TABLE)
+llama.register("mixtral", "Mixtral", read, write, TABLE, answerer_prefix="model.")

@@ -166,12 +166,15 @@ def _write_masked_lm(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_classifier(options: dict[str, Any]) -> dict[str, Any]:
+    pooling = "mean" if options.get("pooling") == "mean" else "cls"
+    return {**write_labels(options), **_write_head(options), "classifier_pooling": pooling}
+
+
+def _write_head(options: dict[str, Any]) -> dict[str, Any]:
     return {
-        **write_labels(options),
         "classifier_activation": ACTIVATION_NAMES.get(options["hidden_activation"], "gelu"),
         "classifier_bias": options["inner_bias"],
         "classifier_dropout": options["head_dropout"],
-        "classifier_pooling": "mean" if options.get("pooling") == "mean" else "cls",
     }
 
 
@@ -201,6 +204,12 @@ register_family(
                 {"dense": "head.dense", "norm": "head.norm", "projection": "classifier"},
                 _token_classifier,
                 _write_classifier,
+            ),
+            "QuestionAnswerer": Head(
+                "ModernBertForQuestionAnswering",
+                {"dense": "head.dense", "norm": "head.norm", "projection": "classifier"},
+                _classifier,
+                _write_head,
             ),
         },
         copies={"decoder.weight": "embeddings.tok_embeddings.weight"},

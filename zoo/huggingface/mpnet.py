@@ -15,6 +15,7 @@ from zoo.huggingface import bert
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import Family, Head, register_family
 from zoo.huggingface.labels import label_names, labels_and_problem, write_labels
+from zoo.huggingface.span_heads import question_answerer
 
 TABLE = {
     "token_embedding": "embeddings.word_embeddings",
@@ -110,6 +111,7 @@ register_family(
                 lambda reader: {"hidden_activation": None, "labels": label_names(reader), **_head_dropout(reader)},
                 write_labels,
             ),
+            "QuestionAnswerer": question_answerer("MPNetForQuestionAnswering", pair_separators=2),
         },
         ignored=(r"embeddings\.position_ids",),
         copies={"lm_head.decoder.weight": "embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"},

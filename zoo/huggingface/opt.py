@@ -109,7 +109,7 @@ register_family(
         architecture="OPTModel",
         prefix="model.",
         outside=("lm_head.",),
-        heads=decoder_heads("OPTForCausalLM", "OPTForSequenceClassification"),
+        heads=decoder_heads("OPTForCausalLM", "OPTForSequenceClassification", answerer="OPTForQuestionAnswering"),
         copies={"lm_head.weight": "decoder.embed_tokens.weight"},
     )
 )

@@ -136,5 +136,5 @@ def _write_qwen3_moe(config: TransformerConfig) -> dict[str, Any]:
     }
 
 
-llama.register("qwen2_moe", "Qwen2Moe", _read_qwen2_moe, _write_qwen2_moe, QWEN2_TABLE)
-llama.register("qwen3_moe", "Qwen3Moe", _read_qwen3_moe, _write_qwen3_moe, QWEN3_TABLE)
+llama.register("qwen2_moe", "Qwen2Moe", _read_qwen2_moe, _write_qwen2_moe, QWEN2_TABLE, answerer_prefix="model.")
+llama.register("qwen3_moe", "Qwen3Moe", _read_qwen3_moe, _write_qwen3_moe, QWEN3_TABLE, answerer_prefix="transformer.")

@@ -60,4 +60,4 @@ def write(config: TransformerConfig) -> dict[str, Any]:
     }
 
 
-llama.register("smollm3", "SmolLM3", read, write)
+llama.register("smollm3", "SmolLM3", read, write, answerer_prefix="transformer.")

@@ -106,7 +106,7 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
             is_same = written_names(options[key]) == written_names(value)
         if not is_same and "dropout" not in key:
             raise ValueError(f"its {head.architecture} has {key}={value!r}, this task {key}={options.get(key)!r}")
-    rows = [dataclasses.replace(row, name=family.stored_name(row.name)) if with_head else row for row in plain]
+    rows = [dataclasses.replace(row, name=family.stored_name(row.name, head)) if with_head else row for row in plain]
     if with_head and head.table:
         rows += table_rows(head_layers(task), head.table)
     return {**values, "dtype": "float32"}, rows

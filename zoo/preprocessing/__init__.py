@@ -5,6 +5,7 @@ from zoo.preprocessing.encoder import EncoderPreprocessor
 from zoo.preprocessing.examples import Examples
 from zoo.preprocessing.masked_lm import MaskedLMPreprocessor, chosen_positions, mask_tokens
 from zoo.preprocessing.preprocessor import EVALUATION_SEED, Preprocessor
+from zoo.preprocessing.question_answerer import QuestionAnswererPreprocessor
 from zoo.preprocessing.seq2seq_lm import Seq2SeqLMPreprocessor
 from zoo.preprocessing.text_classifier import TextClassifierPreprocessor
 from zoo.preprocessing.text_embedder import TextEmbedderPreprocessor
@@ -20,6 +21,7 @@ __all__ = [
     "Examples",
     "MaskedLMPreprocessor",
     "Preprocessor",
+    "QuestionAnswererPreprocessor",
     "Seq2SeqLMPreprocessor",
     "TextClassifierPreprocessor",
     "TextEmbedderPreprocessor",

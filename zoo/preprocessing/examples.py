@@ -19,12 +19,15 @@ class Examples(NamedTuple):
         targets: What `Preprocessor.targets` made of the targets; None for none.
         weights: Weight of each row, float32 `(rows,)`; None for none.
         lengths: Number of tokens of each row, int64 `(rows,)`, at most the longest that the model takes.
+        groups: Where several rows were made of one that the user passed, the number of the latter, ascending, int64
+            `(rows,)`.
     """
 
     tokens: Any
     targets: Any
     weights: Any
     lengths: np.ndarray
+    groups: np.ndarray | None = None
 
     def take(self, rows: Any) -> "Examples":
         """Returns some of the rows.
@@ -33,7 +36,8 @@ class Examples(NamedTuple):
             rows: Their numbers.
         """
         parts = take((self.tokens, self.targets, self.weights), rows)
-        return Examples(*parts, self.lengths[np.asarray(rows)])
+        rows = np.asarray(rows)
+        return Examples(*parts, self.lengths[rows], None if self.groups is None else self.groups[rows])
 
     def split(self, share: float) -> tuple["Examples", "Examples"]:
         """Cuts off the last rows, as Keras does for arrays.
@@ -49,13 +53,15 @@ class Examples(NamedTuple):
         """
         if not 0 < share < 1:
             raise ValueError(f"validation_split must be at least 0 and below 1, got {share!r}.")
-        count = len(self.lengths)
+        count = len(self.lengths) if self.groups is None else int(self.groups[-1]) + 1
         kept = int(np.floor(count * (1 - share)))
         if not 0 < kept < count:
             raise ValueError(
                 f"validation_split={share!r} of {count} rows leaves {kept} for training and {count - kept} for "
                 "validation: both need at least one."
             )
+        if self.groups is not None:  # rows of one group stay on one side
+            kept, count = int(np.searchsorted(self.groups, kept)), len(self.lengths)
         return self.take(np.arange(kept)), self.take(np.arange(kept, count))
 
 

@@ -5,8 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from zoo.backbones.backbone import Backbone
+from zoo.config import TransformerConfig
 from zoo.export import Endpoint, Field
 from zoo.preprocessing.labels import Labels
+from zoo.preprocessing.rows import require_count
 from zoo.storage import quote
 from zoo.tasks.task import Task
 
@@ -14,13 +17,70 @@ POOLINGS = ("first", "mean", "max", "last", "pooler")
 
 
 class EncoderTask(Task):
-    """A task on the hidden states of one stack.
+    """A task on the hidden states of one stack, or on those of a decoder that is given the same tokens as its encoder.
 
     The backbone's pooler trains in tasks that have a use for it, and only there. A backbone may have several tasks.
+
+    Args:
+        backbone, preprocessor: See `Task`.
+        decoder_start_id: With both stacks, the token that is put before those that the decoder is given. Default the
+            tokenizer's start token, else its padding token.
+        **options: As for `Task`.
+
+    Raises:
+        ValueError: If the backbone is of another kind, or there is no such token.
+
+    Reference:
+        Lewis et al. 2020, "BART", section 3.1 (the same tokens for encoder and decoder).
     """
 
     # whether the backbone's pooler acts on the outputs
     uses_pooler = False
+
+    def __init__(
+        self, backbone: Backbone, preprocessor: Any = None, *, decoder_start_id: int | None = None, **options: Any
+    ) -> None:
+        super().__init__(backbone, preprocessor, **options)
+        config = backbone.config
+        if not isinstance(config, TransformerConfig):
+            raise ValueError(
+                f"backbone of a {type(self).__name__} must be a Transformer, got a {type(backbone).__name__}."
+            )
+        self.decoder_start_id: int | None = None
+        if config.architecture != "encoder_decoder":
+            if decoder_start_id is not None:
+                raise ValueError(
+                    f"decoder_start_id must be None with a backbone of one stack, got {decoder_start_id!r}."
+                )
+            return
+        self.input_names = ("token_ids", "padding_mask")
+        ids = (decoder_start_id, *(getattr(self.tokenizer, name, None) for name in ("start_id", "pad_id")))
+        first = next((index for index in ids if index is not None), None)
+        self.decoder_start_id = require_count(first, "decoder_start_id", 0, config.vocabulary_size - 1)
+
+    @property
+    def width(self) -> int:
+        """Width of the hidden states."""
+        return self.backbone.config.hidden_dim
+
+    def own_options(self) -> dict[str, Any]:
+        return {} if self.decoder_start_id is None else {"decoder_start_id": self.decoder_start_id}
+
+    def hidden(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        """Returns hidden states, `(batch, length, hidden_dim)`: those of the decoder, where there are both stacks.
+
+        Args:
+            inputs: `token_ids` and `padding_mask`, `(batch, length)`, and what else the backbone takes; with both
+                stacks padded on the right.
+            training: Whether dropout is active.
+        """
+        if self.decoder_start_id is None:
+            return self.backbone(inputs, training=training)
+        ids, mask = inputs["token_ids"], inputs["padding_mask"]
+        shifted = ops.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=self.decoder_start_id)
+        stacks = {"encoder_token_ids": ids, "encoder_padding_mask": mask}
+        stacks |= {"decoder_token_ids": shifted, "decoder_padding_mask": mask}
+        return self.backbone(stacks, training=training)["decoder_sequence_output"]
 
     @property
     def trainable_variables(self) -> list[keras.Variable]:
@@ -79,7 +139,7 @@ def require_pooling(pooling: Any, backbone: Any) -> str:
     """Returns the kind of pooling, the default if none is given.
 
     Args:
-        pooling: A kind; None for "pooler" where the backbone has one, else "last" for a decoder and "first" otherwise.
+        pooling: A kind; None for "pooler" where the backbone has one, else "first" for an encoder and "last" otherwise.
         backbone: The backbone.
 
     Raises:
@@ -87,7 +147,7 @@ def require_pooling(pooling: Any, backbone: Any) -> str:
     """
     has_pooler = bool(getattr(backbone.config, "pooler", False))
     if pooling is None:
-        return "pooler" if has_pooler else "last" if backbone.config.architecture == "decoder" else "first"
+        return "pooler" if has_pooler else "first" if backbone.config.architecture == "encoder" else "last"
     if pooling not in POOLINGS:
         raise ValueError(f"pooling must be one of {POOLINGS} or None, got {quote(pooling)}.")
     if pooling == "pooler" and not has_pooler:

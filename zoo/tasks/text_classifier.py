@@ -19,17 +19,20 @@ class TextClassifier(EncoderTask):
     """Gives texts, or pairs of texts, a label, several labels, or numbers.
 
     Args:
-        backbone: An encoder, or a decoder (then the vector of the last token is classified).
+        backbone: An encoder; a decoder (then the vector of the last token is classified); or both (the decoder is given
+            the same tokens, and the vector of its last one is classified).
         preprocessor: A `TextClassifierPreprocessor`; a tokenizer; or None for use on token level.
         pooling: Which vector stands for the text: "first" token, "last" token, "mean", "max", or the backbone's
-            "pooler". Default the pooler where there is one, else "first" ("last" for a decoder).
+            "pooler". Default the pooler where there is one, else "first" ("last" where there is a decoder).
         hidden_activation: Activation of the head's inner layer; None for no inner layer, "auto" for "tanh" with the
-            vector of the first token, else none.
+            vector of the first token, or of a decoder behind an encoder, else none.
         inner_bias: Whether that layer has a bias.
         inner_norm: Whether a layer norm follows it.
         projection_bias: Whether the last linear map of the head has a bias.
         head_dropout: Rate of the dropout before the linear map.
         head_dropout_before: Rate of the dropout before the inner layer; None for `head_dropout`.
+        decoder_start_id: With both stacks, the token that is put before those that the decoder is given. Default the
+            tokenizer's start token, else its padding token.
         **options: Arguments of `TextClassifierPreprocessor` where none is given, above all `labels`, also `problem`,
             `pairs`, `sequence_length` and `truncate`; and `name`, `dtype` and `trainable`.
 
@@ -55,7 +58,7 @@ class TextClassifier(EncoderTask):
     """
 
     preprocessor_class = TextClassifierPreprocessor
-    architectures = ("encoder", "decoder")
+    architectures = ("encoder", "decoder", "encoder_decoder")
 
     def __init__(
         self,
@@ -69,12 +72,14 @@ class TextClassifier(EncoderTask):
         projection_bias: bool = True,
         head_dropout: float = 0.1,
         head_dropout_before: float | None = None,
+        decoder_start_id: int | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(backbone, preprocessor, **options)
+        super().__init__(backbone, preprocessor, decoder_start_id=decoder_start_id, **options)
         self.pooling = require_pooling(pooling, backbone)
         if hidden_activation == "auto":
-            hidden_activation = "tanh" if self.pooling == "first" else None
+            has_inner = self.pooling == "first" or backbone.config.architecture == "encoder_decoder"
+            hidden_activation = "tanh" if has_inner else None
         config = backbone.config
         self.head = ClassificationHead(
             len(self.labels),
@@ -109,6 +114,7 @@ class TextClassifier(EncoderTask):
     def own_options(self) -> dict[str, Any]:
         head = self.head
         return {
+            **super().own_options(),
             "pooling": self.pooling,
             "hidden_activation": head.hidden_activation,
             "inner_bias": head.inner_bias,
@@ -119,7 +125,7 @@ class TextClassifier(EncoderTask):
         }
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        hidden = self.backbone(inputs, training=training)
+        hidden = self.hidden(inputs, training)
         return self.head(pool(hidden, inputs["padding_mask"], self.pooling, self.backbone), training=training)
 
     # Training.

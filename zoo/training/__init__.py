@@ -20,6 +20,7 @@ from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import Perplexity, TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
 from zoo.training.resumable_data import ResumableBatches, ResumableData
 from zoo.training.schedules import InverseSquareRoot, PerUpdate, WarmupLinear, WarmupStableDecay
+from zoo.training.span_losses import SpanAccuracy, SpanCrossEntropy
 from zoo.training.state import TrainingState
 from zoo.training.state_folder import saved_position
 
@@ -34,6 +35,8 @@ __all__ = [
     "ResumableBatches",
     "ResumableData",
     "SampleOutputs",
+    "SpanAccuracy",
+    "SpanCrossEntropy",
     "StopOnNonFiniteLoss",
     "Throughput",
     "TokenAccuracy",

@@ -1,6 +1,7 @@
 """Heads of the Transformers library: the logits of whole tasks, in both directions."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +12,14 @@ from zoo import huggingface
 from zoo.backbones.backbone import default_policy
 from zoo.tasks.causal_lm import CausalLM
 from zoo.tasks.masked_lm import MaskedLM
+from zoo.tasks.question_answerer import QuestionAnswerer
 from zoo.tasks.seq2seq_lm import Seq2SeqLM
 from zoo.tasks.text_classifier import TextClassifier
 from zoo.tasks.text_embedder import TextEmbedder
 from zoo.tasks.token_classifier import TokenClassifier
 from zoo.tokenizers import WordPieceTokenizer
 
+REFERENCE = Path(__file__).parents[2] / "reference" / "huggingface"
 # float32, other orders of summation, three to five layers deep
 TOLERANCE = {"atol": 2e-5, "rtol": 2e-5}
 TASKS = {
@@ -60,6 +63,10 @@ TASKS = {
     "mbart": Seq2SeqLM,
     "marian": Seq2SeqLM,
     "pegasus": Seq2SeqLM,
+    "roberta_token_classifier": TokenClassifier,
+    "distilbert_token_classifier": TokenClassifier,
+    "modernbert_token_classifier": TokenClassifier,
+    **{path.name: QuestionAnswerer for path in REFERENCE.glob("*_question_answerer")},
 }
 
 

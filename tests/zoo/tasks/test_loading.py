@@ -14,7 +14,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from zoo import Seq2SeqLM  # noqa: E402
-from zoo.tasks import MaskedLM, TextClassifier, TextEmbedder, TokenClassifier, saving  # noqa: E402
+from zoo.tasks import MaskedLM, QuestionAnswerer, TextClassifier, TextEmbedder, TokenClassifier, saving  # noqa: E402
 
 # Every option of each task, none of them at its default.
 TEXT = {"sequence_length": 20, "truncate": True, "segments": False}
@@ -43,6 +43,18 @@ OPTIONS = {
         "projection_bias": False,
         "head_dropout": 0.0,
     },
+    QuestionAnswerer: {
+        **TEXT,
+        "stride": 3,
+        "pair_separators": 2,
+        "hidden_activation": "relu",
+        "inner_bias": False,
+        "inner_norm": True,
+        "projection_bias": False,
+        "head_dropout": 0.2,
+        "max_answer_length": 4,
+        "no_answer_threshold": 1.5,
+    },
     TextEmbedder: {**TEXT, "pooling": "max", "normalize": False, "objective": "cosine_regression"},
     MaskedLM: {
         **TEXT,
@@ -59,7 +71,8 @@ OPTIONS = {
 
 def outputs(task, texts):
     rows = [b"alpha beta", b"omega"]
-    rows = (rows, rows[::-1]) if task.options().get("pairs") else rows
+    has_pairs = task.options().get("pairs") or isinstance(task, QuestionAnswerer)
+    rows = (rows, rows[::-1]) if has_pairs else rows
     inputs = {name: value.numpy() for name, value in task.preprocessor(rows).items()}
     return np.array(task(inputs)) if not isinstance(task, TokenClassifier) else task.predict(texts)[0]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from zoo import Backbone, CausalLM, EmbeddingConfig, RecurrentConfig, Seq2SeqLM, TransformerConfig
-from zoo.tasks import MaskedLM, TextClassifier, TextEmbedder, TokenClassifier
+from zoo.tasks import MaskedLM, QuestionAnswerer, TextClassifier, TextEmbedder, TokenClassifier
 
 SIZES = {"vocabulary_size": 27, "hidden_dim": 16, "num_layers": 1}
 # architecture, kind of task, its options, output shapes of the backbone and of the head
@@ -14,6 +14,7 @@ CASES = {
     "MaskedLM": ("encoder", MaskedLM, {}, "(None, None, 16)", "(None, None, 16)"),
     "TextClassifier": ("encoder", TextClassifier, {"labels": 3}, "(None, None, 16)", "(None, 3)"),
     "TokenClassifier": ("encoder", TokenClassifier, {"labels": 3}, "(None, None, 16)", "(None, None, 3)"),
+    "QuestionAnswerer": ("encoder", QuestionAnswerer, {}, "(None, None, 16)", "(None, None, 2)"),
     "TextEmbedder": ("encoder", TextEmbedder, {}, "(None, None, 16)", None),
 }
 

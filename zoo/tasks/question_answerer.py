@@ -1,0 +1,217 @@
+"""Question answering: a question and a context in, the part of the context that answers it out."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from zoo.backbones.backbone import Backbone
+from zoo.export import Endpoint, Field
+from zoo.preprocessing import QuestionAnswererPreprocessor
+from zoo.preprocessing.rows import require_count
+from zoo.tasks.encoder_task import EncoderTask
+from zoo.tasks.heads import ClassificationHead, initializer_of
+from zoo.tasks.spans import EXCLUDED, Answer, best_spans, merge_in_graph, merge_windows
+from zoo.training.span_losses import SpanAccuracy, SpanCrossEntropy
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class QuestionAnswerer(EncoderTask):
+    """Finds the answers to questions in texts.
+
+    Each token has two logits: that of being the first of the answer, and that of being the last. Contexts of any
+    length are read in windows that overlap; a span counts in the window where its first token has most of its
+    surroundings. The first token of a row stands for no answer.
+
+    Args:
+        backbone: An encoder, a decoder (a token then knows those before it only: the question stands first), or both
+            (the decoder is given the same tokens).
+        preprocessor: A `QuestionAnswererPreprocessor`; a tokenizer; or None for use on token level.
+        hidden_activation: Activation of the head's inner layer; None for no inner layer.
+        inner_bias: Whether that layer has a bias.
+        inner_norm: Whether a layer norm follows it.
+        projection_bias: Whether the last linear map of the head has a bias.
+        head_dropout: Rate of the dropout before the linear map.
+        max_answer_length: Most tokens of an answer.
+        no_answer_threshold: How much the logit of no answer must be above that of the best span for there to be none.
+            None: there always is an answer, unless the context is empty.
+        decoder_start_id: With both stacks, the token that is put before those that the decoder is given.
+        **options: Arguments of `QuestionAnswererPreprocessor` where none is given: `stride`, `sequence_length` and
+            `truncate`; and `name`, `dtype` and `trainable`.
+
+    Call arguments:
+        inputs: `{"token_ids", "padding_mask"}`, `(batch, length)`, optionally `"segment_ids"`.
+        training: Whether dropout is active.
+
+    Returns:
+        Logits of first and last token, `(batch, length, 2)`, float32; -1e9 for padding.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Example:
+
+    >>> model = QuestionAnswerer.from_preset("path/to/model")
+    >>> model.answer("Who wrote?", "Ada Lovelace, of London, wrote.")
+    Answer(text='Ada Lovelace', start=0, end=12, score=0.97, no_answer=0.01)
+
+    Reference:
+        Devlin et al. 2019, "BERT", sections 4.2 and 4.3.
+    """
+
+    preprocessor_class = QuestionAnswererPreprocessor
+    architectures = ("encoder", "decoder", "encoder_decoder")
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        preprocessor: Any = None,
+        *,
+        hidden_activation: str | None = None,
+        inner_bias: bool = True,
+        inner_norm: bool = False,
+        projection_bias: bool = True,
+        head_dropout: float = 0.0,
+        max_answer_length: int = 30,
+        no_answer_threshold: float | None = None,
+        decoder_start_id: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(backbone, preprocessor, decoder_start_id=decoder_start_id, **options)
+        self.max_answer_length = require_count(max_answer_length, "max_answer_length")
+        self.no_answer_threshold = None if no_answer_threshold is None else float(no_answer_threshold)
+        config = backbone.config
+        self.head = ClassificationHead(
+            2,
+            hidden_activation,
+            inner_bias=inner_bias,
+            inner_norm=inner_norm,
+            norm_epsilon=config.norm.epsilon,
+            projection_bias=projection_bias,
+            dropout=head_dropout,
+            kernel_initializer=initializer_of(config),
+            name="head",
+            dtype=self.dtype_policy,
+        )
+        self.head.build((None, None, self.width))
+        self.built = True
+
+    def own_options(self) -> dict[str, Any]:
+        head = self.head
+        return {
+            **super().own_options(),
+            "hidden_activation": head.hidden_activation,
+            "inner_bias": head.inner_bias,
+            "inner_norm": head.inner_norm,
+            "projection_bias": head.projection_bias,
+            "head_dropout": head.dropout,
+            "max_answer_length": self.max_answer_length,
+            "no_answer_threshold": self.no_answer_threshold,
+        }
+
+    def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        logits = self.head(self.hidden(inputs, training), training=training)
+        return ops.where(ops.expand_dims(ops.cast(inputs["padding_mask"], "bool"), -1), logits, EXCLUDED)
+
+    # Training.
+
+    def default_optimizer(self) -> keras.optimizers.Optimizer:
+        """Returns AdamW with rate 5e-5, gradients clipped to norm 1 (Devlin et al. 2019, section 4.2)."""
+        return keras.optimizers.AdamW(5e-5, weight_decay=0.01, global_clipnorm=1.0)
+
+    def default_loss(self) -> SpanCrossEntropy:
+        """Returns `SpanCrossEntropy()`."""
+        return SpanCrossEntropy()
+
+    def default_metrics(self) -> list[Any]:
+        """Returns the share of windows whose first and last token of the answer are both found."""
+        return [SpanAccuracy(name="accuracy")]
+
+    # Use.
+
+    def predict_texts(self, x: Any, batch_size: int) -> list[Answer]:
+        """Returns the best answer to each question."""
+        return [answers[0] for answers in self._best(x, 1, batch_size, "x")]
+
+    def answer(self, questions: Any, contexts: Any, *, top_k: int | None = None, batch_size: int = 32) -> Any:
+        """Returns the answers to questions.
+
+        Args:
+            questions: One question or many.
+            contexts: The text in which it is looked for; one per question.
+            top_k: How many answers to return for each question, the best first. None for the best alone.
+            batch_size: Windows per batch.
+
+        Returns:
+            For each question an `Answer`: text, first character and the one after its last, its probability, and that
+            of no answer. With `top_k` a list of at most as many of these. For a single question that alone.
+
+        Raises:
+            TypeError, ValueError: If something is no text, or a question too long, naming the row.
+        """
+        if isinstance(questions, (str, bytes)) and isinstance(contexts, (str, bytes)):
+            return self.answer([questions], [contexts], top_k=top_k, batch_size=batch_size)[0]
+        best = self._best((questions, contexts), 1 if top_k is None else require_count(top_k, "top_k"), batch_size, "x")
+        return [answers[0] for answers in best] if top_k is None else best
+
+    def _best(self, x: Any, count: int, batch_size: int, name: str) -> list[list[Answer]]:
+        preprocessor = self.preprocessor
+        contexts = [text.decode("utf-8", "replace") for text in preprocessor.check_rows(x, name)[1].numpy()]
+        if not contexts:
+            return []
+        rows = preprocessor.rows(x, name)
+        windows = rows.tokens
+        own, size = windows["own"].numpy(), windows["context"].row_lengths().numpy()
+        offsets = preprocessor.context_offsets(windows).numpy()
+
+        def spans(numbers: np.ndarray, inputs: dict[str, Any], logits: Any) -> list[dict[str, Any]]:
+            place = np.arange(logits.shape[1]) - offsets[numbers][:, None]
+            starts = (place >= own[numbers, :1]) & (place < own[numbers, 1:])
+            ends = (place >= 0) & (place < size[numbers][:, None])
+            most = min(count, logits.shape[1] * self.max_answer_length)
+            found = best_spans(ops.convert_to_tensor(logits), starts, ends, self.max_answer_length, most)
+            found = {key: ops.convert_to_numpy(value) for key, value in found.items()}
+            found |= {side: found[side] - offsets[numbers][:, None] for side in ("first", "last")}
+            return [{key: value[index] for key, value in found.items()} for index in range(len(numbers))]
+
+        found = self.map_batches(spans, rows, batch_size)
+        places = list(zip(windows["starts"].to_list(), windows["ends"].to_list(), strict=True))
+        borders = np.searchsorted(rows.groups, np.arange(len(contexts) + 1))
+        return [
+            merge_windows(context, found[begin:end], places[begin:end], count, self.no_answer_threshold)
+            for context, begin, end in zip(contexts, borders, borders[1:], strict=False)
+        ]
+
+    def endpoints(self) -> dict[str, Endpoint]:
+        """Returns the endpoint `serve(questions, contexts)` of an export, for any batch size.
+
+        It takes string tensors `(batch,)` and returns "answers", strings `(batch,)`, "" for none; "starts" and "ends",
+        their places in the bytes of the contexts, int64; "scores" and "no_answer", probabilities, float32. A question
+        that is too long is an `InvalidArgumentError`, unless the task truncates.
+        """
+        import tensorflow as tf
+
+        preprocessor = self.preprocessor
+
+        def serve(questions: Any, contexts: Any) -> dict[str, Any]:
+            tokens = preprocessor.checked_questions(preprocessor.tokens((questions, contexts), unit="bytes"))
+            windows = preprocessor.windows(tokens)
+            logits = ops.convert_to_tensor(self(preprocessor.inputs(windows), training=False))
+            offsets = preprocessor.context_offsets(windows)[:, tf.newaxis]
+            place = tf.range(tf.shape(logits, out_type=tf.int64)[1])[tf.newaxis] - offsets
+            starts = (place >= windows["own"][:, :1]) & (place < windows["own"][:, 1:])
+            ends = (place >= 0) & (place < windows["context"].row_lengths()[:, tf.newaxis])
+            found = best_spans(logits, starts, ends, self.max_answer_length)
+            found |= {side: tf.cast(found[side], tf.int64) - offsets for side in ("first", "last")}
+            return merge_in_graph(contexts, found, windows, self.no_answer_threshold)
+
+        texts = [Field(name, ("batch",), "string", "texts") for name in ("questions", "contexts")]
+        outputs = (
+            Field("answers", ("batch",), "string", "parts of the contexts, empty for no answer"),
+            Field("starts", ("batch",), "int64", "where answers start, in bytes"),
+            Field("ends", ("batch",), "int64", "where answers end, in bytes"),
+            Field("scores", ("batch",), "float32", "probability of each answer"),
+            Field("no_answer", ("batch",), "float32", "probability that there is none"),
+        )
+        return {"serve": Endpoint(serve, tuple(texts), outputs, "Answers questions from contexts.")}

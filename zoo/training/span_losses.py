@@ -1,0 +1,78 @@
+"""Loss and metric of spans: of the first and the last token of an answer."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+
+def _by_side(y_true: Any, y_pred: Any) -> tuple[Any, Any]:
+    """Places `(rows, 2)` and logits of the positions `(rows, 2, length)`."""
+    y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
+    if len(y_pred.shape) != 3 or y_pred.shape[-1] != 2 or len(y_true.shape) != 2 or y_true.shape[-1] != 2:
+        raise ValueError(
+            "y_true must hold the first and last token of each row, (rows, 2), and y_pred two logits per token, "
+            f"(rows, length, 2), got the shapes {tuple(y_true.shape)} and {tuple(y_pred.shape)}."
+        )
+    return ops.cast(y_true, "int32"), ops.transpose(ops.cast(y_pred, "float32"), (0, 2, 1))
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class SpanCrossEntropy(keras.losses.Loss):
+    """Cross-entropy of the first and of the last token among all of a row, the mean of the two.
+
+    Args:
+        reduction, name: See `keras.losses.Loss`.
+
+    Call arguments:
+        y_true: Positions of first and last token, ints `(rows, 2)`.
+        y_pred: Two logits per token, `(rows, length, 2)`.
+
+    Raises:
+        ValueError: For other shapes.
+
+    Example:
+
+    >>> answerer.compile("adam", SpanCrossEntropy())
+
+    Reference:
+        Devlin et al. 2019, "BERT", section 4.2.
+    """
+
+    def __init__(
+        self,
+        reduction: str | None = "mean_with_sample_weight",
+        name: str = "span_cross_entropy",
+        dtype: str = "float32",
+    ) -> None:
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        places, logits = _by_side(y_true, y_pred)
+        chosen = ops.squeeze(ops.take_along_axis(logits, places[:, :, None], axis=-1), -1)
+        return ops.mean(ops.logsumexp(logits, axis=-1) - chosen, axis=-1)
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class SpanAccuracy(keras.metrics.MeanMetricWrapper):
+    """Share of rows whose first and last token both have the largest logit of their kind.
+
+    Args:
+        name: Name in the logs.
+
+    Example:
+
+    >>> answerer.compile("adam", SpanCrossEntropy(), weighted_metrics=[SpanAccuracy()])
+    """
+
+    def __init__(self, name: str = "span_accuracy", dtype: str = "float32") -> None:
+        super().__init__(_are_right, name=name, dtype=dtype)
+        self._direction = "up"
+
+    def get_config(self) -> dict[str, Any]:
+        return {"name": self.name, "dtype": self.dtype}
+
+
+def _are_right(y_true: Any, y_pred: Any) -> Any:
+    places, logits = _by_side(y_true, y_pred)
+    return ops.cast(ops.all(ops.cast(ops.argmax(logits, axis=-1), "int32") == places, axis=-1), "float32")
