@@ -63,6 +63,19 @@ class PositionHooks:
         """Acts on keys `(batch, length, key_value_heads, head_dim)`; `prepared` is what `prepare` returned."""
         return key
 
+    def length_group(self, sequence_length: Any) -> Any:
+        """Returns integers that are the same for lengths of texts between which the encoding does not differ.
+
+        While a text that is decoded grows within a group, its cached keys stay right.
+
+        Args:
+            sequence_length: Numbers of tokens of whole texts, a tensor of any shape.
+
+        Raises:
+            ValueError: If the encoding does not depend on the length, or differs from each length to the next.
+        """
+        raise ValueError(f"length_group() needs an encoding that differs between few lengths, got {self!r}.")
+
     def score_bias(
         self,
         query: Any,

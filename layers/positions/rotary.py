@@ -16,6 +16,7 @@ from layers.positions.base import (
     register_position,
 )
 from layers.positions.rotary_scaling import (
+    LENGTH,
     LENGTH_DEPENDENT,
     ROTARY_SCALINGS,
     check_rotary_scaling,
@@ -36,7 +37,8 @@ class RotaryEmbedding(PositionEncoding):
         base: Ratio of the longest to the shortest wavelength ("theta" in many configurations).
         layout: Which features form pair `i`. `"half_split"` (GPT-NeoX, Llama in Transformers): `i` and
             `i + rotary_dim / 2`; `"interleaved"` (the paper, GPT-J): `2 i` and `2 i + 1`.
-        rotary_dim: How many features, the first ones, are rotated; the others pass unchanged. Even; default all.
+        rotary_dim: How many features are rotated; the others pass unchanged. Even; default all.
+        rotary_start: Number of the first of them.
         scaling: Other frequencies, for texts longer than those trained on: a dict with the `"kind"`, one of
             `"linear"`, `"dynamic_ntk"`, `"yarn"`, `"llama3"`, `"longrope"`, `"proportional"`, and its parameters (see
             `layers.positions.rotary_scaling`), for example `{"kind": "linear", "factor": 4.0}`.
@@ -79,6 +81,7 @@ class RotaryEmbedding(PositionEncoding):
         rotary_dim: int | None = None,
         scaling: dict | None = None,
         sequence_length: int | None = None,
+        rotary_start: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -88,6 +91,10 @@ class RotaryEmbedding(PositionEncoding):
         self.rotary_dim = check_even("rotary_dim", head_dim if rotary_dim is None else rotary_dim)
         if self.rotary_dim > self.head_dim:
             raise ValueError(f"rotary_dim must not exceed head_dim = {head_dim}, got {rotary_dim}.")
+        self.rotary_start = rotary_start
+        if isinstance(rotary_start, bool) or not 0 <= rotary_start <= head_dim - self.rotary_dim:
+            allowed = f"from 0 to head_dim - rotary_dim = {head_dim - self.rotary_dim}"
+            raise ValueError(f"rotary_start must be {allowed}, got {rotary_start!r}.")
         self.scaling = None if scaling is None else check_rotary_scaling(scaling, self.rotary_dim)
         self.sequence_length = sequence_length
         if sequence_length is not None:
@@ -97,6 +104,11 @@ class RotaryEmbedding(PositionEncoding):
     def depends_on_length(self) -> bool:
         """Whether the angles depend on the number of tokens of the text."""
         return self.scaling is not None and self.scaling["kind"] in LENGTH_DEPENDENT and self.sequence_length is None
+
+    def length_group(self, sequence_length: Any) -> Any:
+        if not self.depends_on_length or self.scaling["kind"] != "longrope":
+            return super().length_group(sequence_length)
+        return ops.cast(sequence_length > self.scaling[LENGTH], "int32")
 
     def prepare(self, positions: Any, sequence_length: Any = None) -> Any:
         return self.cos_sin(positions, sequence_length)
@@ -156,13 +168,12 @@ class RotaryEmbedding(PositionEncoding):
                 f"x must have shape (batch, length, heads, head_dim = {self.head_dim}), got {tuple(x.shape)}."
             )
         cos, sin = ops.expand_dims(cos, -2), ops.expand_dims(sin, -2)  # the same for all heads
-        if self.rotary_dim < self.head_dim:
-            rotated, passed = ops.split(x, [self.rotary_dim], axis=-1)
-        else:
-            rotated, passed = x, None
+        start, end = self.rotary_start, self.rotary_start + self.rotary_dim
+        before, rotated, after = x[..., :start], x[..., start:end], x[..., end:]
         rotated = ops.cast(rotated, cos.dtype)
         rotated = ops.cast(rotated * cos + self._swap_pairs(rotated) * sin, x.dtype)
-        return rotated if passed is None else ops.concatenate([rotated, passed], axis=-1)
+        parts = [part for part in (before, rotated, after) if part.shape[-1]]
+        return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
 
     def _swap_pairs(self, x: Any) -> Any:
         # On a CPU, reversing an axis of two is several times faster, with its gradient, than strided slices.
@@ -185,4 +196,5 @@ class RotaryEmbedding(PositionEncoding):
             "rotary_dim": self.rotary_dim,
             "scaling": self.scaling,
             "sequence_length": self.sequence_length,
+            "rotary_start": self.rotary_start,
         }

@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-_LENGTH = "original_max_position_embeddings"  # positions of the first, short training
+LENGTH = "original_max_position_embeddings"  # positions of the first, short training
 
 # Per method: keys that must be there, keys that may be there.
 _KEYS = {
     "linear": ({"factor"}, set()),
-    "dynamic_ntk": ({"factor", _LENGTH}, set()),
+    "dynamic_ntk": ({"factor", LENGTH}, set()),
     "yarn": (
-        {"factor", _LENGTH},
+        {"factor", LENGTH},
         {"attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"},
     ),
-    "llama3": ({"factor", "low_freq_factor", "high_freq_factor", _LENGTH}, set()),
-    "longrope": ({"short_factor", "long_factor", _LENGTH}, {"factor", "attention_factor"}),
+    "llama3": ({"factor", "low_freq_factor", "high_freq_factor", LENGTH}, set()),
+    "longrope": ({"short_factor", "long_factor", LENGTH}, {"factor", "attention_factor"}),
     "proportional": ({"proportion"}, {"factor"}),
 }
 
@@ -58,7 +58,7 @@ def dynamic_ntk(base: float, rotary_dim: int, scaling: dict, sequence_length: An
             "rotary_dim must be above 2 with scaling of kind 'dynamic_ntk', got 2: a single pair has no slowest "
             "frequency."
         )
-    trained = scaling[_LENGTH]
+    trained = scaling[LENGTH]
     numpy_or_ops, sequence_length, frequencies = _matching(sequence_length, frequencies)
     stretch = scaling["factor"] * numpy_or_ops.maximum(sequence_length, trained) / trained - (scaling["factor"] - 1)
     exponents = -np.arange(0, rotary_dim, 2) / (rotary_dim - 2)
@@ -78,7 +78,7 @@ def yarn(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = Non
     Reference:
         Peng et al. 2023, "YaRN: Efficient Context Window Extension of Large Language Models", sections 3.2 to 3.4.
     """
-    factor, trained = scaling["factor"], scaling[_LENGTH]
+    factor, trained = scaling["factor"], scaling[LENGTH]
 
     def pair_that_turns(times: float) -> float:
         return rotary_dim * math.log(trained / (times * 2 * math.pi)) / (2 * math.log(base))
@@ -116,7 +116,7 @@ def llama3(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = N
     """
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
     frequencies = inverse_frequencies(base, rotary_dim)
-    turns = scaling[_LENGTH] * frequencies / (2 * math.pi)  # within the trained length
+    turns = scaling[LENGTH] * frequencies / (2 * math.pi)  # within the trained length
     kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
     return (1.0 - kept) * frequencies / scaling["factor"] + kept * frequencies, 1.0
 
@@ -130,7 +130,7 @@ def longrope(base: float, rotary_dim: int, scaling: dict, sequence_length: Any =
     Reference:
         Ding et al. 2024, "LongRoPE", section 3.2; Abdin et al. 2024, "Phi-3 Technical Report".
     """
-    trained = scaling[_LENGTH]
+    trained = scaling[LENGTH]
     if "attention_factor" in scaling:
         attention_scaling = float(scaling["attention_factor"])
     else:
@@ -223,7 +223,7 @@ def _check_value(kind: str, key: str, value: Any, rotary_dim: int) -> None:
         fine, allowed = is_number(value) and value >= 1, "a number of at least 1"
     elif key == "proportion":
         fine, allowed = is_number(value) and 0 < value <= 1, "a number above 0 and up to 1"
-    elif key == _LENGTH:
+    elif key == LENGTH:
         fine, allowed = is_number(value) and value >= 2, "a number of positions, at least 2"
     elif key in ("mscale", "mscale_all_dim"):
         fine, allowed = is_number(value) and value >= 0, "a number of at least 0"

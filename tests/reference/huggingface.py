@@ -85,6 +85,7 @@ LONG = {"rows": "both", "greedy": 64}
 GPT_NEOX = {key: value for key, value in DECODER.items() if key not in ("num_key_value_heads", "rms_norm_eps")}
 EXPERTS = {**DECODER, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
 YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 100.0, "original_max_position_embeddings": 8}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 100.0, "short_factor": [1.0, 1.2], "long_factor": [1.5, 3.0]}
 OPT = {
     **{key: value for key, value in GPT_NEOX.items() if key != "intermediate_size"},
     "ffn_dim": 24,
@@ -244,16 +245,22 @@ CASES = {
             **DECODER,
             "num_attention_heads": 2,
             "sliding_window": 5,
-            "original_max_position_embeddings": 8,
-            "rope_parameters": {
-                "rope_type": "longrope",
-                "partial_rotary_factor": 0.5,
-                "rope_theta": 100.0,
-                "short_factor": [1.0, 1.2],
-                "long_factor": [1.5, 3.0],
-            },
+            "original_max_position_embeddings": 30,  # shorter than what it writes
+            "rope_parameters": {**LONGROPE, "partial_rotary_factor": 0.5},
         },
         LONG,
+    ),
+    # all rows are longer
+    "phi3_long": (
+        "Phi3ForCausalLM",
+        "Phi3Config",
+        {
+            **DECODER,
+            "num_attention_heads": 4,
+            "original_max_position_embeddings": 4,
+            "rope_parameters": {**LONGROPE, "attention_factor": 1.3},
+        },
+        {"rows": "both"},
     ),
     "starcoder2": (
         "Starcoder2ForCausalLM",

@@ -14,6 +14,7 @@ from layers.mixture_of_experts import MixtureOfExperts
 from layers.norm_makers import make_norm
 from layers.positions import PositionEncoding, make_position, position_class
 from layers.positions.base import positions_from
+from zoo.backbones.lengths import text_lengths
 from zoo.config import PositionConfig, TransformerConfig
 from zoo.config.transformer import InitialGains
 
@@ -34,6 +35,8 @@ class TransformerStack(keras.layers.Layer):
         positions: `(length,)` or `(batch, length)`. Default `0, 1, 2, ...`.
         padding_mask: True where a token is real, `(batch, length)`, or `(batch, capacity)` with caches.
         sequence_ids: Integers `(batch, length)` of packed sequences: a token sees its own sequence only.
+        sequence_length: Number of tokens of each text, for positions that depend on it: a scalar, `(batch,)` or
+            `(batch, length)`. Default the number of real tokens of each row or packed sequence; with caches none.
         memory: `(batch, memory_length, hidden_dim)`.
         memory_padding_mask: `(batch, memory_length)`.
         memory_sequence_ids: Integers `(batch, memory_length)` of packed pairs: a token sees the memory of its own pair.
@@ -80,6 +83,12 @@ class TransformerStack(keras.layers.Layer):
     def layers_in_order(self) -> list[TransformerBlock]:
         """The block of each layer; layers of a group share one."""
         return [self.blocks[number] for number in self.block_of_layer]
+
+    @property
+    def position_by_length(self) -> PositionEncoding | None:
+        """The encoding of a layer that depends on the length of the text; None if none does."""
+        positions = [block.attention.position for block in self.blocks]
+        return next((position for position in positions if position is not None and position.depends_on_length), None)
 
     def _make_norm(self, name: str) -> keras.layers.Layer:
         norm = self.config.norm
@@ -250,6 +259,7 @@ class TransformerStack(keras.layers.Layer):
         positions: Any = None,
         padding_mask: Any = None,
         sequence_ids: Any = None,
+        sequence_length: Any = None,
         memory: Any = None,
         memory_padding_mask: Any = None,
         memory_sequence_ids: Any = None,
@@ -277,6 +287,8 @@ class TransformerStack(keras.layers.Layer):
             x = self.embedding_dropout(x, training=training)
         if self._widen is not None:
             x = self._widen(x)  # (batch, length, hidden_dim)
+        if self.position_by_length is not None and sequence_length is None and caches is None:
+            sequence_length = text_lengths(ops.shape(inputs)[1], padding_mask, sequence_ids)
         new_caches, weights = [], []
         for index, block in enumerate(self.layers_in_order()):
             result = block(
@@ -285,6 +297,7 @@ class TransformerStack(keras.layers.Layer):
                 padding_mask=padding_mask,
                 segment_ids=sequence_ids,
                 positions=positions,
+                sequence_length=sequence_length,
                 cache=None if caches is None else caches[index],
                 cache_index=cache_index,
                 memory_padding_mask=memory_padding_mask,

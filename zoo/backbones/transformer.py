@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from layers.embeddings import SegmentEmbedding, TokenEmbedding
+from zoo.backbones import lengths
 from zoo.backbones.backbone import Backbone, require_right_padding
 from zoo.backbones.stack import TransformerStack
 from zoo.config import TransformerConfig
@@ -208,6 +209,7 @@ class Transformer(Backbone):
         # causal attention over right-padded rows never reaches the padding from a real token and needs no mask;
         # batch norm counts the padding without one, and experts spend their capacity on it
         needs_mask = any(block.counts_padding for block in self.decoder.blocks)
+        needs_mask = needs_mask or self.decoder.position_by_length is not None
         return inputs["decoder_padding_mask"] if needs_mask else None
 
     def _embed(self, token_ids: Any, segment_ids: Any = None) -> Any:
@@ -324,7 +326,10 @@ class Transformer(Backbone):
         if "padding_mask" in inputs:
             mask = inputs["padding_mask"]
             constants["start"] = ops.argmax(ops.cast(mask, "int32"), axis=1)
-        return {"caches": self.decoder.make_caches(ops.shape(mask)[0], capacity)}, constants
+        state = {"caches": self.decoder.make_caches(ops.shape(mask)[0], capacity)}
+        if self.decoder.position_by_length is not None:
+            state |= lengths.begin(ops.shape(mask)[0], capacity)
+        return state, constants
 
     def advance(
         self, token_ids: Any, index: Any, state: dict[str, Any], constants: dict[str, Any]
@@ -335,6 +340,8 @@ class Transformer(Backbone):
                 "projected_memory": constants["memory"],
                 "memory_padding_mask": constants["memory_padding_mask"],
             }
+        if self.decoder.position_by_length is not None:
+            return lengths.advance(self.decoder, self._embed, token_ids, index, state, constants.get("start"), options)
         if "start" in constants:
             steps = ops.arange(ops.shape(token_ids)[1]) + index
             options["positions"] = steps - ops.expand_dims(ops.cast(constants["start"], steps.dtype), 1)
@@ -345,15 +352,22 @@ class Transformer(Backbone):
 
     def resize_state(self, state: dict[str, Any], capacity: int, shift: Any = None) -> dict[str, Any] | None:
         old = state["caches"]
-        new = self.decoder.make_caches(keras.tree.flatten(old)[0].shape[0], capacity)
+        fresh = {"caches": self.decoder.make_caches(keras.tree.flatten(old)[0].shape[0], capacity)}
+        new = fresh["caches"]
         if shift is None:
-            return {"caches": keras.tree.map_structure(_grown, old, new)}
+            if "token_ids" in state:
+                fresh |= {**lengths.begin(state["token_ids"].shape[0], capacity), "lengths": state["lengths"]}
+            return {name: keras.tree.map_structure(_grown, state[name], fresh[name]) for name in fresh}
         # caches of a window keep the last tokens only, which are gone where another row was longer
         if len({cache.shape[2] for cache in keras.tree.flatten(old)}) > 1 or not self.can_rewind(capacity):
             return None
+        if "token_ids" in state:
+            return None  # cached keys are right for the length that a text had
         return {"caches": keras.tree.map_structure(lambda before, after: _moved(before, after, shift), old, new)}
 
     def can_rewind(self, capacity: int) -> bool:
+        if self.decoder.position_by_length is not None:
+            return False  # with fewer tokens the length may be of another group
         return all(cache.shape[2] == capacity for cache in keras.tree.flatten(self.decoder.make_caches(1, capacity)))
 
     def attention_weights(self, inputs: dict[str, Any]) -> dict[str, list[Any]]:

@@ -34,9 +34,11 @@ class PositionConfig:
         offset: Added to each position before it is looked up ("learned"): 2 in BART and RoBERTa.
         options: Further arguments of the encoding, for example `{"scale_base": 256.0}` of "xpos".
 
-    The kinds of `scaling` that depend on the length of the text ("dynamic_ntk", "longrope") take `max_length` of the
-    model for it, whatever the text at hand: so a text gets the same numbers alone and in a padded or packed batch, in a
-    full pass and in cached decoding. To have them otherwise, give another `max_length`.
+    The kinds of `scaling` that depend on the length of the text: "longrope" has two sets of frequencies, and each text
+    takes that of its own number of tokens, whether it is alone, padded or packed. A text that grows beyond the trained
+    length while it is decoded is computed again once, with the other set. "dynamic_ntk" has another set for each
+    length, and takes `max_length` of the model for it, whatever the text at hand; to have another, give another
+    `max_length`.
     """
 
     kind: str = "sinusoidal"
@@ -98,6 +100,8 @@ class PositionConfig:
             if field.name in parameters
             and (values[field.name] != field.default or parameters[field.name].default is inspect.Parameter.empty)
         }
+        if (values["scaling"] or {}).get("kind") == "longrope":
+            chosen["sequence_length"] = None  # that of each text, not that of the model
         return chosen | (self.options or {})
 
     def acts_on_embeddings(self) -> bool:

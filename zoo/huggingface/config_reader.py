@@ -24,10 +24,22 @@ NEUTRAL = frozenset(
     """.split()
 ) | frozenset((*GENERATION, *UNSUPPORTED))
 
+# keys that all configurations have, with the one value that changes nothing; families that read one take it
+USUAL = {
+    "add_cross_attention": False,
+    "cross_attention_hidden_size": None,
+    "is_decoder": False,
+    "is_encoder_decoder": False,
+    "tf_legacy_loss": False,
+    "tie_encoder_decoder": False,
+}
+
 # activations by the names of the Transformers library
 ACTIVATIONS = {
     "gelu": "gelu",
+    "gelu_accurate": "gelu_tanh",
     "gelu_python": "gelu",
+    "gelu_python_tanh": "gelu_tanh",
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
@@ -147,6 +159,9 @@ class ConfigReader:
         """
         if self.values.get("pruned_heads"):
             raise ValueError(f"pruned_heads must be empty, got {quote(self.values['pruned_heads'])}.")
+        for key, usual in USUAL.items():
+            if key not in self._taken and key in self.values:
+                self.take_only(key, usual)
         unknown = sorted(set(self.values) - self._taken - NEUTRAL - {"pruned_heads"})
         if unknown:
             shown = ", ".join(f"{quote_key(key, most=80)}={quote(self.values[key], most=80)}" for key in unknown[:10])

@@ -26,8 +26,8 @@ TABLE = {
 def read(reader: ConfigReader) -> TransformerConfig:
     """Returns the configuration of a Phi-3.
 
-    Its "longrope" takes `short_factor` for texts of up to `original_max_position_embeddings` tokens there; here
-    `max_length` decides (see `PositionConfig`), so load with `max_length=` of that length what is for such texts only.
+    Its "longrope" takes `short_factor` for texts of up to `original_max_position_embeddings` tokens. Here each text of
+    a batch counts for itself; there the longest one, padding included, decides for all.
     """
 
     def attention(reader: ConfigReader) -> dict[str, Any]:

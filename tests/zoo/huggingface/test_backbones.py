@@ -9,6 +9,7 @@ from keras import ops
 from safetensors import safe_open
 
 from zoo.huggingface import load_backbone, read_config, write_backbone
+from zoo.tasks.causal_lm import CausalLM
 
 REFERENCE = Path(__file__).parents[2] / "reference" / "huggingface"
 CASES = sorted(path.name for path in REFERENCE.iterdir())
@@ -61,7 +62,8 @@ def test_outputs_are_those_of_the_library(case, golden):
         np.testing.assert_allclose(array(backbone.pool(hidden)), expected["pooler_output"], **TOLERANCE)
 
 
-@pytest.mark.parametrize("case", LANGUAGE_MODELS)
+# in "phi3_long" what is behind a token changes it: the text is then longer than that of the first training
+@pytest.mark.parametrize("case", [case for case in LANGUAGE_MODELS if case != "phi3_long"])
 def test_cached_decoding_gives_the_logits_of_the_library(case, golden):
     backbone = load_backbone(REFERENCE / case, **OVERRIDES.get(case, {}))
     inputs, expected = golden(case)
@@ -72,13 +74,27 @@ def test_cached_decoding_gives_the_logits_of_the_library(case, golden):
         np.testing.assert_allclose(array(logits)[real], expected["logits"][real, index], **TOLERANCE)
 
 
-@pytest.mark.parametrize("case", [case for case in LANGUAGE_MODELS if "greedy" in np.load(REFERENCE / case / GOLDEN)])
+# longer texts than those of its first training have other frequencies: what it writes depends on how far it has come
+BY_LENGTH = "phi3"
+GREEDY = [case for case in LANGUAGE_MODELS if "greedy" in np.load(REFERENCE / case / GOLDEN)]
+
+
+@pytest.mark.parametrize("case", [case for case in GREEDY if case != BY_LENGTH])
 def test_greedy_tokens_are_those_of_the_library(case, golden):
     backbone, tokens = load_backbone(REFERENCE / case), golden(case)[1]["greedy"]
     hidden = backbone({"token_ids": tokens, "padding_mask": np.ones_like(tokens, "bool")})
     best = array(backbone.logits(hidden)).argmax(-1)
     # each from those before it, all of them in one pass
     np.testing.assert_array_equal(best[:, 8:-1], tokens[:, 9:])
+
+
+def test_greedy_tokens_beyond_the_trained_length(golden):
+    task, tokens = CausalLM(load_backbone(REFERENCE / BY_LENGTH)), golden(BY_LENGTH)[1]["greedy"]
+    # the shorter row goes on without what happens to the longer one
+    prompts = [tokens[0, :9].tolist(), tokens[0, :12].tolist()]
+    written = task.generate_tokens(prompts, max_new_tokens=64)["token_ids"]
+    np.testing.assert_array_equal(written[0], tokens[0, 9:])
+    np.testing.assert_array_equal(written[1, :61], tokens[0, 12:])
 
 
 @pytest.mark.parametrize("case", ["t5", "t5_gated", "bart", "bart_uneven", "marian", "mbart"])

@@ -28,6 +28,8 @@ def change_tensors(folder, change):
         ("bert_base", {"use_new_thing": 3}, "has keys that are not known here: use_new_thing=3"),
         ("bert_base", {"vocab_size": None}, "lacks 'vocab_size'"),
         ("bert_base", {"hidden_act": "mish"}, "hidden_act must be one of .*'gelu_new'.* got 'mish'"),
+        ("albert_masked_lm", {"is_encoder_decoder": True}, "is_encoder_decoder must be one of .False,..* got True"),
+        ("llama", {"tie_encoder_decoder": True}, "tie_encoder_decoder must be one of .False,..* got True"),
         ("bert_base", {"is_decoder": True}, "is_decoder must be one of .False,..* got True"),
         ("bert_base", {"position_embedding_type": "relative_key"}, "position_embedding_type must be one of"),
         ("bert_base", {"pruned_heads": {"0": [1]}}, "pruned_heads must be empty"),
@@ -327,3 +329,10 @@ def test_task_that_a_directory_names(copy, case, task):
 def test_task_that_no_directory_names(copy):
     with pytest.raises(ValueError, match="config.json: architectures must name one of .*BertForMaskedLM.*'BertModel'"):
         task_of(copy("bert_base"))
+
+
+def test_keys_of_all_configurations(copy):
+    # older files have all of them
+    usual = {"is_encoder_decoder": False, "is_decoder": False, "add_cross_attention": False, "tf_legacy_loss": False}
+    changes = {**usual, "tie_encoder_decoder": False, "hidden_act": "gelu_accurate"}
+    assert read_config(copy("albert_masked_lm", **changes)).feed_forward.activation == "gelu_tanh"
