@@ -9,6 +9,8 @@ from zoo.storage import quote, require_type
 
 # no published model takes longer texts than 10,485,760 tokens
 MOST_POSITIONS = 2**24
+# sizes of tensors up to this one are compared with those of the file, greater ones are refused at once
+MOST_WIDTH = 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,6 +185,13 @@ _CHOICES = {
 }
 CHOICE_OF = {name: choice for choice, names in _CHOICES.items() for name in names.split()}
 KEYS = {name: key for key, names in _GROUPS.items() for name in names.split()}
+# sides of tensors: none of them makes more tensors
+WIDTHS = frozenset(
+    """
+    vocab_size hidden_size intermediate_size d_model encoder_ffn_dim decoder_ffn_dim dim hidden_dim n_embd d_kv d_ff
+    n_inner head_dim ffn_dim embedding_size type_vocab_size
+    """.split()
+)
 # each has tensors of its own
 LAYERS = frozenset(
     "num_hidden_layers encoder_layers decoder_layers n_layers n_layer num_layers num_decoder_layers".split()

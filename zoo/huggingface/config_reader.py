@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from zoo.config.checks import require
-from zoo.huggingface.config_keys import CHOICE_OF, KEYS, LAYERS
+from zoo.huggingface.config_keys import CHOICE_OF, KEYS, LAYERS, MOST_WIDTH, WIDTHS, is_integer
 from zoo.huggingface.generation_keys import KEYS as GENERATION
 from zoo.huggingface.generation_keys import UNSUPPORTED
 from zoo.storage import quote, quote_key
@@ -125,7 +125,9 @@ class ConfigReader:
             # layers of a group share their tensors (ALBERT)
             bounded_by_tensors = key in LAYERS and self.elements < math.inf and "num_hidden_groups" not in self.values
             most = len(self.tensors) if bounded_by_tensors else self.elements
-            KEYS[key].check(key, self.values[key], most, self.source)
+            value = self.values[key]
+            if not (key in WIDTHS and is_integer(value) and 1 <= value <= MOST_WIDTH):
+                KEYS[key].check(key, value, most, self.source)
         return self.values[key]
 
     def take_number(self, key: str, default: Any) -> Any:

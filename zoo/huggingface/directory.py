@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from zoo.backbones.backbone import Backbone
+from zoo.backbones.deferred import deferred
 from zoo.backbones.low_rank import is_factor
 from zoo.config import TransformerConfig, in_names, require_weights
 from zoo.config.checks import ChoiceError
@@ -173,21 +174,24 @@ def _load(directory: Path, task: str | None, load_weights: bool, overrides: dict
         if not _is_language_model(family, task, values):
             config = _without_projection(config, family, tensors)
         options = head.options(reader)
-        with in_names(reader.names):
-            require_weights(config, int(reader.elements), tensors.source)
-        _check_labels(options, head, tensors, config.hidden_dim, reader.elements)
         chosen = _override(config, overrides)
-        with in_names(reader.names):
-            backbone = Backbone.from_config(chosen)
-        stored = {}
-        if load_weights:
-            rows = table_rows(named_layers(backbone), family.table_of(config))
-            check_count(rows, backbone)
-            stored = _head_tensors(family, head, tensors, rows)
-            check_rows(rows, tensors, _other_tensors(family, tensors, rows))
-            for row in rows:
-                with naming(directory / tensors.file_of(row.name)):
-                    row.read(tensors.get(row.name))
+        with deferred(directory.name):
+            with in_names(reader.names):
+                # shapes are compared before anything is allocated; experts may be thousands of tensors
+                if not load_weights or config.feed_forward.num_experts:
+                    require_weights(config, int(reader.elements), tensors.source)
+                    _check_labels(options, head, tensors, config.hidden_dim, reader.elements)
+                backbone = Backbone.from_config(chosen)
+            stored = {}
+            if load_weights:
+                rows = table_rows(named_layers(backbone), family.table_of(config))
+                check_count(rows, backbone)
+                check_rows(rows, tensors, _other_tensors(family, tensors, rows), values)
+                _check_labels(options, head, tensors, config.hidden_dim, reader.elements)
+                stored = _head_tensors(family, head, tensors, rows)
+                for row in rows:
+                    with naming(directory / tensors.file_of(row.name)):
+                        row.read(tensors.get(row.name))
     weights = HeadWeights(str(directory / files.source), dict(head.table), stored)
     return TaskParts(backbone, options, weights, reader.names)
 
@@ -294,7 +298,7 @@ def check_count(rows: list[Row], backbone: Backbone) -> None:
 def _head_tensors(family: Family, head: Head, tensors: TensorFiles, rows: list[Row]) -> dict[str, np.ndarray]:
     names = {f"{name}.{leaf}" for name in head.table.values() for leaf in ("weight", "bias")}
     names -= {row.name for row in rows} | set(family.copies)
-    return {name: tensors.get(name) for name in sorted(names) if name in tensors.shapes}
+    return {name: np.array(tensors.get(name)) for name in sorted(names) if name in tensors.shapes}
 
 
 def _other_tensors(family: Family, tensors: TensorFiles, rows: list[Row]) -> set[str]:

@@ -10,11 +10,13 @@ otherwise is a `Stored` in place of their name.
 """
 
 import dataclasses
+import itertools
 import types
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
+import ml_dtypes
 import numpy as np
 
 from layers.feed_forward import FeedForward
@@ -22,6 +24,7 @@ from layers.mixture_of_experts import MixtureOfExperts
 from zoo.backbones.low_rank import is_factor, kernel_with_update
 from zoo.backbones.transformer import Transformer
 from zoo.config import TransformerConfig
+from zoo.huggingface.config_keys import CHOICE_OF
 from zoo.storage import TensorFiles, quote_key
 
 LEAVES = {
@@ -96,15 +99,19 @@ class Row:
 
     def read(self, tensor: np.ndarray) -> None:
         """Gives the variables the values of the tensor."""
-        if tensor.dtype.kind != "f":
+        if not (tensor.dtype.kind == "f" or tensor.dtype == ml_dtypes.bfloat16):
             raise ValueError(f"{self.name} must hold floating-point numbers, got {tensor.dtype}.")
         tensor = np.swapaxes(tensor, -1, -2) if self.transposed else tensor
         tensor = tensor.reshape(*tensor.shape[:-1], self.groups, -1)
         start = 0
         for variable in self.variables:
             width = variable.shape[-1] // self.groups
-            variable.assign(tensor[..., start : start + width].reshape(variable.shape))
-            start += width
+            part, start = tensor[..., start : start + width], start + width
+            # a copy in its precision: no variable depends on the file any more
+            value = np.array(part, ml_dtypes.bfloat16 if variable.dtype == "bfloat16" else variable.dtype, order="C")
+            if variable is self.variables[-1]:
+                del tensor, part  # what was read of the file leaves the memory
+            variable.assign(value.reshape(variable.shape))
 
     def write(self) -> np.ndarray:
         """Returns the tensor."""
@@ -131,6 +138,7 @@ class _OfExperts:
 
     def __init__(self, variable: Any, expert: int | None = None, read: dict[int, np.ndarray] | None = None) -> None:
         self.variable, self.expert, self.read = variable, expert, read
+        self.dtype = variable.dtype
         shape = tuple(variable.shape)
         shape = (shape[0], shape[2]) if shape[1] == 1 else shape
         self.shape = shape if expert is None else shape[1:]
@@ -358,13 +366,16 @@ def _is_flag(layer: Any, leaf: str) -> bool:
     return isinstance(getattr(layer, leaf), bool)
 
 
-def check_rows(rows: Iterable[Row], tensors: TensorFiles, ignored: Iterable[str]) -> None:
+def check_rows(
+    rows: Iterable[Row], tensors: TensorFiles, ignored: Iterable[str], keys: Mapping[str, Any] | None = None
+) -> None:
     """Checks that tensors and variables fit, and that none is left over on either side.
 
     Args:
         rows: What the model has.
         tensors: What the file has.
         ignored: Names in the file that are looked at elsewhere.
+        keys: What the file of the configuration says: keys that a size may be from are named.
 
     Raises:
         ValueError: Naming what differs.
@@ -374,10 +385,26 @@ def check_rows(rows: Iterable[Row], tensors: TensorFiles, ignored: Iterable[str]
     problems = [f"{name} {shape} is not in {tensors.source}" for name, shape in missing]
     for name, shape in tensors.shapes.items():
         if name in expected and shape != expected[name]:
-            problems.append(f"{name} has shape {shape} in {tensors.file_of(name)}, the model needs {expected[name]}")
+            needed = f"the model needs {expected[name]}{_origin(shape, expected[name], keys or {})}"
+            problems.append(f"{name} has shape {shape} in {tensors.file_of(name)}, {needed}")
         elif name not in expected and name not in ignored:
             problems.append(f"{quote_key(name)} {shape} is in {tensors.file_of(name)}, the model has no place for it")
     if problems:
         more = len(problems) - 20
         lines = problems[:20] + ([f"and {more} more"] if more > 0 else [])
         raise ValueError("The weights do not fit the configuration:\n  " + "\n  ".join(lines))
+
+
+def _origin(shape: tuple[int, ...], needed: tuple[int, ...], keys: Mapping[str, Any]) -> str:
+    """The keys that a size which differs may be from: alone, or as the product of two."""
+    sizes = {key: value for key, value in keys.items() if type(value) is int and value > 1 and key in CHOICE_OF}
+    for size in set(needed) - set(shape):
+        found = [f"{key} is {value}" for key, value in sizes.items() if value == size]
+        found = found or [
+            f"{first} is {sizes[first]} and {second} is {sizes[second]}"
+            for first, second in itertools.combinations(sizes, 2)
+            if sizes[first] * sizes[second] == size
+        ]
+        if found:
+            return f": {' or '.join(found[:2])}"
+    return ""

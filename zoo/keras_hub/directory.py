@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from zoo.backbones.backbone import Backbone
+from zoo.backbones.deferred import Deferred, deferred, passed_on, shapes_only
 from zoo.config import TransformerConfig, require_weights
 from zoo.config.checks import require
 from zoo.huggingface.weights import named_layers
 from zoo.huggingface.writing import effective
 from zoo.keras_hub.family import Arguments, all_backbone_classes, get_backbone_class
 from zoo.keras_hub.weights import Pair, pairs_of
-from zoo.storage import naming, open_h5, quote, read_json, replace_folder, to_dataclass
+from zoo.storage import H5Weights, naming, open_h5, quote, read_json, replace_folder, to_dataclass
 from zoo.storage.checkpoint import read_config_file
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.weights.h5"
@@ -64,7 +65,7 @@ class Opened:
     Args:
         backbone: Ours.
         arguments: The arguments of theirs.
-        theirs: Theirs; None where no weights were loaded.
+        theirs: Theirs, whose weights have no values; None where no weights were loaded.
         elements: How many numbers its file holds.
     """
 
@@ -97,17 +98,24 @@ def open_backbone(directory: str | os.PathLike, load_weights: bool, overrides: d
         for key in overrides:
             if key not in allowed:
                 raise ValueError(f"Overrides of a model with weights must be among {allowed}, got {key!r}.")
-        backbone = Backbone.from_config(dataclasses.replace(config, **overrides))
     theirs = None
-    if load_weights:
-        theirs = make_theirs(arguments)
-        with warnings.catch_warnings():
-            # Keras finds the same layers a second time in lists of the model, and no weights for them there
-            warnings.filterwarnings("ignore", message="Skipping nested container")
-            weights.load_into(theirs)
-        for pair in _pairs(backbone, theirs, arguments):
-            pair.read()
+    with deferred(directory.name) as scope:
+        with naming(path):
+            backbone = Backbone.from_config(dataclasses.replace(config, **overrides))
+        if load_weights:
+            with shapes_only():
+                theirs = make_theirs(arguments)
+            weights.check_shapes(theirs, str(path))
+            _read_through(theirs, weights, _pairs(backbone, theirs, arguments), scope)
     return Opened(backbone, arguments, theirs, held)
+
+
+def _read_through(theirs: Any, weights: H5Weights, pairs: list[Pair], scope: Deferred) -> None:
+    """Reads a file as KerasHub does, each tensor into ours at once: theirs never have values."""
+    with passed_on(scope, [(pair.theirs, pair.read) for pair in pairs]), warnings.catch_warnings():
+        # Keras finds the same layers a second time in lists of the model, and no weights for them there
+        warnings.filterwarnings("ignore", message="Skipping nested container")
+        weights.load_into(theirs)
 
 
 def _pairs(backbone: Backbone, theirs: Any, arguments: Arguments) -> list[Pair]:

@@ -74,7 +74,7 @@ def load_task(
             theirs = _make_theirs(name, opened.theirs, head.write(task.options()))
             _load_head(theirs, directory / TASK_WEIGHTS_FILE)
             for pair in _pairs(task, theirs, head.table, name):
-                pair.read()
+                pair.read(pair.theirs)
     return task
 
 

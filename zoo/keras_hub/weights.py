@@ -22,9 +22,13 @@ class Pair:
     def __init__(self, row: Row, place: Place, theirs: Any) -> None:
         self.row, self.place, self.theirs = row, place, theirs
 
-    def read(self) -> None:
-        """Gives ours the values of theirs."""
-        value = ops.convert_to_numpy(self.theirs)
+    def read(self, value: Any) -> None:
+        """Gives ours the values of theirs.
+
+        Args:
+            value: The values of theirs.
+        """
+        value = ops.convert_to_numpy(value)
         if self._is_turned():
             value = np.swapaxes(value, 0, 1)
         # theirs have an axis for the heads

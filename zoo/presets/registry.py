@@ -1,13 +1,11 @@
 """Presets: configurations with a name."""
 
-import concurrent.futures
 import dataclasses
 import difflib
 from typing import Any
 
-import keras
-
 from zoo.backbones.backbone import Backbone
+from zoo.backbones.deferred import shapes_only
 from zoo.config import TransformerConfig
 
 _PRESETS: dict[str, "Preset"] = {}
@@ -33,16 +31,8 @@ class Preset:
 
     def parameter_count(self) -> int:
         """Returns the exact number of weights; none are allocated."""
-
-        def count() -> int:
-            # inside this scope variables have shapes and no values
-            with keras.StatelessScope(initialize_variables=False):
-                return Backbone.from_config(self.config).parameter_count()
-
-        # Keras gives such variables their values when the next such scope ends, at any later call of any layer. It
-        # keeps that list for each thread; that of a thread of our own goes with it.
-        with concurrent.futures.ThreadPoolExecutor(1) as thread:
-            return thread.submit(count).result()
+        with shapes_only():
+            return Backbone.from_config(self.config).parameter_count()
 
 
 def register_preset(

@@ -11,7 +11,7 @@ import numpy as np
 from zoo.storage.errors import quote, quote_key
 from zoo.storage.json_files import MOST_CONFIG_VALUES, read_json
 from zoo.storage.stored_file import file_inside
-from zoo.storage.tensors import open_tensors
+from zoo.storage.tensors import MappedTensors
 from zoo.storage.typed import require_type
 
 CONFIG_FILE = "config.json"
@@ -57,9 +57,8 @@ class TensorFiles:
         return TensorFiles(shapes, lambda new: self._read(names[new]), self.source, owner)
 
     def get(self, name: str) -> np.ndarray:
-        """Returns a tensor; half-precision ones in float32."""
-        tensor = self._read(name)
-        return tensor.astype("float32") if tensor.dtype.name in ("bfloat16", "float16") else tensor
+        """Returns a tensor as it is stored."""
+        return self._read(name)
 
 
 def read_config_file(directory: Path) -> dict[str, Any]:
@@ -90,10 +89,10 @@ def open_checkpoint(directory: Path) -> Iterator[TensorFiles]:
         files, owner, shapes = {}, {}, {}
         index = _read_index(directory)
         for name in sorted(set(index.values())) if index else [WEIGHTS_FILE]:
-            files[name] = stack.enter_context(open_tensors(directory / name))
-            for tensor in files[name].keys():
+            files[name] = stack.enter_context(contextlib.closing(MappedTensors(directory / name)))
+            for tensor, shape in files[name].shapes.items():
                 owner[tensor] = name
-                shapes[tensor] = tuple(files[name].get_slice(tensor).get_shape())
+                shapes[tensor] = shape
         source = WEIGHTS_FILE if index is None else INDEX_FILE
         if index is not None and index != owner:
             name = sorted(set(index.items()) ^ set(owner.items()))[0][0]
@@ -106,7 +105,7 @@ def open_checkpoint(directory: Path) -> Iterator[TensorFiles]:
         if not any(math.prod(shape) for shape in shapes.values()):
             first = quote_key(next(iter(shapes)))
             raise ValueError(f"{directory / source}: {first} must hold numbers, as one tensor at least; all are empty.")
-        yield TensorFiles(shapes, lambda name: files[owner[name]].get_tensor(name), source, owner)
+        yield TensorFiles(shapes, lambda name: files[owner[name]].get(name), source, owner)
 
 
 def _read_index(directory: Path) -> dict[str, str] | None:

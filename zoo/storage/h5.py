@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from zoo.storage import h5_sizes
 
 # by the clock, for each second of processor time that the process may take: other processes and disks take their share
 _PATIENCE = 5
+_MOST_LINES = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,13 +22,41 @@ class H5Weights:
 
     Args:
         path: The file.
-        tensors: How many tensors it holds.
-        elements: How many numbers it holds.
+        shapes: Shape of each tensor by its name in the file.
     """
 
     path: Path
-    tensors: int
-    elements: int
+    shapes: dict[str, tuple[int, ...]]
+
+    @property
+    def elements(self) -> int:
+        """How many numbers it holds."""
+        return sum(map(math.prod, self.shapes.values()))
+
+    def check_shapes(self, model: Any, source: str) -> None:
+        """Checks that the file has a tensor for each weight, before any of them is read.
+
+        Args:
+            model: A built Keras model; its weights need no values.
+            source: The file of the configuration, for the error.
+
+        Raises:
+            ValueError: If one has none; the message names it and its shape, and those of the file that are left.
+        """
+        left: dict[tuple[int, ...], list[str]] = {}
+        for name, shape in self.shapes.items():
+            left.setdefault(shape, []).append(name)
+        lacking = []
+        for variable in model.weights:
+            names = left.get(tuple(variable.shape))
+            if names:
+                names.pop()
+            else:
+                lacking.append(f"{variable.path} needs a tensor of shape {tuple(variable.shape)}, the file has no more")
+        if lacking:
+            others = [f"{name} {shape} is in the file" for shape, names in left.items() for name in names]
+            lines = [*_shortened(lacking), *_shortened(others)]
+            raise ValueError(f"{self.path} does not fit {source}:\n  " + "\n  ".join(lines))
 
     def load_into(self, model: Any) -> None:
         """Gives a model its weights.
@@ -59,11 +89,15 @@ def open_h5(path: Path, is_own: bool = False) -> H5Weights:
     >>> open_h5(Path("model.weights.h5")).elements
     109482240
     """
-    sizes = h5_sizes.sizes_of(str(path)) if is_own or not sys.executable else _sizes_from_outside(path)
-    return H5Weights(path, len(sizes), sum(sizes))
+    shapes = h5_sizes.shapes_of(str(path)) if is_own or not sys.executable else _shapes_from_outside(path)
+    return H5Weights(path, {name: tuple(shape) for name, shape in shapes.items()})
 
 
-def _sizes_from_outside(path: Path) -> list[int]:
+def _shortened(lines: list[str]) -> list[str]:
+    return lines if len(lines) <= _MOST_LINES else [*lines[:_MOST_LINES], f"and {len(lines) - _MOST_LINES} more"]
+
+
+def _shapes_from_outside(path: Path) -> dict[str, list[int]]:
     """What another process finds in a file. It takes a third of a second, and dies in place of this one."""
     # -P: the modules next to the script are not to be taken for those of the same names elsewhere
     command = [sys.executable, "-P", h5_sizes.__file__, str(path)]
@@ -81,4 +115,4 @@ def _sizes_from_outside(path: Path) -> list[int]:
         raise ValueError(f"{path} is damaged: the HDF5 library ends the process that reads it ({cause}).") from None
     if "error" in answer:
         raise ValueError(answer["error"])
-    return answer["sizes"]
+    return answer["shapes"]

@@ -3,7 +3,7 @@
     python h5_sizes.py FILE
 
 The HDF5 library is written in C and trusts much of what it reads; a file that is made to break it ends that process and
-not the one that loads a model. What it prints is one line of JSON: the number of entries of each array, or an error.
+not the one that loads a model. What it prints is one line of JSON: the shape of each array, or an error.
 """
 
 import contextlib
@@ -22,8 +22,8 @@ _MEMORY, _MEMORY_PER_BYTE = 400 * 2**20, 2
 _BLOCK = 2**22
 
 
-def sizes_of(path: str, read: bool = False) -> list[int]:
-    """Returns the number of entries of each array in an HDF5 file that holds nothing but plain numbers.
+def shapes_of(path: str, read: bool = False) -> dict[str, list[int]]:
+    """Returns the shape of each array in an HDF5 file that holds nothing but plain numbers, by its name.
 
     Args:
         path: The file.
@@ -35,7 +35,7 @@ def sizes_of(path: str, read: bool = False) -> list[int]:
     """
     try:
         with h5py.File(path, "r") as file:
-            return _sizes(file, path, read)
+            return _shapes(file, path, read)
     except ValueError as error:
         if path in str(error):
             raise
@@ -64,8 +64,8 @@ def describe(error: Exception, most: int = 600) -> str:
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
 
 
-def _sizes(file: h5py.File, path: str, read: bool) -> list[int]:
-    sizes: list[int] = []
+def _shapes(file: h5py.File, path: str, read: bool) -> dict[str, list[int]]:
+    shapes: dict[str, list[int]] = {}
     seen: set[int] = set()
     waiting: list[tuple[Any, str, int]] = [(file, "", 0)]
     while waiting:
@@ -91,10 +91,10 @@ def _sizes(file: h5py.File, path: str, read: bool) -> list[int]:
                 _check_dataset(item, shown)
                 if read:
                     _read(item)
-                sizes.append(int(item.size))
+                shapes[entry] = list(map(int, item.shape))
             else:
                 raise ValueError(f"{shown} must be a group or an array of numbers, got a {type(item).__name__}.")
-    return sizes
+    return shapes
 
 
 def _check_dataset(item: h5py.Dataset, shown: str) -> None:
@@ -140,7 +140,7 @@ def main() -> None:
     """Prints what the file that is named on the command line holds."""
     limit(sys.argv[1])
     try:
-        answer = {"sizes": sizes_of(sys.argv[1], read=True)}
+        answer = {"shapes": shapes_of(sys.argv[1], read=True)}
     except ValueError as error:
         answer = {"error": str(error)}
     print(json.dumps(answer))

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import safetensors
 from keras import ops
@@ -38,6 +39,10 @@ _DTYPE_NAMES = {
 }
 
 _DTYPE_BYTES = {name: 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize for dtype, name in _DTYPE_NAMES.items()}
+_NUMPY_DTYPES = {
+    name: np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype).newbyteorder("<")
+    for dtype, name in _DTYPE_NAMES.items()
+}
 _MOST_LINES = 20
 _MOST_HEADER_BYTES = 100_000_000
 _MOST_TENSORS = 100_000
@@ -194,6 +199,47 @@ def open_tensors(path: Path) -> Iterator[safetensors.safe_open]:
             yield file
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is damaged or is no safetensors file: {error}") from error
+
+
+class MappedTensors:
+    """The tensors of a safetensors file, each mapped into memory while it is used.
+
+    What was read of a tensor leaves the memory with it: a file takes no more than its largest tensor.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        shapes: Shape of each tensor.
+
+    Raises:
+        ValueError: If the file is damaged.
+        FileNotFoundError: If there is none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._entries = read_header(path)
+        self._file = open(path, "rb")
+        length = struct.unpack("<Q", self._file.read(8))[0]
+        self._start = 8 + length
+        end = max((entry.data_offsets[1] for entry in self._entries.values()), default=0)
+        if os.fstat(self._file.fileno()).st_size != self._start + end:
+            self._file.close()
+            raise ValueError(f"{path} was changed while it was read.")
+        self.shapes = {name: tuple(entry.shape) for name, entry in self._entries.items()}
+
+    def get(self, name: str) -> np.ndarray:
+        """Returns a tensor, a view of the file."""
+        entry = self._entries[name]
+        dtype = _NUMPY_DTYPES[entry.dtype]
+        if 0 in entry.shape:
+            return np.empty(entry.shape, dtype)
+        offset = self._start + entry.data_offsets[0]
+        return np.memmap(self._file, dtype, "r", offset, tuple(entry.shape) or (1,)).reshape(entry.shape)
+
+    def close(self) -> None:
+        """Closes the file; tensors that are still used stay there."""
+        self._file.close()
 
 
 def name_variables(variables: Iterable, prefix: str = "") -> dict[str, object]:

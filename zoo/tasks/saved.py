@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo.backbones.backbone import Backbone
+from zoo.backbones.deferred import deferred
 from zoo.config import ModelConfig, config_from_dict, require_weights
 from zoo.preprocessing.labels import have_same_outputs
 from zoo.storage import (
-    H5Weights,
     Preset,
     PresetDescription,
     Reader,
@@ -156,32 +156,36 @@ def _from_open_preset(
             f"{preset.path}: backbone.vocabulary_size must be at least {tokenizer.vocabulary_size}, the number of "
             f"tokens in {tokenizer.source}, got {config.vocabulary_size}."
         )
-    backbone = _backbone(config, description, preset.path)
-    weights = preset.weights if load_weights else None
-    if saved.task is task_class and (
+    same = saved.task is task_class and (
         "labels" not in given or have_same_outputs(given["labels"], saved.options["labels"])
-    ):
+    )
+    if not same and saved.mode is not None:
+        raise ValueError(
+            f"{directory} holds {saved.mode} weights, which cannot be trained further as a {task_class.__name__}."
+        )
+    if not same and "labels" not in given and "labels" in parameters_of(task_class.preprocessor_class):
+        raise ValueError(
+            f"labels must be names or a number of labels, got none: {directory} holds a {description.task}."
+        )
+    with deferred(directory.name):
+        backbone = _backbone(config, description, preset.path)
         with _naming_options(preset):
-            task = saved.make(backbone, tokenizer, {**saved.options, **given})
-            as_saved = saved.make(backbone, tokenizer, saved.options) if given and load_weights else task
+            as_saved = saved.make(backbone, tokenizer, saved.options)
+            task = saved.make(backbone, tokenizer, {**saved.options, **given}) if same and given else as_saved
         # Keras does not look for weights of a file that nobody reads
-        if [weight.shape for weight in task.weights] != [weight.shape for weight in as_saved.weights]:
+        if load_weights and [weight.shape for weight in task.weights] != [weight.shape for weight in as_saved.weights]:
             raise ValueError(
                 f"Arguments must leave the head as it is in {directory}, got {sorted(given)}, with which it has other "
                 f"weights: leave them out, or make a {task_class.__name__} on the backbone of the loaded model."
             )
-        return _restored(task, saved.mode, weights, preset.path)
-    if saved.mode is not None:
-        raise ValueError(
-            f"{directory} holds {saved.mode} weights, which cannot be trained further as a {task_class.__name__}."
-        )
-    if "labels" not in given and "labels" in parameters_of(task_class.preprocessor_class):
-        raise ValueError(
-            f"labels must be names or a number of labels, got none: {directory} holds a {description.task}."
-        )
-    with _naming_options(preset):
-        donor = saved.make(backbone, tokenizer, saved.options)
-    _restored(donor, None, weights, preset.path)
+        if saved.mode is not None:
+            with naming(f"{preset.path}: options.{QUANTIZATION}"):
+                task.quantize(saved.mode)
+        if load_weights:
+            preset.weights.check_shapes(task, str(preset.path))
+            preset.weights.load_into(task)
+    if same:
+        return task
     if load_weights:
         warnings.warn(f"{directory} has no weights for the head of this task: it starts untrained.", stacklevel=4)
     if saved.task is task_class:
@@ -210,13 +214,3 @@ def _backbone(config: ModelConfig, description: PresetDescription, path: Path) -
             f"describes, got {description.parameter_count}: the file was changed."
         )
     return backbone
-
-
-def _restored(task: Any, mode: str | None, weights: H5Weights | None, path: Path) -> Any:
-    """The task with its weights, quantized first where they are."""
-    if mode is not None:
-        with naming(f"{path}: options.{QUANTIZATION}"):
-            task.quantize(mode)
-    if weights is not None:
-        weights.load_into(task)
-    return task

@@ -48,7 +48,8 @@ POSITIONS = "max_position_embeddings must be an integer from 1 to 16777216, got"
         (
             "bert_base",
             {"max_position_embeddings": 10**7},
-            "max_position_embeddings=10000000 must fit the .* numbers in model.safetensors, got at least 160000000",
+            r"\n  embeddings.position_embeddings.weight has shape \(24, 16\) in model.safetensors, the model needs "
+            r"\(10000000, 16\): max_position_embeddings is 10000000",
         ),
         ("llama", {"max_position_embeddings": 10**9}, f"{POSITIONS} 1000000000"),
         ("gpt2", {"n_positions": 10**9}, "n_positions must be an integer from 1 to 16777216, got 1000000000"),
@@ -125,6 +126,13 @@ def test_configurations(copy, case, changes, message):
     with pytest.raises(ValueError, match=f"config.json: .*{message}") as caught:
         load_backbone(copy(case, **changes))
     assert len(str(caught.value)) < 1000
+
+
+def test_a_width_that_the_file_does_not_have(copy):
+    with pytest.raises(ValueError, match="config.json: The weights do not fit the configuration:") as caught:
+        load_backbone(copy("bert_base", hidden_size=65536, intermediate_size=65536))
+    needed = "has shape (48, 16) in model.safetensors, the model needs (48, 65536): hidden_size is 65536"
+    assert f"embeddings.word_embeddings.weight {needed} or intermediate_size is 65536" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,127 @@
+"""Models whose weights get their values from a file: shapes first, then one value after the other, no initial ones."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+# The list of variables that Keras would give initial values at any later call of a layer has no public name.
+from keras.src.backend.common import global_state
+from tqdm import tqdm
+
+_WAITING = "uninitialized_variables"
+# what takes less is over before one has read a line
+_SECONDS_WITHOUT_BAR = 2
+
+
+class Deferred(keras.StatelessScope):
+    """A scope in which variables are made without values, and `assign` gives them theirs.
+
+    Attributes:
+        variables: All variables that were made inside.
+    """
+
+    def __init__(self, label: str) -> None:
+        super().__init__(initialize_variables=False)
+        self.variables: list[keras.Variable] = []
+        self._label = label
+        self._bar: tqdm | None = None
+
+    def add_update(self, update: tuple[keras.Variable, Any]) -> None:
+        variable, value = update
+        if variable._value is None:
+            variable._initialize(value)
+            variable._initializer = None
+            self._show(variable)
+        else:
+            variable._direct_assign(value)
+
+    def _show(self, variable: keras.Variable) -> None:
+        if self._bar is None:
+            total = sum(map(_bytes_of, self.variables))
+            self._bar = tqdm(
+                **{"total": total, "unit": "B", "unit_scale": True, "desc": self._label, "leave": False},
+                **{"delay": _SECONDS_WITHOUT_BAR, "disable": None},  # None: no bar where nobody sees it
+            )
+        self._bar.update(_bytes_of(variable))
+
+    def close(self) -> None:
+        """Ends the progress bar."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+@contextlib.contextmanager
+def deferred(label: str = "weights") -> Iterator[Deferred]:
+    """Models made inside have weights without values, which `assign` gives them; nothing else is allocated.
+
+    Weights that have none when the block ends get their initial ones then. While values are given, a bar shows how many
+    are there, if it takes seconds.
+
+    Args:
+        label: What is read, for the bar.
+
+    Example:
+
+    >>> with deferred():
+    ...     backbone = Backbone.from_config(config)  # at once, however large
+    ...     backbone.token_embedding.table.embeddings.assign(table)
+    """
+    with _collected(Deferred(label)) as scope:
+        yield scope
+    for variable in scope.variables:
+        if variable._value is None:
+            variable._deferred_initialize()
+
+
+@contextlib.contextmanager
+def shapes_only() -> Iterator[None]:
+    """Models made inside have weights that never get a value: to ask for shapes and names."""
+    with _collected(Deferred("")):
+        yield
+
+
+class _PassedOn(keras.StatelessScope):
+    def __init__(self, scope: Deferred, receivers: Iterable[tuple[keras.Variable, Callable[[Any], None]]]) -> None:
+        super().__init__(initialize_variables=False)
+        self._scope = scope
+        self._own = {id(variable) for variable in scope.variables}
+        self._receivers = {id(variable): receive for variable, receive in receivers}
+
+    def add_update(self, update: tuple[keras.Variable, Any]) -> None:
+        variable, value = update
+        if id(variable) in self._own:
+            self._scope.add_update(update)
+        elif id(variable) in self._receivers:
+            self._receivers[id(variable)](value)
+
+
+@contextlib.contextmanager
+def passed_on(scope: Deferred, receivers: Iterable[tuple[keras.Variable, Callable[[Any], None]]]) -> Iterator[None]:
+    """What is assigned inside to the variables of another model is given to functions; that model stays as it is.
+
+    Args:
+        scope: The scope in which our model was made: what is assigned to its variables reaches them.
+        receivers: Variables of the other model, and what is called with the value of each.
+    """
+    with _PassedOn(scope, receivers):
+        yield
+
+
+@contextlib.contextmanager
+def _collected(scope: Deferred) -> Iterator[Deferred]:
+    before = global_state.get_global_attribute(_WAITING)
+    global_state.set_global_attribute(_WAITING, scope.variables)
+    try:
+        with scope:
+            yield scope
+    finally:
+        scope.close()
+        global_state.set_global_attribute(_WAITING, before or [])
+
+
+def _bytes_of(variable: keras.Variable) -> int:
+    size = np.dtype("uint16" if variable.dtype == "bfloat16" else variable.dtype).itemsize
+    return size * int(np.prod(variable.shape))
