@@ -1,9 +1,6 @@
-"""Checkpoints of llama2.c: a published one says what its author quotes, and damaged ones are errors."""
+"""Checkpoints of llama2.c: the order of their weights, and damaged ones are errors."""
 
-import os
-import re
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,21 +59,3 @@ def test_cut_files(tmp_path):
         (tmp_path / "cut.bin").write_bytes(content[:length])
         with pytest.raises(ValueError, match=message):
             load_llama2c(tmp_path / "cut.bin")
-
-
-@pytest.mark.skipif(not os.environ.get("ZOO_DATA"), reason="needs the data folder: set ZOO_DATA")
-def test_stories_are_the_ones_that_are_quoted():
-    pytest.importorskip("sentencepiece")
-    from zoo import CausalLM
-    from zoo.tokenizers import SentencePieceTokenizer
-
-    folder = Path(os.environ["ZOO_DATA"]) / "checkpoints" / "stories260K"
-    tokenizer = SentencePieceTokenizer(
-        (folder / "tok512.model").read_bytes(), start_token="<s>", end_token="</s>", unknown_token="<unk>"
-    )
-    model = CausalLM(load_llama2c(folder / "stories260K.bin"), tokenizer)
-    notes = (folder / "stories260K.md").read_text(encoding="utf-8")
-    quoted = re.search(r"-t 0\.0\n(.*?)\n```", notes, re.DOTALL)[1]
-    # run.c writes 256 tokens after the start token
-    text = model.generate("", max_new_tokens=256)
-    assert text.strip() == quoted.strip()
