@@ -14,6 +14,8 @@ from zoo.storage import quote, quote_key
 # loops, ways to compute the same thing
 NEUTRAL = frozenset(
     """
+    directionality n_special pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
+    pooler_type predict_special_tokens
     _attn_implementation _attn_implementation_autoset _name_or_path _num_labels architectures attn_implementation
     cache_implementation chunk_size_feed_forward cls_token_id dtype finetuning_task force_bos_token_to_be_generated
     gradient_checkpointing id2label initializer_cutoff_factor initializer_factor label2id mask_token_id model_type

@@ -114,7 +114,14 @@ GPT2_SIZES = {
     "xl": (1600, 48, 25, 1_557_611_200),
 }
 for size, (width, layers, heads, parameters) in GPT2_SIZES.items():
-    register_preset(f"gpt2_{size}", gpt2_config(50257, width, layers, heads, 1024), f"GPT-2 {size}.", GPT2, parameters)
+    register_preset(
+        f"gpt2_{size}",
+        gpt2_config(50257, width, layers, heads, 1024),
+        f"GPT-2 {size}.",
+        GPT2,
+        parameters,
+        "hf://openai-community/gpt2" + ("" if size == "small" else f"-{size}"),
+    )
 
 LLAMA3 = 'Grattafiori et al. 2024, "The Llama 3 Herd of Models"'
 LLAMA3_SCALING = {
@@ -130,6 +137,7 @@ register_preset(
     "Llama 3 8B.",
     f"{LLAMA3}, table 3",
     8_030_261_248,
+    "hf://meta-llama/Meta-Llama-3-8B",
 )
 register_preset(
     "llama_3.2_1b",
@@ -137,6 +145,7 @@ register_preset(
     "Llama 3.2 1B: scaled rotary positions for long texts, tied output.",
     LLAMA3,
     1_235_814_400,
+    "hf://meta-llama/Llama-3.2-1B",
 )
 register_preset(
     "tinyllama_1.1b",
@@ -144,6 +153,7 @@ register_preset(
     "TinyLlama 1.1B: Llama 2 made small, grouped queries.",
     'Zhang et al. 2024, "TinyLlama"',
     1_100_048_384,
+    "hf://TinyLlama/TinyLlama-1.1B-Chat-v1.0",
 )
 register_preset(
     "smollm2_135m",
@@ -151,6 +161,7 @@ register_preset(
     "SmolLM2 135M: a deep and narrow Llama, tied output.",
     'Ben Allal et al. 2025, "SmolLM2"',
     134_515_008,
+    "hf://HuggingFaceTB/SmolLM2-135M",
 )
 register_preset(
     "qwen2.5_0.5b",
@@ -164,6 +175,7 @@ register_preset(
     "Qwen2.5 0.5B: a Llama with biases on queries, keys and values.",
     'Qwen Team 2024, "Qwen2.5 Technical Report"',
     494_032_768,
+    "hf://Qwen/Qwen2.5-0.5B",
 )
 register_preset(
     "qwen3_0.6b",
@@ -178,6 +190,7 @@ register_preset(
     "Qwen3 0.6B: a Llama with norms on queries and keys, heads wider than the model.",
     'Qwen Team 2025, "Qwen3 Technical Report"',
     596_049_920,
+    "hf://Qwen/Qwen3-0.6B",
 )
 register_preset(
     "gemma_2_2b",
@@ -207,4 +220,5 @@ register_preset(
     "Gemma 2 2B: norms before and after, every other layer local, soft caps.",
     'Gemma Team 2024, "Gemma 2", table 1',
     2_614_341_888,
+    "hf://google/gemma-2-2b",
 )

@@ -55,14 +55,15 @@ def t5_config(
     )
 
 
-register_preset("t5_small", t5_config(512, 2048, 6, 8), "T5 small.", T5, 60_506_624)
-register_preset("t5_base", t5_config(768, 3072, 12, 12), "T5 base.", T5, 222_903_552)
+register_preset("t5_small", t5_config(512, 2048, 6, 8), "T5 small.", T5, 60_506_624, "hf://google-t5/t5-small")
+register_preset("t5_base", t5_config(768, 3072, 12, 12), "T5 base.", T5, 222_903_552, "hf://google-t5/t5-base")
 register_preset(
     "flan_t5_small",
     t5_config(512, 1024, 8, 6, gated=True),
     "Flan-T5 small: T5 version 1.1, tuned on instructions.",
     FLAN,
     76_961_152,
+    "hf://google/flan-t5-small",
 )
 register_preset(
     "bart_base",
@@ -82,4 +83,5 @@ register_preset(
     "BART base: a denoising encoder-decoder.",
     'Lewis et al. 2020, "BART", section 2.1',
     139_420_416,
+    "hf://facebook/bart-base",
 )

@@ -118,6 +118,9 @@ for size, (width, layers, heads, parameters, paper) in SIZES.items():
         f"BERT {size}, English text in lower case.",
         paper,
         parameters,
+        f"hf://google-bert/bert-{size}-uncased"
+        if paper is BERT
+        else f"hf://google/bert_uncased_L-{layers}_H-{width}_A-{heads}",
     )
 for size, parameters in {"base": 108_310_272, "large": 333_579_264}.items():
     width, layers, heads, *_ = SIZES[size]
@@ -127,6 +130,7 @@ for size, parameters in {"base": 108_310_272, "large": 333_579_264}.items():
         f"BERT {size}, English text with capitals.",
         BERT,
         parameters,
+        f"hf://google-bert/bert-{size}-cased",
     )
 register_preset(
     "minilm_l6",
@@ -134,6 +138,7 @@ register_preset(
     "A BERT of 6 layers distilled from a larger one; sentence embeddings.",
     MINILM,
     22_713_216,
+    "hf://sentence-transformers/all-MiniLM-L6-v2",
 )
 register_preset(
     "roberta_base",
@@ -142,6 +147,7 @@ register_preset(
     "BERT base trained longer, on masked tokens alone.",
     ROBERTA,
     124_055_040,
+    "hf://FacebookAI/roberta-base",
 )
 register_preset(
     "distilbert_base_uncased",
@@ -149,6 +155,7 @@ register_preset(
     "A BERT base of half the layers, distilled; no segments, no pooler.",
     DISTILBERT,
     66_362_880,
+    "hf://distilbert/distilbert-base-uncased",
 )
 register_preset(
     "modernbert_base",
@@ -156,4 +163,5 @@ register_preset(
     "Long texts: local attention in two layers of three, rotary positions, GEGLU.",
     MODERNBERT,
     149_014_272,
+    "hf://answerdotai/ModernBERT-base",
 )

@@ -1,12 +1,16 @@
 """Checkpoints of llama2.c, the Llama in one file of C: a header of seven integers, then all weights in float32."""
 
+import dataclasses
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from zoo.backbones.backbone import Backbone
+from zoo.backbones.deferred import deferred
 from zoo.config import (
     AttentionConfig,
     EmbeddingConfig,
@@ -16,11 +20,13 @@ from zoo.config import (
     TransformerConfig,
     in_names,
 )
-from zoo.storage import naming
+from zoo.storage import Reader, naming, register_reader
+from zoo.tokenizers.llama2c import load_llama2c_tokenizer
 
 HEADER = struct.Struct("<7i")
 MAGIC = 0x616B3432  # of the versions after the first
 MOST = 2**24  # greatest size that is believed
+_OVERRIDES = ("max_length", "dropout")
 # what its header calls our choices
 NAMES = {
     "hidden_dim": "dim",
@@ -85,11 +91,13 @@ def _count_weights(config: TransformerConfig) -> int:
     return tables + config.num_layers * layer + width + config.max_length * config.head_dim
 
 
-def load_llama2c(path: str | os.PathLike) -> Backbone:
+def load_llama2c(path: str | os.PathLike, *, load_weights: bool = True, **overrides: Any) -> Backbone:
     """Returns the backbone of a checkpoint of llama2.c.
 
     Args:
         path: The `.bin` file, of the first version of the format ("legacy").
+        load_weights: Whether to load the weights.
+        **overrides: Replaced choices that change no weights: `max_length` and `dropout`.
 
     Raises:
         ValueError: If the file is of another format, or longer or shorter than its header says.
@@ -97,8 +105,6 @@ def load_llama2c(path: str | os.PathLike) -> Backbone:
     Example:
 
     >>> backbone = load_llama2c("stories260K.bin")
-    >>> tokenizer = SentencePieceTokenizer(proto, start_token="<s>", end_token="</s>")
-    >>> CausalLM(backbone, tokenizer).generate("Once upon a time", max_new_tokens=20)
 
     Reference:
         Karpathy 2023, llama2.c, `export.py` (`legacy_export`) and `run.c`.
@@ -114,31 +120,82 @@ def load_llama2c(path: str | os.PathLike) -> Backbone:
         expected = _count_weights(config)
         if expected != size // 4:
             raise ValueError(f"{path} must hold {expected} weights, as its header says, got {size // 4}.")
-        numbers = np.frombuffer(file.read(), "<f4")
-    with naming(path), in_names({**NAMES, "attention.head_dim": "dim / n_heads"}):
-        backbone = Backbone.from_config(config)
-    decoder, attention = backbone.decoder, config.attention
-    blocks = decoder.blocks
-    # in the file all layers of a kind follow each other, each kernel (outputs, inputs)
-    parts = [[backbone.token_embedding.table.embeddings]]
-    parts.append([block.norms["attention"].scale for block in blocks])
-    for name in ("query", "key", "value", "output"):
-        parts.append([getattr(block.attention, f"{name}_projection").kernel for block in blocks])
-    parts.append([block.norms["feed_forward"].scale for block in blocks])
-    for name in ("gate", "down", "up"):
-        parts.append([getattr(block.feed_forward, name).kernel for block in blocks])
-    parts.append([decoder.final_norm.scale])
-    rotary = config.max_length * config.hidden_dim // attention.num_heads  # cosines and sines, which are computed here
-    output = [] if backbone.output_projection is None else [backbone.output_projection.kernel]
-    start = 0
-    for variables in (*parts, None, output):
-        if variables is None:
-            start += rotary
-            continue
-        for variable in variables:
-            count = int(np.prod(variable.shape))
-            values = numbers[start : start + count]
-            is_table = variable is backbone.token_embedding.table.embeddings or len(variable.shape) == 1
-            variable.assign(values.reshape(variable.shape) if is_table else values.reshape(variable.shape[::-1]).T)
-            start += count
+        for key in overrides:
+            if key not in _OVERRIDES:
+                raise ValueError(f"Overrides of a model with weights must be among {_OVERRIDES}, got {key!r}.")
+        with deferred(path.name), in_names({**NAMES, "attention.head_dim": "dim / n_heads"}):
+            backbone = Backbone.from_config(dataclasses.replace(config, **overrides))
+            if load_weights:
+                start = 0
+                for part in _parts(backbone, config):
+                    if isinstance(part, int):
+                        start += part
+                        continue
+                    count = int(np.prod(part.shape))
+                    values = np.memmap(file, "<f4", "r", HEADER.size + 4 * start, (count,))
+                    is_table = part is backbone.token_embedding.table.embeddings or len(part.shape) == 1
+                    values = values.reshape(part.shape) if is_table else values.reshape(part.shape[::-1]).T
+                    part.assign(np.array(values, order="C"))
+                    start += count
     return backbone
+
+
+def _parts(backbone: Backbone, config: TransformerConfig) -> Iterator[Any]:
+    """The variables in the order of the file, and how many numbers are passed over.
+
+    All layers of a kind follow each other, each kernel as `(outputs, inputs)`.
+    """
+    blocks = backbone.decoder.blocks
+    yield backbone.token_embedding.table.embeddings
+    yield from (block.norms["attention"].scale for block in blocks)
+    for name in ("query", "key", "value", "output"):
+        yield from (getattr(block.attention, f"{name}_projection").kernel for block in blocks)
+    yield from (block.norms["feed_forward"].scale for block in blocks)
+    for name in ("gate", "down", "up"):
+        yield from (getattr(block.feed_forward, name).kernel for block in blocks)
+    yield backbone.decoder.final_norm.scale
+    yield config.max_length * config.head_dim  # cosines and sines, which are computed here
+    if backbone.output_projection is not None:
+        yield backbone.output_projection.kernel
+
+
+class Llama2cReader(Reader):
+    """A `.bin` file of llama2.c, with the file of its tokenizer beside it."""
+
+    looks_for = "a checkpoint of llama2.c (a file .bin)"
+
+    def accepts(self, source: Path) -> bool:
+        return source.suffix == ".bin" and source.is_file()
+
+    def task_of(self, source: Path) -> str:
+        return "CausalLM"
+
+    def load_task(self, kind: type, source: Path, load_weights: bool, tokenizer: Any, choices: dict[str, Any]) -> Any:
+        overrides = {key: choices[key] for key in _OVERRIDES if key in choices}
+        given = {key: value for key, value in choices.items() if key not in overrides}
+        if "decoder" not in kind.architectures:
+            raise ValueError(f"{source} holds a decoder, of which there is no {kind.__name__}.")
+        tokenizer = self.load_tokenizer(source) if tokenizer is None else tokenizer
+        return kind(self.load_backbone(source, load_weights, overrides), tokenizer, **given)
+
+    def load_backbone(self, source: Path, load_weights: bool, choices: dict[str, Any]) -> Any:
+        return load_llama2c(source, load_weights=load_weights, **choices)
+
+    def load_tokenizer(self, source: Path) -> Any:
+        with open(source, "rb") as file, naming(source):
+            size = read_llama2c_config(file.read(HEADER.size)).vocabulary_size
+        own = source.with_name("tokenizer.model"), source.with_name("tokenizer.bin")
+        named = sorted((*source.parent.glob("tok*.model"), *source.parent.glob("tok*.bin")), reverse=True)
+        found = dict.fromkeys(path for path in (*own, *named) if path.is_file() and path != source)
+        for path in found:
+            tokenizer = load_llama2c_tokenizer(path)
+            if tokenizer.vocabulary_size == size:
+                return tokenizer
+        there = ", ".join(path.name for path in found) or "none"
+        raise FileNotFoundError(
+            f"{source} needs a tokenizer of {size} tokens beside it, tokenizer.model or tokenizer.bin of llama2.c; "
+            f"there is {there}: pass tokenizer=."
+        )
+
+
+register_reader(Llama2cReader())

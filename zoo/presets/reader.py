@@ -6,11 +6,11 @@ from typing import Any
 
 from zoo.backbones.backbone import Backbone
 from zoo.presets.registry import get_preset, list_presets, near_presets, preset_config
-from zoo.storage import Reader, register_reader
+from zoo.storage import HubError, Reader, find_reader, register_reader
 
 
 class NamedReader(Reader):
-    """An architecture by its name, with random weights."""
+    """An architecture by its name: with its published weights, or with random ones."""
 
     looks_for = "a name of zoo.list_presets()"
 
@@ -25,23 +25,37 @@ class NamedReader(Reader):
         raise ValueError(f"task must be given: {source} names an architecture.")
 
     def load_task(self, kind: type, source: Path, load_weights: bool, tokenizer: Any, choices: dict[str, Any]) -> Any:
+        if load_weights:
+            reader, directory = _published(source)
+            return reader.load_task(kind, directory, True, tokenizer, choices)
         parameters = kind.parameters()
         given = {name: value for name, value in choices.items() if name in parameters}
         overrides = {key: value for key, value in choices.items() if key not in given}
-        return kind(self.load_backbone(source, load_weights, overrides), tokenizer, **given)
+        return kind(self.load_backbone(source, False, overrides), tokenizer, **given)
 
     def load_backbone(self, source: Path, load_weights: bool, choices: dict[str, Any]) -> Any:
-        name = os.fspath(source)
-        config = preset_config(name, **choices)
         if load_weights:
-            raise ValueError(
-                f"The preset {name!r} names an architecture and has no weights: pass load_weights=False for random "
-                "ones, or the directory of a saved model."
-            )
-        return Backbone.from_config(config)
+            reader, directory = _published(source)
+            return reader.load_backbone(directory, True, choices)
+        return Backbone.from_config(preset_config(os.fspath(source), **choices))
 
     def load_tokenizer(self, source: Path) -> Any:
-        raise ValueError(f"The preset {get_preset(os.fspath(source)).name!r} has no tokenizer: pass tokenizer=.")
+        reader, directory = _published(source)
+        return reader.load_tokenizer(directory)
+
+
+def _published(source: Path) -> tuple[Reader, Path]:
+    """Who reads the published files of a preset, and where they are."""
+    preset = get_preset(os.fspath(source))
+    advice = "pass load_weights=False for random ones, or the directory of a saved model"
+    if preset.weights is None:
+        raise ValueError(f"The preset {preset.name!r} names an architecture and has no weights: {advice}.")
+    try:
+        return find_reader(preset.weights)
+    except OSError as error:
+        raise HubError(
+            f"The preset {preset.name!r} has its weights and tokenizer in {preset.weights}. {error} Else {advice}."
+        ) from error
 
 
 register_reader(NamedReader())

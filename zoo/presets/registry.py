@@ -21,6 +21,7 @@ class Preset:
         description: One line.
         paper: Where the architecture is from.
         parameters: Number of weights where it is known, to be shown without counting.
+        weights: Where its published weights are, `hf://owner/name`; None where there are none.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Preset:
     description: str
     paper: str
     parameters: int | None = None
+    weights: str | None = None
 
     def parameter_count(self) -> int:
         """Returns the exact number of weights; none are allocated."""
@@ -36,7 +38,12 @@ class Preset:
 
 
 def register_preset(
-    name: str, config: TransformerConfig, description: str, paper: str, parameters: int | None = None
+    name: str,
+    config: TransformerConfig,
+    description: str,
+    paper: str,
+    parameters: int | None = None,
+    weights: str | None = None,
 ) -> None:
     """Adds a preset.
 
@@ -46,13 +53,14 @@ def register_preset(
         description: One line.
         paper: Where the architecture is from.
         parameters: Number of weights where it is known.
+        weights: Where its published weights are, `hf://owner/name`.
 
     Raises:
         ValueError: If the name is taken.
     """
     if name in _PRESETS:
         raise ValueError(f"A preset named {name!r} exists already.")
-    _PRESETS[name] = Preset(name, config, description, paper, parameters)
+    _PRESETS[name] = Preset(name, config, description, paper, parameters, weights)
 
 
 def get_preset(name: str) -> Preset:

@@ -5,7 +5,7 @@ from zoo.storage.errors import naming, quote, quote_key
 from zoo.storage.files import atomic_write, remove, remove_incomplete, write_bytes, write_text_atomically
 from zoo.storage.folders import read_one_version, replace_folder
 from zoo.storage.h5 import H5Weights, open_h5
-from zoo.storage.hub import fetch
+from zoo.storage.hub import HubError, fetch, push
 from zoo.storage.json_files import parse_json, read_bytes, read_json
 from zoo.storage.preset import Preset, open_preset, write_preset
 from zoo.storage.preset_format import PresetDescription, read_description
@@ -46,7 +46,9 @@ __all__ = [
     "atomic_write",
     "average_weights",
     "dtype_name",
+    "HubError",
     "fetch",
+    "push",
     "load_weights",
     "match_variables",
     "name_variables",

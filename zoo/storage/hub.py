@@ -2,24 +2,44 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 PREFIX = "hf://"
 # no pickled weights, no code
-PATTERNS = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors")
+PATTERNS = ("*.json", "*.txt", "*.model", "*.jinja", "*.spm", "*.safetensors", "*.weights.h5")
+# the same weights a second time
+LEFT_OUT = ("consolidated*", "original/*", "onnx/*", "openvino/*", "coreml/*", "rust_model*")
 _ADDRESS = re.compile(r"hf://(?P<name>[\w.-]+/[\w.-]+|[\w.-]+)(@(?P<revision>[\w./-]+))?")
+# what the errors of the hub's library mean, by their names: they have changed their modules
+_CAUSES = {
+    "GatedRepoError": "Its owner asks for an agreement: accept it on https://huggingface.co/{name} and log in with "
+    "`hf auth login`.",
+    "RepositoryNotFoundError": "The hub has no model of this name that you may see: look at the name, or log in with "
+    "`hf auth login` if it is private.",
+    "RevisionNotFoundError": "The model has no such revision.",
+    "OfflineModeIsEnabled": "It is not in the cache, and HF_HUB_OFFLINE is set: fetch it once with "
+    "`hf download {name}`, on this machine or for its cache.",
+    "LocalEntryNotFoundError": "It is not in the cache, and the hub cannot be reached (or HF_HUB_OFFLINE is set): "
+    "fetch it once with `hf download {name}`, where there is a network.",
+}
+
+
+class HubError(OSError):
+    """A model of the hub that could not be fetched, or not be put there."""
 
 
 def fetch(address: str) -> Path:
     """Returns the directory of a model of the hub, fetched if it is not there yet.
 
     `huggingface_hub` keeps it in its cache; with the environment variable `HF_HUB_OFFLINE=1` it takes it from there
-    without asking. Only configurations, tokenizers and safetensors files are fetched.
+    without asking. Only configurations, tokenizers and safetensors files, or those of a preset, are fetched.
 
     Args:
         address: `hf://owner/name`, with `@revision` behind it for a branch, tag or commit.
 
     Raises:
         ValueError: If the address has another form.
+        HubError: If there is no such model, it needs an agreement, or it is not in the cache and there is no network.
         ImportError: If `huggingface_hub` is not installed.
 
     Example:
@@ -27,11 +47,74 @@ def fetch(address: str) -> Path:
     >>> fetch("hf://openai-community/gpt2")
     PosixPath('.../models--openai-community--gpt2/snapshots/...')
     """
+    name, revision = _parse(address)
+    hub = _library(address)
+    try:
+        return Path(
+            hub.snapshot_download(
+                name, revision=revision, allow_patterns=list(PATTERNS), ignore_patterns=list(LEFT_OUT)
+            )
+        )
+    except Exception as error:  # of the library, of what it uses for HTTP: their kinds change
+        raise HubError(f"{address} could not be fetched. {_cause(error, name)}") from error
+
+
+def push(folder: Path, address: str, *, private: bool | None = None, message: str = "Upload model") -> str:
+    """Puts the files of a folder into a model of the hub, in one commit.
+
+    Args:
+        folder: The folder.
+        address: `owner/name`, or `hf://owner/name`, with `@revision` behind it for a branch. It is made if there is
+            none.
+        private: Whether a new model is private; None for what the owner's account says.
+        message: The first line of the commit.
+
+    Returns:
+        `hf://owner/name@commit`, which `fetch` takes.
+
+    Raises:
+        ValueError: If the address has another form.
+        HubError: If the hub does not take it.
+        ImportError: If `huggingface_hub` is not installed.
+
+    Example:
+
+    >>> push(Path("exported"), "me/model")
+    'hf://me/model@3f1c...'
+    """
+    address = address if address.startswith(PREFIX) else PREFIX + address
+    name, revision = _parse(address)
+    hub = _library(address)
+    try:
+        api = hub.HfApi()
+        api.create_repo(name, private=private, exist_ok=True)
+        if revision is not None:
+            api.create_branch(name, branch=revision, exist_ok=True)
+        done = api.upload_folder(
+            repo_id=name, folder_path=str(folder), revision=revision, commit_message=message, ignore_patterns=[".*"]
+        )
+    except Exception as error:
+        raise HubError(f"{address} could not be written. {_cause(error, name)}") from error
+    return f"{PREFIX}{name}@{done.oid}"
+
+
+def _parse(address: str) -> tuple[str, str | None]:
     match = _ADDRESS.fullmatch(address)
     if match is None:
         raise ValueError(f"The address of a model of the hub must be hf://owner/name[@revision], got {address!r}.")
+    return match["name"], match["revision"]
+
+
+def _library(address: str) -> Any:
     try:
-        from huggingface_hub import snapshot_download
+        import huggingface_hub
     except ImportError as error:
         raise ImportError(f"{address} needs the package huggingface_hub: pip install huggingface_hub") from error
-    return Path(snapshot_download(match["name"], revision=match["revision"], allow_patterns=list(PATTERNS)))
+    return huggingface_hub
+
+
+def _cause(error: Exception, name: str) -> str:
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    found = next((_CAUSES[kind] for kind in kinds if kind in _CAUSES), None)
+    lines = str(error).strip().splitlines() or [""]
+    return f"{kinds[0]}: {lines[0][:300]}" if found is None else found.format(name=name)

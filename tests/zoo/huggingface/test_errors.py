@@ -285,7 +285,7 @@ def test_quantized_models_are_not_written(tmp_path, reference):
 def test_fetching_from_the_hub(monkeypatch, tmp_path):
     calls = []
 
-    def snapshot_download(name, revision, allow_patterns):
+    def snapshot_download(name, revision, allow_patterns, ignore_patterns):
         calls.append((name, revision, allow_patterns))
         return str(tmp_path)
 

@@ -1,10 +1,11 @@
 """Configurations with all the keys that files of published models have mean the presets of those models."""
 
 import dataclasses
+import re
 
 import pytest
 
-from zoo import preset_config
+from zoo import list_presets, preset_config
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import get_family
 from zoo.huggingface.writing import effective
@@ -104,8 +105,32 @@ T5 = {
     "task_specific_params": {"summarization": {"num_beams": 4}},
     "vocab_size": 32128,
 }
+
+
+def sized_bert(width, layers, **keys):
+    heads = {"num_attention_heads": width // 64, "intermediate_size": 4 * width}
+    return {**BERT, "hidden_size": width, "num_hidden_layers": layers, **heads, **keys}
+
+
 PUBLISHED = {
     "bert_base_uncased": BERT,
+    "bert_mini_uncased": sized_bert(256, 4),
+    "bert_small_uncased": sized_bert(512, 4),
+    "bert_medium_uncased": sized_bert(512, 8),
+    "bert_large_uncased": sized_bert(1024, 24),
+    "bert_base_cased": sized_bert(768, 12, vocab_size=28996),
+    "bert_large_cased": sized_bert(
+        1024, 24, vocab_size=28996, directionality="bidi", pooler_type="first_token_transform"
+    ),
+    "gpt2_medium": {
+        **GPT2,
+        "n_embd": 1024,
+        "n_head": 16,
+        "n_layer": 24,
+        "n_special": 0,
+        "predict_special_tokens": True,
+    },
+    "gpt2_large": {**GPT2, "n_embd": 1280, "n_head": 20, "n_layer": 36},
     "bert_tiny_uncased": {**BERT, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2}
     | {"intermediate_size": 512},
     "minilm_l6": {**BERT, "hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536},
@@ -314,3 +339,9 @@ def test_published_configuration_is_the_preset(name):
     assert dataclasses.replace(written, initializer_range=None, max_length=1) == dataclasses.replace(
         config, initializer_range=None, max_length=1
     )
+
+
+def test_every_preset_with_published_weights_is_compared():
+    with_weights = {name for name, preset in list_presets().items() if preset.weights}
+    assert with_weights == set(PUBLISHED)
+    assert all(re.fullmatch(r"hf://[\w.-]+/[\w.-]+", list_presets()[name].weights) for name in with_weights)

@@ -1,6 +1,8 @@
 """Checkpoints of llama2.c: the order of their weights, and damaged ones are errors."""
 
+import os
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -59,3 +61,34 @@ def test_cut_files(tmp_path):
         (tmp_path / "cut.bin").write_bytes(content[:length])
         with pytest.raises(ValueError, match=message):
             load_llama2c(tmp_path / "cut.bin")
+
+
+@pytest.mark.skipif(not os.environ.get("ZOO_DATA"), reason="needs the data folder: set ZOO_DATA")
+def test_both_forms_of_the_tokenizer(tmp_path):
+    pytest.importorskip("tensorflow_text")
+    from zoo import Backbone, CausalLM, Task
+    from zoo.tokenizers import Tokenizer
+    from zoo.tokenizers.llama2c import load_llama2c_tokenizer
+
+    folder = Path(os.environ["ZOO_DATA"]) / "checkpoints" / "stories260K"
+    texts = ["Once upon a time, there was a little girl.", "Zoë", "a\nb", "", "Lily’s 12 dogs"]
+    model, binary = (load_llama2c_tokenizer(folder / f"tok512.{ending}") for ending in ("model", "bin"))
+    assert binary.get_vocabulary() == model.get_vocabulary()
+    assert binary.tokenize(texts).to_list() == model.tokenize(texts).to_list()
+    assert (binary.start_id, binary.end_id) == (model.start_id, model.end_id) == (1, 2)
+    task = Task.from_preset(folder / "stories260K.bin", load_weights=False)
+    assert type(task) is CausalLM and task.tokenizer.source == str(folder / "tok512.model")
+    write(tmp_path / "model.bin", SIZES, numbers_of(SIZES))
+    with pytest.raises(FileNotFoundError, match="needs a tokenizer of 10 tokens beside it, .* there is none: pass"):
+        Tokenizer.from_preset(tmp_path / "model.bin")
+    content = (folder / "tok512.bin").read_bytes()
+    (tmp_path / "tokenizer.bin").write_bytes(content)
+    with pytest.raises(FileNotFoundError, match="there is tokenizer.bin: pass tokenizer="):
+        Tokenizer.from_preset(tmp_path / "model.bin")
+    for damaged, message in ((content[:-1], "token 511 .* is cut off"), (content[:99], "token 6 .* is cut off")):
+        (tmp_path / "tokenizer.bin").write_bytes(damaged)
+        with pytest.raises(ValueError, match=f"tokenizer.bin: {message}"):
+            load_llama2c_tokenizer(tmp_path / "tokenizer.bin")
+    assert Backbone.from_preset(tmp_path / "model.bin", max_length=3).config.max_length == 3
+    with pytest.raises(ValueError, match="must be among .'max_length', 'dropout'., got 'hidden_dim'"):
+        Backbone.from_preset(tmp_path / "model.bin", hidden_dim=3)
