@@ -549,6 +549,36 @@ CASES = {
         MODERNBERT,
         {"rows": "both"},
     ),
+    # the decoder is given the same tokens
+    "bart_classifier": (
+        "BartForSequenceClassification",
+        "BartConfig",
+        {**BART, "num_labels": 3, "decoder_start_token_id": 5},
+        {"rows": "ended"},
+    ),
+    "mbart_classifier": ("MBartForSequenceClassification", "MBartConfig", {**BART, "num_labels": 3}, {"rows": "ended"}),
+    "bart_question_answerer": ("BartForQuestionAnswering", "BartConfig", BART, {"rows": "ended"}),
+    "t5_classifier": (
+        "T5ForSequenceClassification",
+        "T5Config",
+        {**T5, "num_labels": 3, "num_decoder_layers": 1, "decoder_start_token_id": 0},
+        {"rows": "ended"},
+    ),
+    "mt5_classifier": ("MT5ForSequenceClassification", "MT5Config", {**T5, "num_labels": 3}, {"rows": "ended"}),
+    "t5_question_answerer": (
+        "T5ForQuestionAnswering",
+        "T5Config",
+        {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "decoder_start_token_id": 0},
+        {"rows": "ended"},
+    ),
+    # encoders alone
+    "t5_token_classifier": (
+        "T5ForTokenClassification",
+        "T5Config",
+        {**T5, "feed_forward_proj": "gated-silu", "decoder_start_token_id": 0},
+        {"rows": "both"},
+    ),
+    "t5_encoder": ("T5EncoderModel", "T5Config", T5, {}),
     # its positions are in the file
     "pegasus": ("PegasusForConditionalGeneration", "PegasusConfig", {**BART, "scale_embedding": False}, LONG),
 }
@@ -572,7 +602,11 @@ def inputs_of(config: transformers.PreTrainedConfig, rows: str = "right") -> dic
     inputs = {"input_ids": token_ids(mask), "attention_mask": mask.long()}
     if getattr(config, "type_vocab_size", 1) > 1:
         inputs["token_type_ids"] = torch.arange(mask.shape[1])[None].expand_as(mask).remainder(2)
-    if config.is_encoder_decoder:
+    if rows == "ended":
+        # with a token behind the last end, as in mBART
+        for row, length in enumerate(LENGTHS):
+            inputs["input_ids"][row, length - 2] = config.eos_token_id
+    elif config.is_encoder_decoder:
         mask = below(DECODER_LENGTHS if rows == "right" else (*DECODER_LENGTHS, 6))
         inputs |= {"decoder_input_ids": token_ids(mask), "decoder_attention_mask": mask.long()}
     return inputs
@@ -581,6 +615,15 @@ def inputs_of(config: transformers.PreTrainedConfig, rows: str = "right") -> dic
 def spans_of(outputs: transformers.utils.ModelOutput) -> np.ndarray:
     """Logits of the first and of the last token of an answer, `(batch, length, 2)`."""
     return torch.stack([outputs.start_logits, outputs.end_logits], dim=-1).numpy()
+
+
+def shifted(model: transformers.PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
+    """The tokens that a classifier gives its decoder, `(batch, length)`."""
+    if hasattr(model, "_shift_right"):
+        return model._shift_right(ids)
+    shift = sys.modules[type(model).__module__].shift_tokens_right
+    names = shift.__code__.co_varnames[1 : shift.__code__.co_argcount]
+    return shift(ids, *(getattr(model.config, name) for name in names))
 
 
 def main() -> None:
@@ -615,6 +658,9 @@ def main() -> None:
         with torch.no_grad():
             outputs = model(**inputs, output_hidden_states=True)
         golden = {name: value.numpy() for name, value in inputs.items()}
+        if options.get("rows") == "ended":
+            golden["decoder_input_ids"] = shifted(model, inputs["input_ids"]).numpy()
+            golden["decoder_attention_mask"] = golden["attention_mask"]
         if "start_logits" in outputs:
             golden["logits"] = spans_of(outputs)
         for name in ("logits", "last_hidden_state", "pooler_output", "encoder_last_hidden_state"):

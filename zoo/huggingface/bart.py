@@ -14,6 +14,7 @@ from zoo.config import (
 from zoo.config.checks import require
 from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
 from zoo.huggingface.family import Family, Head, register_family
+from zoo.huggingface.span_heads import encoder_decoder_heads
 from zoo.huggingface.weights import Stored
 
 # not all of them have all of these layers
@@ -32,6 +33,7 @@ for side in ("encoder", "decoder"):
     TABLE[f"{side}.final_norm"] = f"{side}.layer_norm"
 POSITION_OFFSET = 2
 EPSILON = 1e-5  # not in the configuration
+PADDING, END = 1, 2  # where the configuration does not say it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Style:
         )
         self._check_old_keys(reader)
         reader.skip("num_hidden_layers")  # repeats encoder_layers
-        reader.skip("classif_dropout", "classifier_dropout")  # of a head that is not supported
+        reader.skip("classif_dropout", "classifier_dropout")  # of a head
         return TransformerConfig(
             "encoder_decoder",
             vocabulary,
@@ -143,18 +145,29 @@ def write(config: TransformerConfig) -> dict[str, Any]:
     return values
 
 
-def register(model_type: str, name: str, style: Style, head: str = "ForConditionalGeneration") -> None:
-    """Adds one of these families; classes of the Transformers library begin with `name`."""
+def register(
+    model_type: str, name: str, style: Style, head: str = "ForConditionalGeneration", start: int | str | None = None
+) -> None:
+    """Adds one of these families.
+
+    Args:
+        model_type: Its name.
+        name: What the names of its classes in the Transformers library begin with.
+        style: In what it differs from others.
+        head: What the name of its class for generation ends with.
+        start: The token that its other heads put before those that the decoder is given; None where it has none.
+    """
+    others = {} if start is None else encoder_decoder_heads(name, start, END, pair_separators=2)
     register_family(
         Family(
             model_type,
             style.read,
-            write,
+            write if start is None else _write_with_padding,
             TABLE,
             architecture=f"{name}Model",
             prefix="model.",
             outside=("final_logits_bias",),
-            heads={"Seq2SeqLM": Head(f"{name}{head}")},
+            heads={"Seq2SeqLM": Head(f"{name}{head}"), **others},
             copies={
                 "encoder.embed_tokens.weight": "shared.weight",
                 "decoder.embed_tokens.weight": "shared.weight",
@@ -164,7 +177,12 @@ def register(model_type: str, name: str, style: Style, head: str = "ForCondition
     )
 
 
-register("bart", "Bart", Style(pre_norm=False, embedding_norm=True, sinusoidal=False))
-register("mbart", "MBart", Style(pre_norm=True, embedding_norm=True, sinusoidal=False))
+def _write_with_padding(config: TransformerConfig) -> dict[str, Any]:
+    """With the padding token of all of them, which those heads need, in case that the task has no tokenizer."""
+    return {**write(config), "pad_token_id": PADDING}
+
+
+register("bart", "Bart", Style(pre_norm=False, embedding_norm=True, sinusoidal=False), start=END)
+register("mbart", "MBart", Style(pre_norm=True, embedding_norm=True, sinusoidal=False), start="last")
 register("marian", "Marian", Style(pre_norm=False, embedding_norm=False, sinusoidal=True), "MTModel")
 register("pegasus", "Pegasus", Style(pre_norm=True, embedding_norm=False, sinusoidal=True))

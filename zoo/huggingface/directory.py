@@ -236,7 +236,11 @@ def _is_language_model(family: Family, task: str | None, values: dict[str, Any])
     """Whether a model is used as a language model, or was saved as one where nothing is said of its use."""
     if task is not None:
         return task == "CausalLM"
-    others = {family.architecture, *(head.architecture for name, head in family.heads.items() if name != "CausalLM")}
+    others = {
+        family.architecture,
+        family.encoder_architecture,
+        *(head.architecture for name, head in family.heads.items() if name != "CausalLM"),
+    }
     architectures = values.get("architectures")
     return not (isinstance(architectures, list) and architectures and others.issuperset(map(str, architectures)))
 
@@ -264,22 +268,24 @@ def _override(config: TransformerConfig, overrides: dict[str, Any]) -> Transform
     return dataclasses.replace(config, **overrides)
 
 
-def head_of(family: Family, task: str | None) -> Head:
+def head_of(family: Family, task: str | None, is_encoder: bool = False) -> Head:
     """Returns the head of a task; that of the base model without a task.
 
     Args:
         family: The family.
         task: Name of our task.
+        is_encoder: Whether the model is an encoder.
 
     Raises:
         ValueError: If the family has no such task.
     """
+    base = Head((family.encoder_architecture if is_encoder else None) or family.architecture)
     if task is None:
-        return Head(family.architecture)
+        return base
     if task in family.heads:
         return family.heads[task]
     if task == "TextEmbedder":
-        return Head(family.architecture)  # it has no weights of its own
+        return base  # it has no weights of its own
     raise ValueError(f"The task of a {family.model_type!r} model must be one of {sorted(family.heads)}, got {task!r}.")
 
 

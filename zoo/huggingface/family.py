@@ -51,6 +51,7 @@ class Family:
         ignored: Regular expressions for tensors without meaning: constants, what training alone needs.
         copies: Tensors that some files have twice, and what each is a copy of.
         renamed: Beginnings of names that other files have, and what they are in `table`.
+        encoder_architecture: Name of the class of its encoder alone; None where there is none, or nothing else.
     """
 
     model_type: str
@@ -64,6 +65,7 @@ class Family:
     ignored: tuple[str, ...] = ()
     copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    encoder_architecture: str | None = None
 
     def table_of(self, config: TransformerConfig) -> Table:
         """Returns the names of the weights of a base model with this configuration."""

@@ -14,7 +14,10 @@ from zoo.config import (
 from zoo.config.checks import require
 from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader, activation
 from zoo.huggingface.family import Family, Head, register_family
+from zoo.huggingface.labels import label_names, write_labels
+from zoo.huggingface.span_heads import encoder_decoder_heads
 
+CLASSIFIER = "transformer."  # what classes for classification put before names
 MAX_LENGTH = 512  # of the training; nothing in the model is bound to it
 
 
@@ -62,9 +65,11 @@ def read(reader: ConfigReader, multilingual: bool = False) -> TransformerConfig:
     reader.take_only("dense_act_fn", name)
     reader.take_only("is_gated_act", bool(gated))
     reader.take_only("is_decoder", False)
-    reader.take_only("is_encoder_decoder", True)
+    # files of T5EncoderModel and of what classifies tokens
+    is_encoder = bool(reader.tensors) and not any(name.startswith("decoder.") for name in reader.tensors)
+    reader.take_only("is_encoder_decoder", not is_encoder, *([True] if is_encoder else []))
     reader.skip("n_positions")  # of the training
-    reader.skip("classifier_dropout")  # of a head that is not supported
+    reader.skip("classifier_dropout")  # of a head
     # version 1.1 has an output projection of its own; newer configurations say it by the scale, and by the file
     tied = reader.take("tie_word_embeddings", True)
     scaled = not multilingual and reader.take("scale_decoder_outputs", tied)
@@ -72,12 +77,13 @@ def read(reader: ConfigReader, multilingual: bool = False) -> TransformerConfig:
         tied = "lm_head.weight" not in reader.tensors
     dropout = reader.take("dropout_rate", 0.1)
     decoder_layers = reader.take_number("num_decoder_layers", layers)
+    output = EmbeddingConfig(tie_output=tied, output_scale=width**-0.5 if scaled else None)
     return TransformerConfig(
-        "encoder_decoder",
+        "encoder" if is_encoder else "encoder_decoder",
         reader.take("vocab_size"),
         hidden_dim=width,
         num_layers=layers,
-        num_decoder_layers=None if decoder_layers == layers else decoder_layers,
+        num_decoder_layers=None if is_encoder or decoder_layers == layers else decoder_layers,
         max_length=MAX_LENGTH,
         attention=AttentionConfig(
             reader.take("num_heads"), head_dim=reader.take("d_kv", 64), use_bias=False, scale=1.0, dropout=dropout
@@ -95,7 +101,7 @@ def read(reader: ConfigReader, multilingual: bool = False) -> TransformerConfig:
             use_bias=False,
             dropout=dropout,
         ),
-        embedding=EmbeddingConfig(tie_output=tied, output_scale=width**-0.5 if scaled else None),
+        embedding=EmbeddingConfig() if is_encoder else output,
         dropout=dropout,
     )
 
@@ -119,8 +125,8 @@ def write(config: TransformerConfig) -> dict[str, Any]:
         "dropout_rate": config.dropout,
         "layer_norm_epsilon": config.norm.epsilon,
         "feed_forward_proj": name,
-        "is_encoder_decoder": True,
-        "tie_word_embeddings": config.embedding.output_scale is not None,
+        "is_encoder_decoder": config.architecture == "encoder_decoder",
+        "tie_word_embeddings": config.architecture == "encoder" or config.embedding.output_scale is not None,
         "decoder_start_token_id": 0,
         "pad_token_id": 0,
         "eos_token_id": 1,
@@ -129,6 +135,15 @@ def write(config: TransformerConfig) -> dict[str, Any]:
 
 def _write_mt5(config: TransformerConfig) -> dict[str, Any]:
     return {**write(config), "tie_word_embeddings": config.embedding.tie_output}
+
+
+def _token_classifier(reader: ConfigReader) -> dict[str, Any]:
+    dropout = reader.take_number("classifier_dropout", 0.0)
+    return {"hidden_activation": None, "head_dropout": dropout, "labels": label_names(reader)}
+
+
+def _write_token_classifier(options: dict[str, Any]) -> dict[str, Any]:
+    return {**write_labels(options), "classifier_dropout": options["head_dropout"]}
 
 
 def register(model_type: str, name: str, reads: Callable, writes: Callable) -> None:
@@ -140,7 +155,18 @@ def register(model_type: str, name: str, reads: Callable, writes: Callable) -> N
             writes,
             table,
             architecture=f"{name}Model",
-            heads={"Seq2SeqLM": Head(f"{name}ForConditionalGeneration")},
+            heads={
+                "Seq2SeqLM": Head(f"{name}ForConditionalGeneration"),
+                **encoder_decoder_heads(name, start=0, end=1, classifier_prefix=CLASSIFIER),
+                "TokenClassifier": Head(
+                    f"{name}ForTokenClassification",
+                    {"projection": "classifier"},
+                    _token_classifier,
+                    _write_token_classifier,
+                    CLASSIFIER,
+                ),
+            },
+            encoder_architecture=f"{name}EncoderModel",
             # old files have a bias of cross-attention that the model does not use
             ignored=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
             copies={

@@ -71,7 +71,7 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
     config = backbone.config
     if not isinstance(config, TransformerConfig):
         raise ValueError(f"it is a Transformer, this is a {type(backbone).__name__}")
-    head = head_of(family, task_name)
+    head = head_of(family, task_name, config.architecture == "encoder")
     options = {} if task is None else task.options()
     values = {
         "model_type": family.model_type,
@@ -82,7 +82,7 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
         **_special_ids(task),
         **head.write(options),
     }
-    with_head = head.architecture != family.architecture
+    with_head = head.architecture not in (family.architecture, family.encoder_architecture)
     layers = named_layers(backbone)
     plain = table_rows(layers, family.table_of(config))
     reader = ConfigReader(values, {row.name: row.shape for row in plain})

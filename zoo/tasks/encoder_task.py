@@ -23,8 +23,8 @@ class EncoderTask(Task):
 
     Args:
         backbone, preprocessor: See `Task`.
-        decoder_start_id: With both stacks, the token that is put before those that the decoder is given. Default the
-            tokenizer's start token, else its padding token.
+        decoder_start_id: With both stacks, the token that is put before those that the decoder is given; "last" for the
+            last one of each row (mBART). Default the tokenizer's start token, else its padding token.
         **options: As for `Task`.
 
     Raises:
@@ -38,7 +38,12 @@ class EncoderTask(Task):
     uses_pooler = False
 
     def __init__(
-        self, backbone: Backbone, preprocessor: Any = None, *, decoder_start_id: int | None = None, **options: Any
+        self,
+        backbone: Backbone,
+        preprocessor: Any = None,
+        *,
+        decoder_start_id: int | str | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(backbone, preprocessor, **options)
         config = backbone.config
@@ -46,7 +51,7 @@ class EncoderTask(Task):
             raise ValueError(
                 f"backbone of a {type(self).__name__} must be a Transformer, got a {type(backbone).__name__}."
             )
-        self.decoder_start_id: int | None = None
+        self.decoder_start_id: int | str | None = None
         if config.architecture != "encoder_decoder":
             if decoder_start_id is not None:
                 raise ValueError(
@@ -56,7 +61,9 @@ class EncoderTask(Task):
         self.input_names = ("token_ids", "padding_mask")
         ids = (decoder_start_id, *(getattr(self.tokenizer, name, None) for name in ("start_id", "pad_id")))
         first = next((index for index in ids if index is not None), None)
-        self.decoder_start_id = require_count(first, "decoder_start_id", 0, config.vocabulary_size - 1)
+        if first != "last":
+            first = require_count(first, "decoder_start_id", 0, config.vocabulary_size - 1)
+        self.decoder_start_id = first
 
     @property
     def width(self) -> int:
@@ -77,7 +84,11 @@ class EncoderTask(Task):
         if self.decoder_start_id is None:
             return self.backbone(inputs, training=training)
         ids, mask = inputs["token_ids"], inputs["padding_mask"]
-        shifted = ops.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=self.decoder_start_id)
+        if self.decoder_start_id == "last":
+            start = ops.squeeze(pool(ids[:, :, None], mask, "last"), -1)
+        else:
+            start = ops.full_like(ids[:, 0], self.decoder_start_id)
+        shifted = ops.concatenate([start[:, None], ids[:, :-1]], axis=1)
         stacks = {"encoder_token_ids": ids, "encoder_padding_mask": mask}
         stacks |= {"decoder_token_ids": shifted, "decoder_padding_mask": mask}
         return self.backbone(stacks, training=training)["decoder_sequence_output"]

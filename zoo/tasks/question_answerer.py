@@ -36,7 +36,7 @@ class QuestionAnswerer(EncoderTask):
         max_answer_length: Most tokens of an answer.
         no_answer_threshold: How much the logit of no answer must be above that of the best span for there to be none.
             None: there always is an answer, unless the context is empty.
-        decoder_start_id: With both stacks, the token that is put before those that the decoder is given.
+        decoder_start_id: See `EncoderTask`.
         **options: Arguments of `QuestionAnswererPreprocessor` where none is given: `stride`, `sequence_length` and
             `truncate`; and `name`, `dtype` and `trainable`.
 
@@ -75,7 +75,7 @@ class QuestionAnswerer(EncoderTask):
         head_dropout: float = 0.0,
         max_answer_length: int = 30,
         no_answer_threshold: float | None = None,
-        decoder_start_id: int | None = None,
+        decoder_start_id: int | str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(backbone, preprocessor, decoder_start_id=decoder_start_id, **options)

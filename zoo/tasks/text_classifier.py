@@ -10,6 +10,7 @@ from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field
 from zoo.preprocessing import TextClassifierPreprocessor
 from zoo.preprocessing.labels import Labels
+from zoo.preprocessing.rows import require_count
 from zoo.tasks.encoder_task import EncoderTask, label_names, pool, require_pooling
 from zoo.tasks.heads import ClassificationHead, initializer_of
 
@@ -22,8 +23,9 @@ class TextClassifier(EncoderTask):
         backbone: An encoder; a decoder (then the vector of the last token is classified); or both (the decoder is given
             the same tokens, and the vector of its last one is classified).
         preprocessor: A `TextClassifierPreprocessor`; a tokenizer; or None for use on token level.
-        pooling: Which vector stands for the text: "first" token, "last" token, "mean", "max", or the backbone's
-            "pooler". Default the pooler where there is one, else "first" ("last" where there is a decoder).
+        pooling: Which vector stands for the text: "first" token, "last" token, last "end" token (the last token where
+            there is none), "mean", "max", or the backbone's "pooler". Default the pooler where there is one, else
+            "first" ("last" where there is a decoder).
         hidden_activation: Activation of the head's inner layer; None for no inner layer, "auto" for "tanh" with the
             vector of the first token, or of a decoder behind an encoder, else none.
         inner_bias: Whether that layer has a bias.
@@ -31,8 +33,8 @@ class TextClassifier(EncoderTask):
         projection_bias: Whether the last linear map of the head has a bias.
         head_dropout: Rate of the dropout before the linear map.
         head_dropout_before: Rate of the dropout before the inner layer; None for `head_dropout`.
-        decoder_start_id: With both stacks, the token that is put before those that the decoder is given. Default the
-            tokenizer's start token, else its padding token.
+        end_id: The token that "end" looks for. Default the tokenizer's end token.
+        decoder_start_id: See `EncoderTask`.
         **options: Arguments of `TextClassifierPreprocessor` where none is given, above all `labels`, also `problem`,
             `pairs`, `sequence_length` and `truncate`; and `name`, `dtype` and `trainable`.
 
@@ -72,11 +74,18 @@ class TextClassifier(EncoderTask):
         projection_bias: bool = True,
         head_dropout: float = 0.1,
         head_dropout_before: float | None = None,
-        decoder_start_id: int | None = None,
+        end_id: int | None = None,
+        decoder_start_id: int | str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(backbone, preprocessor, decoder_start_id=decoder_start_id, **options)
-        self.pooling = require_pooling(pooling, backbone)
+        self.pooling = pooling if pooling == "end" else require_pooling(pooling, backbone)
+        self.end_id: int | None = None
+        if self.pooling == "end":
+            end_id = getattr(self.tokenizer, "end_id", None) if end_id is None else end_id
+            self.end_id = require_count(end_id, "end_id", 0, backbone.config.vocabulary_size - 1)
+        elif end_id is not None:
+            raise ValueError(f"end_id must be None without pooling='end', got {end_id!r}.")
         if hidden_activation == "auto":
             has_inner = self.pooling == "first" or backbone.config.architecture == "encoder_decoder"
             hidden_activation = "tanh" if has_inner else None
@@ -115,6 +124,7 @@ class TextClassifier(EncoderTask):
         head = self.head
         return {
             **super().own_options(),
+            **({} if self.end_id is None else {"end_id": self.end_id}),
             "pooling": self.pooling,
             "hidden_activation": head.hidden_activation,
             "inner_bias": head.inner_bias,
@@ -126,7 +136,11 @@ class TextClassifier(EncoderTask):
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         hidden = self.hidden(inputs, training)
-        return self.head(pool(hidden, inputs["padding_mask"], self.pooling, self.backbone), training=training)
+        mask, pooling = inputs["padding_mask"], self.pooling
+        if pooling == "end":
+            ends = ops.logical_and(mask, inputs["token_ids"] == self.end_id)
+            mask, pooling = ops.where(ops.any(ends, axis=1, keepdims=True), ends, mask), "last"
+        return self.head(pool(hidden, mask, pooling, self.backbone), training=training)
 
     # Training.
 

@@ -66,6 +66,11 @@ TASKS = {
     "roberta_token_classifier": TokenClassifier,
     "distilbert_token_classifier": TokenClassifier,
     "modernbert_token_classifier": TokenClassifier,
+    "bart_classifier": TextClassifier,
+    "mbart_classifier": TextClassifier,
+    "t5_classifier": TextClassifier,
+    "mt5_classifier": TextClassifier,
+    "t5_token_classifier": TokenClassifier,
     **{path.name: QuestionAnswerer for path in REFERENCE.glob("*_question_answerer")},
 }
 
@@ -89,6 +94,8 @@ def check_logits(task, inputs, expected):
 @pytest.mark.parametrize("case", TASKS)
 def test_logits_and_back(case, reference, golden, tmp_path):
     inputs, expected = golden(case)
+    if TASKS[case] is not Seq2SeqLM and "encoder_token_ids" in inputs:  # the decoder is given the same
+        inputs = {name: inputs[f"encoder_{name}"] for name in ("token_ids", "padding_mask")}
     task = huggingface.load_task(TASKS[case], reference / case)
     check_logits(task, inputs, expected["logits"])
     family = json.loads((reference / case / "config.json").read_text())["model_type"]
