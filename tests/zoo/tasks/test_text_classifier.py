@@ -166,10 +166,8 @@ def test_what_is_wrong_is_named(make_task, options, x, y, message):
             {"pooling": "pooler", "config": {"pooler": False}},
             "pooling must be one of .* without a pooler, got 'pooler'",
         ),
-        (
-            {"config": {"architecture": "encoder_decoder", "pooler": False}},
-            "backbone of a TextClassifier must have the architecture 'encoder' or",
-        ),
+        ({"decoder_start_id": 3}, "decoder_start_id must be None with a backbone of one stack, got 3"),
+        ({"end_id": 3}, "end_id must be None without pooling='end', got 3"),
     ],
 )
 def test_wrong_choices(make_task, options, message):
