@@ -439,6 +439,13 @@ CASES = {
         {**BART, "activation_function": "swish", "decoder_layers": 2},
         LONG,
     ),
+    # which tokens were replaced
+    "electra_discriminator": (
+        "ElectraForPreTraining",
+        "ElectraConfig",
+        {**BERT, "embedding_size": 10, "hidden_act": "silu"},
+        {"rows": "both"},
+    ),
     "electra_masked_lm": (
         "ElectraForMaskedLM",
         "ElectraConfig",

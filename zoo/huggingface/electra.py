@@ -1,4 +1,4 @@
-"""ELECTRA (model type "electra"): the generator with its head, the discriminator without."""
+"""ELECTRA (model type "electra"): the generator and the discriminator."""
 
 from typing import Any
 
@@ -68,10 +68,17 @@ register_family(
                 bert.write_classifier,
             ),
             "TokenClassifier": bert.token_classifier("ElectraForTokenClassification"),
+            "ReplacedTokenDetector": Head(
+                "ElectraForPreTraining",
+                {
+                    "dense": "discriminator_predictions.dense",
+                    "projection": "discriminator_predictions.dense_prediction",
+                },
+                lambda reader: {"hidden_activation": reader.take_activation("hidden_act", "gelu")},
+            ),
             "QuestionAnswerer": question_answerer("ElectraForQuestionAnswering"),
         },
-        # which tokens were replaced: a task of pretraining
-        ignored=(r"embeddings\.position_ids", r"discriminator_predictions\..*"),
+        ignored=(r"embeddings\.position_ids",),
         copies={"generator_lm_head.weight": "embeddings.word_embeddings.weight"},
     )
 )

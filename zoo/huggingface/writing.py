@@ -96,7 +96,7 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
     check_count(plain, backbone)
     reader.finish()
     read_options = head.options(reader)
-    if "projection" in head.table:
+    if "projection" in head.table and "projection_bias" in options:
         read_options.setdefault("projection_bias", True)
     if head.table and task_name == "MaskedLM":
         read_options.setdefault("head_norm_epsilon", config.norm.epsilon)

@@ -6,6 +6,7 @@ from zoo.preprocessing.examples import Examples
 from zoo.preprocessing.masked_lm import MaskedLMPreprocessor, chosen_positions, mask_tokens
 from zoo.preprocessing.preprocessor import EVALUATION_SEED, Preprocessor
 from zoo.preprocessing.question_answerer import QuestionAnswererPreprocessor
+from zoo.preprocessing.replaced_tokens import ReplacedTokenDetectorPreprocessor
 from zoo.preprocessing.seq2seq_lm import Seq2SeqLMPreprocessor
 from zoo.preprocessing.text_classifier import TextClassifierPreprocessor
 from zoo.preprocessing.text_embedder import TextEmbedderPreprocessor
@@ -22,6 +23,7 @@ __all__ = [
     "MaskedLMPreprocessor",
     "Preprocessor",
     "QuestionAnswererPreprocessor",
+    "ReplacedTokenDetectorPreprocessor",
     "Seq2SeqLMPreprocessor",
     "TextClassifierPreprocessor",
     "TextEmbedderPreprocessor",

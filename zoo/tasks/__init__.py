@@ -5,18 +5,29 @@ from zoo.tasks.causal_lm import CausalLM
 from zoo.tasks.kinds import register_tasks
 from zoo.tasks.masked_lm import MaskedLM
 from zoo.tasks.question_answerer import QuestionAnswerer
+from zoo.tasks.replaced_tokens import ReplacedTokenDetector
 from zoo.tasks.seq2seq_lm import Seq2SeqLM
 from zoo.tasks.task import Task
 from zoo.tasks.text_classifier import TextClassifier
 from zoo.tasks.text_embedder import TextEmbedder
 from zoo.tasks.token_classifier import TokenClassifier
 
-register_tasks(CausalLM, MaskedLM, QuestionAnswerer, Seq2SeqLM, TextClassifier, TextEmbedder, TokenClassifier)
+register_tasks(
+    CausalLM,
+    MaskedLM,
+    QuestionAnswerer,
+    ReplacedTokenDetector,
+    Seq2SeqLM,
+    TextClassifier,
+    TextEmbedder,
+    TokenClassifier,
+)
 
 __all__ = [
     "CausalLM",
     "MaskedLM",
     "QuestionAnswerer",
+    "ReplacedTokenDetector",
     "Seq2SeqLM",
     "Task",
     "TextClassifier",

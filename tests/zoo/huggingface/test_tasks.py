@@ -13,6 +13,7 @@ from zoo.backbones.backbone import default_policy
 from zoo.tasks.causal_lm import CausalLM
 from zoo.tasks.masked_lm import MaskedLM
 from zoo.tasks.question_answerer import QuestionAnswerer
+from zoo.tasks.replaced_tokens import ReplacedTokenDetector
 from zoo.tasks.seq2seq_lm import Seq2SeqLM
 from zoo.tasks.text_classifier import TextClassifier
 from zoo.tasks.text_embedder import TextEmbedder
@@ -43,6 +44,7 @@ TASKS = {
     "bart": Seq2SeqLM,
     "xlm-roberta_masked_lm": MaskedLM,
     "xlm-roberta_cross_encoder": TextClassifier,
+    "electra_discriminator": ReplacedTokenDetector,
     "electra_masked_lm": MaskedLM,
     "electra_classifier": TextClassifier,
     "electra_token_classifier": TokenClassifier,
@@ -88,7 +90,7 @@ def check_logits(task, inputs, expected):
     if logits.ndim == 3:
         mask = inputs.get("padding_mask", inputs.get("decoder_padding_mask"))
         logits, expected = logits[mask], expected[mask]
-    np.testing.assert_allclose(logits, expected, **TOLERANCE)
+    np.testing.assert_allclose(logits, expected.reshape(logits.shape), **TOLERANCE)
 
 
 @pytest.mark.parametrize("case", TASKS)

@@ -14,7 +14,15 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from zoo import Seq2SeqLM  # noqa: E402
-from zoo.tasks import MaskedLM, QuestionAnswerer, TextClassifier, TextEmbedder, TokenClassifier, saving  # noqa: E402
+from zoo.tasks import (  # noqa: E402
+    MaskedLM,
+    QuestionAnswerer,
+    ReplacedTokenDetector,
+    TextClassifier,
+    TextEmbedder,
+    TokenClassifier,
+    saving,
+)
 
 # Every option of each task, none of them at its default.
 TEXT = {"sequence_length": 20, "truncate": True, "segments": False}
@@ -55,6 +63,7 @@ OPTIONS = {
         "max_answer_length": 4,
         "no_answer_threshold": 1.5,
     },
+    ReplacedTokenDetector: {**TEXT, "replace_rate": 0.3, "hidden_activation": "relu"},
     TextEmbedder: {**TEXT, "pooling": "max", "normalize": False, "objective": "cosine_regression"},
     MaskedLM: {
         **TEXT,

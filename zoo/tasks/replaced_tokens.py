@@ -1,0 +1,170 @@
+"""Detection of replaced tokens: ELECTRA's discriminator."""
+
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from zoo.backbones.backbone import Backbone
+from zoo.export import Endpoint, Field
+from zoo.preprocessing import ReplacedTokenDetectorPreprocessor
+from zoo.preprocessing.rows import as_texts
+from zoo.preprocessing.token_rows import checked_lengths
+from zoo.tasks.encoder_task import EncoderTask
+from zoo.tasks.heads import ClassificationHead, initializer_of
+
+
+class DetectedToken(NamedTuple):
+    """A token of a text.
+
+    Args:
+        text: The part of the text.
+        start, end: Its characters are `text[start:end]`.
+        probability: That it was replaced.
+    """
+
+    text: str
+    start: int
+    end: int
+    probability: float
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class ReplacedTokenDetector(EncoderTask):
+    """An encoder that tells for each token of a text whether it was replaced by another.
+
+    `fit` replaces other tokens of a text by random ones in each epoch, `evaluate` and validation always the same ones.
+    (ELECTRA was trained on what a small masked language model filled in: give `fit` such batches on token level.)
+
+    Args:
+        backbone: An encoder.
+        preprocessor: A `ReplacedTokenDetectorPreprocessor`; a tokenizer; or None for use on token level.
+        hidden_activation: Activation of the head's inner layer.
+        **options: Arguments of `ReplacedTokenDetectorPreprocessor` where none is given: `replace_rate`,
+            `sequence_length` and `truncate`; and `name`, `dtype` and `trainable`.
+
+    Call arguments:
+        inputs: `{"token_ids", "padding_mask"}`, `(batch, length)`, optionally `"segment_ids"`.
+        training: Whether dropout is active.
+
+    Returns:
+        Logits `(batch, length, 1)`, float32.
+
+    Raises:
+        ValueError: If the backbone is no encoder, or an argument is out of range.
+
+    Example:
+
+    >>> model = ReplacedTokenDetector.from_preset("path/to/electra-small-discriminator")
+    >>> [token.text for token in model.detect("The quick brown fox ate over the lazy dog") if token.probability > 0.5]
+    ['ate']
+
+    Reference:
+        Clark et al. 2020, "ELECTRA", section 2.
+    """
+
+    preprocessor_class = ReplacedTokenDetectorPreprocessor
+    logits_are_binary = True
+
+    def __init__(
+        self, backbone: Backbone, preprocessor: Any = None, *, hidden_activation: str = "gelu", **options: Any
+    ) -> None:
+        super().__init__(backbone, preprocessor, **options)
+        self.head = ClassificationHead(
+            1,
+            hidden_activation,
+            dropout=0.0,
+            kernel_initializer=initializer_of(backbone.config),
+            name="head",
+            dtype=self.dtype_policy,
+        )
+        self.head.build((None, None, self.width))
+        self.built = True
+
+    def own_options(self) -> dict[str, Any]:
+        return {"hidden_activation": self.head.hidden_activation}
+
+    def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        return self.head(self.hidden(inputs, training), training=training)
+
+    # Training.
+
+    def default_loss(self) -> keras.losses.Loss:
+        """Returns the binary cross-entropy, the mean over all tokens."""
+        return keras.losses.BinaryCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+
+    def default_metrics(self) -> list[Any]:
+        """Returns the share of tokens that are told rightly."""
+        return [keras.metrics.BinaryAccuracy(threshold=0.0, name="accuracy")]
+
+    # Use.
+
+    def predict_texts(self, x: Any, batch_size: int) -> list[np.ndarray]:
+        """Returns the probability of each token of the texts, a list of float32 `(tokens,)`."""
+        return self._probabilities(self.preprocessor.rows(x, "x"), batch_size)
+
+    def _probabilities(self, rows: Any, batch_size: int) -> list[np.ndarray]:
+        counts = self.preprocessor.kept(rows.tokens)["ids"].row_lengths().numpy()
+        first = self.preprocessor.offset
+
+        def tokens(numbers: np.ndarray, inputs: dict[str, Any], logits: Any) -> list[np.ndarray]:
+            values = ops.convert_to_numpy(ops.sigmoid(logits))[:, :, 0]
+            return [value[first : first + count] for value, count in zip(values, counts[numbers], strict=True)]
+
+        return self.map_batches(tokens, rows, batch_size)
+
+    def detect(self, texts: Any, *, batch_size: int = 32) -> list[Any]:
+        """Returns the tokens of texts with the probability that each was replaced.
+
+        Args:
+            texts: One text or many.
+            batch_size: Texts per batch.
+
+        Returns:
+            For each text a list of `DetectedToken`: text, first character and the one after its last, probability. For
+            a single text its list alone.
+
+        Raises:
+            TypeError, ValueError: If something is no text or too long, naming the row.
+        """
+        if isinstance(texts, (str, bytes)):
+            return self.detect([texts], batch_size=batch_size)[0]
+        whole = [text.decode("utf-8", "replace") for text in as_texts(texts, "texts")]
+        rows = self.preprocessor.rows(texts, "texts")
+        places = (self.preprocessor.kept(rows.tokens)[name].to_list() for name in ("starts", "ends"))
+        return [
+            [DetectedToken(text[start:end], start, end, float(value)) for start, end, value in zip(*row, strict=True)]
+            for text, *row in zip(whole, *places, self._probabilities(rows, batch_size), strict=True)
+        ]
+
+    def endpoints(self) -> dict[str, Endpoint]:
+        """Returns the endpoint `serve(texts)` of an export: string tensor `(batch,)` to the tokens of each text.
+
+        These are "probabilities", float32 `(batch, tokens)`, "starts" and "ends", places in the bytes of the texts,
+        int64, and "counts", how many tokens each text has, int64 `(batch,)`; behind them stand zeros. A text longer
+        than the model is an `InvalidArgumentError`, unless the task truncates.
+        """
+        import tensorflow as tf
+
+        preprocessor = self.preprocessor
+
+        def serve(texts: Any) -> dict[str, Any]:
+            tokens = preprocessor.tokens(texts, unit="bytes")
+            logits = self(checked_lengths(preprocessor.inputs(tokens), self.longest), training=False)
+            tokens = preprocessor.kept(tokens)
+            counts = tf.cast(tokens["ids"].row_lengths(), tf.int64)
+            values = ops.sigmoid(logits)[:, preprocessor.offset :, 0]
+            shape = tf.shape(values, out_type=tf.int64)
+            places = {name: tf.cast(tokens[name].to_tensor(0, shape=shape), tf.int64) for name in ("starts", "ends")}
+            is_token = tf.sequence_mask(counts, shape[1])
+            return {"probabilities": tf.where(is_token, values, 0.0), **places, "counts": counts}
+
+        shape = ("batch", "tokens")
+        outputs = (
+            Field("probabilities", shape, "float32", "that each token was replaced"),
+            *(Field(name, shape, "int64", f"where tokens {name[:-1]}, in bytes") for name in ("starts", "ends")),
+            Field("counts", ("batch",), "int64", "number of tokens of each text"),
+        )
+        texts = Field("texts", ("batch",), "string", "texts")
+        return {"serve": Endpoint(serve, (texts,), outputs, "Finds replaced tokens.")}
