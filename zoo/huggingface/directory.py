@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from zoo.backbones.backbone import Backbone
-from zoo.backbones.deferred import deferred
 from zoo.backbones.low_rank import is_factor
 from zoo.config import TransformerConfig, in_names, require_weights
 from zoo.config.checks import ChoiceError
@@ -20,6 +19,7 @@ from zoo.huggingface.family import Family, Head, get_family
 from zoo.huggingface.weights import Row, check_rows, named_layers, table_rows
 from zoo.storage import TensorFiles, naming, open_checkpoint, quote
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
+from zoo.storage.deferred import deferred
 
 
 def is_huggingface(directory: str | os.PathLike) -> bool:

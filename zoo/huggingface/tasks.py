@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config import TransformerConfig, in_names
+from zoo.huggingface.card import CARD_FILE, model_card
 from zoo.huggingface.directory import head_layers, load_task_parts
 from zoo.huggingface.generation import GENERATION_FILE, read_generation, read_settings, write_generation
 from zoo.huggingface.sentence import read_sentence_options, write_sentence_options
@@ -92,17 +93,28 @@ def _start_of_decoding(tokenizer: Any, directory: Path) -> dict[str, Any]:
     return {"decoder_start_token": tokenizer.id_to_token(start_id)} if same else {}
 
 
-def save_task(task: Any, directory: str | os.PathLike, *, model_type: str | None = None) -> str:
+def save_task(
+    task: Any,
+    directory: str | os.PathLike,
+    *,
+    model_type: str | None = None,
+    name: str | None = None,
+    license: str | None = None,
+    base_model: str | None = None,
+) -> str:
     """Writes a task as a model of the Transformers library, with the files of its tokenizer.
 
     What its `AutoTokenizer` then puts around a text is what the task puts there; see
     `zoo.tokenizers.save_huggingface`. A `TextEmbedder` becomes a model of the Sentence Transformers library. The
-    `generation` of a task that writes texts becomes `generation_config.json`.
+    `generation` of a task that writes texts becomes `generation_config.json`. `README.md` is its model card.
 
     Args:
         task: The task.
         directory: Where to; replaced if it holds such a model, an error if it holds something else.
         model_type: The family to write it as. Default: the first that can express it.
+        name: What the model card says that the model is loaded by. Default: the name of the directory.
+        license: Identifier of the licence, such as "apache-2.0", for the model card.
+        base_model: Name on the hub of the model that this one was made from, for the model card.
 
     Returns:
         The model type.
@@ -128,6 +140,10 @@ def save_task(task: Any, directory: str | os.PathLike, *, model_type: str | None
             _save_tokenizer(task, folder)
         if type(task).__name__ == "TextEmbedder":
             write_sentence_options(folder, task.options(), task.backbone.config.hidden_dim)
+        architecture = read_config_file(folder)["architectures"][0]
+        title = Path(os.path.abspath(directory)).name if name is None else name
+        card = model_card(task, title, architecture=architecture, license=license, base_model=base_model)
+        (folder / CARD_FILE).write_text(card, encoding="utf-8")
 
     return write_backbone(
         task.backbone,

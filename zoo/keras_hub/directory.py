@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from zoo.backbones.backbone import Backbone
-from zoo.backbones.deferred import Deferred, deferred, passed_on, shapes_only
 from zoo.config import TransformerConfig, require_weights
 from zoo.config.checks import require
 from zoo.huggingface.weights import named_layers
@@ -17,6 +16,7 @@ from zoo.keras_hub.family import Arguments, all_backbone_classes, get_backbone_c
 from zoo.keras_hub.weights import Pair, pairs_of
 from zoo.storage import H5Weights, naming, open_h5, quote, read_json, replace_folder, to_dataclass
 from zoo.storage.checkpoint import read_config_file
+from zoo.storage.deferred import Deferred, deferred, passed_on, shapes_only
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.weights.h5"
 # arguments of every layer of Keras

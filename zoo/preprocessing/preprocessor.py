@@ -1,8 +1,9 @@
 """What all preprocessors share: rows of strings, checked once, tokenized once, made batches."""
 
 import functools
+import os
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import keras
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from zoo.preprocessing.examples import Examples, RowReader
 from zoo.preprocessing.rows import as_texts, require_count, shorten, string_tensor
 from zoo.preprocessing.token_rows import checked_lengths, checked_weights
+from zoo.storage import find_reader
 
 # Seed of what evaluation draws at random: the same in every call.
 EVALUATION_SEED = 1
@@ -50,6 +52,8 @@ class Preprocessor:
     trains_on_groups = False
     # whether a batch for training depends on random numbers
     draws_random = False
+    # the task that makes such preprocessors; the class of a task says so
+    task_class: ClassVar[type | None] = None
     # whether there is a `packed_dataset` of texts end to end
     packs_texts = False
 
@@ -288,6 +292,31 @@ class Preprocessor:
     def task_name(self) -> str:
         """The task that it is for, for errors."""
         return type(self).__name__.removesuffix("Preprocessor")
+
+    @classmethod
+    def from_preset(cls, preset: str | os.PathLike, *, tokenizer: Any = None, **options: Any) -> Self:
+        """Returns the preprocessor that the task of a model has; no weights are read.
+
+        Args:
+            preset: What `Task.from_preset` takes.
+            tokenizer: The tokenizer to use in place of that of the files.
+            **options: Arguments in place of those that the files name.
+
+        Raises:
+            ValueError: If there is no such model, or no task of this class of preprocessors can be made of it.
+
+        Example:
+
+        >>> TextClassifierPreprocessor.from_preset("path/to/model")(["a fine film"])["token_ids"].shape
+        (1, 8)
+        """
+        if cls.task_class is None:
+            raise ValueError(f"from_preset() needs the preprocessor of a task, got {cls.__name__}.")
+        reader, source = find_reader(preset)
+        preprocessor = reader.load_preprocessor(cls.task_class, source, tokenizer, options)
+        if not isinstance(preprocessor, cls):
+            raise ValueError(f"{os.fspath(preset)} has a {type(preprocessor).__name__}, not a {cls.__name__}.")
+        return preprocessor
 
     def get_config(self) -> dict[str, Any]:
         """Returns what `from_config` makes this preprocessor of again, its tokenizer included."""

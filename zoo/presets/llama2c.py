@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from zoo.backbones.backbone import Backbone
-from zoo.backbones.deferred import deferred
 from zoo.config import (
     AttentionConfig,
     EmbeddingConfig,
@@ -21,6 +20,7 @@ from zoo.config import (
     in_names,
 )
 from zoo.storage import Reader, naming, register_reader
+from zoo.storage.deferred import deferred
 from zoo.tokenizers.llama2c import load_llama2c_tokenizer
 
 HEADER = struct.Struct("<7i")

@@ -5,8 +5,8 @@ import difflib
 from typing import Any
 
 from zoo.backbones.backbone import Backbone
-from zoo.backbones.deferred import shapes_only
 from zoo.config import TransformerConfig
+from zoo.storage.deferred import shapes_only
 
 _PRESETS: dict[str, "Preset"] = {}
 

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar
 
+from zoo.storage.deferred import shapes_only
 from zoo.storage.errors import quote
 from zoo.storage.folders import settled
 from zoo.storage.hub import PREFIX, fetch
@@ -82,6 +83,18 @@ class Reader:
             ValueError: If a file is damaged.
         """
         raise NotImplementedError
+
+    def load_preprocessor(self, kind: type, source: Path, tokenizer: Any, options: dict[str, Any]) -> Any:
+        """Returns the preprocessor of a task; no weights are read.
+
+        Args:
+            kind: The class of the task.
+            source: The model.
+            tokenizer: The tokenizer to use in place of that of the files; None for that.
+            options: Arguments in place of those that the files name.
+        """
+        with shapes_only():
+            return self.load_task(kind, source, False, tokenizer, options).preprocessor
 
 
 def register_reader(reader: Reader, last: bool = False) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo.backbones.backbone import Backbone
-from zoo.backbones.deferred import deferred
 from zoo.config import ModelConfig, config_from_dict, require_weights
 from zoo.preprocessing.labels import have_same_outputs
 from zoo.storage import (
@@ -21,6 +20,7 @@ from zoo.storage import (
     register_reader,
     require_type,
 )
+from zoo.storage.deferred import deferred
 from zoo.storage.preset_format import CONFIG_FILE
 from zoo.tasks.arguments import keyword_arguments, parameters_of
 from zoo.tasks.kinds import registered_tasks, task_class_of

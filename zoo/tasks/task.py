@@ -19,6 +19,7 @@ from zoo.tasks.adaptation import Adaptation, LoraReport, QuantizationReport
 from zoo.tasks.arguments import parameters_of
 from zoo.tasks.kinds import task_class_of
 from zoo.tasks.low_rank import size_of
+from zoo.tasks.publishing import push_task
 from zoo.tasks.saving import SavedPreprocessor, save_task
 from zoo.tasks.text_model import TextModel
 from zoo.tokenizers import Tokenizer
@@ -47,6 +48,11 @@ class Task(TextModel):
     preprocessor_class: ClassVar[type[Preprocessor]] = Preprocessor
     # which backbones the task takes
     architectures: ClassVar[tuple[str, ...]] = ("encoder",)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "task_class" not in vars(cls.preprocessor_class):
+            cls.preprocessor_class.task_class = cls
 
     def __init__(self, backbone: Backbone, preprocessor: Any = None, **options: Any) -> None:
         super().__init__(**{name: options.pop(name) for name in KERAS_OPTIONS if name in options})
@@ -205,17 +211,68 @@ class Task(TextModel):
         """
         save_task(self, directory)
 
-    def save_to_huggingface(self, directory: str | os.PathLike, *, model_type: str | None = None) -> str:
+    def save_to_huggingface(
+        self,
+        directory: str | os.PathLike,
+        *,
+        model_type: str | None = None,
+        license: str | None = None,
+        base_model: str | None = None,
+    ) -> str:
         """Writes the model for the Transformers library, see `zoo.huggingface.save_task`.
 
         Args:
             directory: Where to.
             model_type: The family to write it as. Default: the first that can express it.
+            license: Identifier of the licence, such as "apache-2.0", for the model card.
+            base_model: Name on the hub of the model that this one was made from, for the model card.
 
         Returns:
             The model type.
         """
-        return save_huggingface_task(self, directory, model_type=model_type)
+        return save_huggingface_task(self, directory, model_type=model_type, license=license, base_model=base_model)
+
+    def push(
+        self,
+        address: str,
+        *,
+        format: str = "huggingface",
+        private: bool | None = None,
+        license: str | None = None,
+        base_model: str | None = None,
+        message: str = "Upload model",
+    ) -> str:
+        """Puts the model on the Hugging Face hub, with a model card; all of it in one commit, or nothing.
+
+        Args:
+            address: `owner/name`, with `@revision` behind it for a branch. It is made if there is none.
+            format: "huggingface" for the files of the Transformers library, or "preset" for those of `save_to_preset`.
+            private: Whether a new model is private; None for what the owner's account says.
+            license: Identifier of the licence, such as "apache-2.0".
+            base_model: Name on the hub of the model that this one was made from.
+            message: The first line of the commit.
+
+        Returns:
+            `hf://owner/name@commit`, which `from_preset` takes.
+
+        Raises:
+            ValueError: If the format is another, or cannot express the model.
+            HubError: If the hub does not take it.
+
+        Example:
+
+        >>> model.push("me/sentiment", license="apache-2.0", base_model="google-bert/bert-base-uncased")
+        'hf://me/sentiment@3f1c...'
+        """
+        return push_task(
+            self,
+            address,
+            format=format,
+            private=private,
+            license=license,
+            base_model=base_model,
+            message=message,
+        )
 
     def save_to_keras_hub(self, directory: str | os.PathLike, *, class_name: str | None = None) -> str:
         """Writes the model as a preset of KerasHub, see `zoo.keras_hub.save_task`.

@@ -71,9 +71,12 @@ def deferred(label: str = "weights") -> Iterator[Deferred]:
     """
     with _collected(Deferred(label)) as scope:
         yield scope
-    for variable in scope.variables:
-        if variable._value is None:
-            variable._deferred_initialize()
+    left = [variable for variable in scope.variables if variable._value is None]
+    if isinstance(scope.original_scope, Deferred):
+        scope.original_scope.variables.extend(left)
+        return
+    for variable in left:
+        variable._deferred_initialize()
 
 
 @contextlib.contextmanager
@@ -119,7 +122,7 @@ def _collected(scope: Deferred) -> Iterator[Deferred]:
             yield scope
     finally:
         scope.close()
-        global_state.set_global_attribute(_WAITING, before or [])
+        global_state.set_global_attribute(_WAITING, [] if before is None else before)
 
 
 def _bytes_of(variable: keras.Variable) -> int:

@@ -1,0 +1,51 @@
+"""Models on their way to the hub: written whole, read back, and put there in one commit."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from zoo.huggingface import read_config
+from zoo.huggingface import save_task as save_huggingface_task
+from zoo.huggingface.card import CARD_FILE, model_card
+from zoo.storage import open_preset, push
+from zoo.storage.hub import PREFIX
+from zoo.tasks.saving import save_task
+
+FORMATS = ("huggingface", "preset")
+
+
+def push_task(
+    task: Any,
+    address: str,
+    *,
+    format: str,
+    private: bool | None,
+    license: str | None,
+    base_model: str | None,
+    message: str,
+) -> str:
+    """Puts a task into a model of the hub, see `Task.push`.
+
+    Args:
+        task: The task.
+        address: `owner/name`, with `@revision` behind it for a branch.
+        format: One of `FORMATS`.
+        private, message: See `zoo.storage.push`.
+        license, base_model: See `zoo.huggingface.save_task`.
+    """
+    if format not in FORMATS:
+        raise ValueError(f"format must be one of {FORMATS}, got {format!r}.")
+    name = address.removeprefix(PREFIX).partition("@")[0]
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "model"
+        # what cannot be written, or not be read, never gets on its way
+        if format == "huggingface":
+            save_huggingface_task(task, folder, name=name, license=license, base_model=base_model)
+            read_config(folder)
+        else:
+            save_task(task, folder)
+            with open_preset(folder):
+                pass
+            card = model_card(task, name, license=license, base_model=base_model)
+            (folder / CARD_FILE).write_text(card, encoding="utf-8")
+        return push(folder, address, private=private, message=message)
