@@ -42,6 +42,8 @@ class Backbone(keras.Model):
     """
 
     config_class: ClassVar[type]
+    # whether it was read from a model without a head, as which it is then written
+    is_base_model = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -110,6 +110,7 @@ register_family(
                     "head_activation": reader.take_activation("hidden_act", "gelu_new"),
                     "head_bias": True,
                 },
+                others=("AlbertForPreTraining",),
             ),
             "TextClassifier": Head(
                 "AlbertForSequenceClassification",

@@ -139,6 +139,7 @@ register_family(
                     "head_activation": reader.take_activation("hidden_act", "gelu"),
                     "head_bias": True,
                 },
+                others=("BertForPreTraining",),
             ),
             "TextClassifier": Head(
                 "BertForSequenceClassification",

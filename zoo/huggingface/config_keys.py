@@ -82,7 +82,7 @@ _RATE = Key("a number from 0 to below 1", lambda value, most: is_number(value) a
 _TEXT = Key("a text", lambda value, most: isinstance(value, str))
 _TEXTS = Key("a list of texts", _typed(list[str]))
 _OBJECT = Key("an object", lambda value, most: isinstance(value, dict))
-_LABELS = Key("an object of texts", _typed(dict[str, str]))
+_LABELS = Key("an object of texts or numbers", _typed(dict[str, str | int | float]))
 
 _GROUPS = {
     _COUNT: """

@@ -171,6 +171,7 @@ def _load(directory: Path, task: str | None, load_weights: bool, overrides: dict
         tensors = _plain_names(family, files)
         config, reader = _read_config(family, values, tensors)
         head = head_of(family, task)
+        _refuse_choices(task, values)
         if not _is_language_model(family, task, values):
             config = _without_projection(config, family, tensors)
         options = head.options(reader)
@@ -182,6 +183,7 @@ def _load(directory: Path, task: str | None, load_weights: bool, overrides: dict
                     require_weights(config, int(reader.elements), tensors.source)
                     _check_labels(options, head, tensors, config.hidden_dim, reader.elements)
                 backbone = Backbone.from_config(chosen)
+            backbone.is_base_model = task is None and values.get("architectures") == [family.architecture]
             stored = {}
             if load_weights:
                 rows = table_rows(named_layers(backbone), family.table_of(config))
@@ -194,6 +196,16 @@ def _load(directory: Path, task: str | None, load_weights: bool, overrides: dict
                         row.read(tensors.get(row.name))
     weights = HeadWeights(str(directory / files.source), dict(head.table), stored)
     return TaskParts(backbone, options, weights, reader.names)
+
+
+def _refuse_choices(task: str | None, values: dict[str, Any]) -> None:
+    """Classes for multiple choice have a head of the name and size of a classifier's."""
+    given = values.get("architectures")
+    if task == "TextClassifier" and isinstance(given, list) and any(str(n).endswith("MultipleChoice") for n in given):
+        raise ValueError(
+            f"architectures must not name {quote(given)} for a {task}: a choice is scored among others, which no task "
+            "does. MaskedLM, TextEmbedder and load_backbone() take the model without its head."
+        )
 
 
 def _check_labels(options: dict[str, Any], head: Head, tensors: TensorFiles, width: int, elements: float) -> None:

@@ -24,6 +24,7 @@ class Head:
         table: Names of the weights, by the attributes of the task's `head`.
         options: Returns arguments for the constructor of the task, from the configuration.
         write: Returns keys for the configuration, from the arguments that the task was made with.
+        others: Names of further classes with this head among others, which are left out.
         prefix: What this class puts before the names of the base model; None for what others of the family do.
     """
 
@@ -32,6 +33,7 @@ class Head:
     options: Callable[[ConfigReader], dict[str, Any]] = lambda reader: {}
     write: Callable[[dict[str, Any]], dict[str, Any]] = lambda options: {}
     prefix: str | None = None
+    others: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -39,7 +39,7 @@ def label_names(reader: ConfigReader) -> int | list[str]:
     numbers = {int(number): name for number, name in names.items()}
     if sorted(numbers) != list(range(len(numbers))):
         raise ValueError(f"id2label must number the labels from 0 on, got {quote(names)}.")
-    ordered = [numbers[number] for number in range(len(numbers))]
+    ordered = [str(numbers[number]) for number in range(len(numbers))]
     return len(ordered) if ordered == written_names(len(ordered)) else ordered
 
 
@@ -59,11 +59,11 @@ def labels_and_problem(reader: ConfigReader) -> dict[str, Any]:
     activation = _activation_of_pairs(reader)
     if activation is not None and count == 1:
         require(activation in SCORES, "activation_fn of a cross-encoder", activation, f"one of {sorted(SCORES)}")
-        return {"labels": 1, "problem": SCORES[activation], "pairs": True}
+        return {"labels": names, "problem": SCORES[activation], "pairs": True}
     if problem is None:
         problem = "regression" if count == 1 else "single_label"
     pairs = {} if activation is None else {"pairs": True}
-    return {"labels": count if problem == "regression" else names, "problem": problem, **pairs}
+    return {"labels": names, "problem": problem, **pairs}
 
 
 def _activation_of_pairs(reader: ConfigReader) -> str | None:

@@ -33,7 +33,7 @@ def task_of(directory: str | os.PathLike) -> str:
         heads = get_family(values.get("model_type")).heads
         given = values.get("architectures")
         for task, head in heads.items():
-            if isinstance(given, list) and head.architecture in given:
+            if isinstance(given, list) and not {head.architecture, *head.others}.isdisjoint(map(str, given)):
                 return task
-        known = sorted(head.architecture for head in heads.values())
+        known = sorted(name for head in heads.values() for name in (head.architecture, *head.others))
         raise ValueError(f"architectures must name one of {known}, whose heads are known, got {quote(given)}.")

@@ -30,7 +30,8 @@ def write_backbone(
         backbone: The backbone.
         directory: Where to; replaced if it holds such a model, an error if it holds something else.
         model_type: The family to write it as. Default: the first that can express the configuration.
-        task: Task whose head is written too; None for an encoder alone, or for a language model.
+        task: Task whose head is written too; None for an encoder alone, for a base model that was read from one, or
+            for a language model.
         extra: Called with the new directory, to write more to it.
 
     Returns:
@@ -48,6 +49,8 @@ def write_backbone(
     # decoders have their output projection in the backbone
     generators = {"decoder": "CausalLM", "encoder_decoder": "Seq2SeqLM"}
     task_name = generators.get(getattr(backbone.config, "architecture", None)) if task is None else type(task).__name__
+    if task is None and backbone.is_base_model:
+        task_name = None
     candidates = all_families() if model_type is None else [get_family(model_type)]
     problems = []
     for family in candidates:

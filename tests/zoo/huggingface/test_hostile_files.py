@@ -140,8 +140,8 @@ def test_a_width_that_the_file_does_not_have(copy):
     [
         ({str(number): f"L{number}" for number in range(100_000)}, "id2label must name fewer labels, got 100000 where"),
         ({"1000000000": "x"}, "id2label must number the labels from 0 on, got {'1000000000': 'x'}"),
-        ({"0": 5, "1": "x"}, "id2label must be an object of texts or null, got {'0': 5"),
-        (["a", "b"], r"id2label must be an object of texts or null, got \['a', 'b'\]"),
+        ({"0": [5], "1": "x"}, r"id2label must be an object of texts or numbers or null, got {'0': \[5"),
+        (["a", "b"], r"id2label must be an object of texts or numbers or null, got \['a', 'b'\]"),
         ({"a": "x"}, "id2label must number the labels from 0 on, got {'a': 'x'}"),
         ({"0": "x" * 300_000, "a": "y"}, "id2label must number the labels from 0 on, got {'0': 'xxx"),
     ],

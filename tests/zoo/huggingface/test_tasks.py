@@ -276,3 +276,38 @@ def test_sentence_models_of_small_letters(lowercase, copy, tmp_path):
         return
     with pytest.raises(ValueError, match="sentence_bert_config.json: do_lower_case must be false with a tokenizer"):
         huggingface.load_task(TextEmbedder, folder, tokenizer=tokenizer)
+
+
+def test_names_of_labels_are_written_whatever_they_name(copy, tmp_path):
+    names = {"0": "stars", "1": 5, "2": "price"}
+    folder = copy("bert_classifier", id2label=names, problem_type="regression")
+    task = huggingface.load_task(TextClassifier, folder)
+    assert task.labels.names == ["stars", "5", "price"] and task.preprocessor.problem == "regression"
+    huggingface.save_task(task, tmp_path / "model", model_type="bert")
+    values = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert values["id2label"] == {"0": "stars", "1": "5", "2": "price"} and values["problem_type"] == "regression"
+    assert huggingface.load_task(TextClassifier, tmp_path / "model").options() == task.options()
+
+
+def test_classes_with_further_heads(copy):
+    assert huggingface.task_of(copy("bert_masked_lm", architectures=["BertForPreTraining"])) == "MaskedLM"
+    with pytest.raises(ValueError, match="one of .*'BertForPreTraining'.* got .'BertForMultipleChoice'"):
+        huggingface.task_of(copy("bert_classifier", architectures=["BertForMultipleChoice"]))
+
+
+def test_multiple_choice_is_refused_as_a_classifier(copy):
+    folder = copy("xlm-roberta_cross_encoder", architectures=["XLMRobertaForMultipleChoice"])
+    with pytest.raises(ValueError, match="architectures must not name .'XLMRobertaForMultipleChoice'. for a TextClass"):
+        huggingface.load_task(TextClassifier, folder)
+
+
+@pytest.mark.parametrize(("case", "name"), [("llama_classifier", "LlamaModel"), ("bart_classifier", "BartModel")])
+def test_base_models_are_written_as_such(case, name, copy, tmp_path):
+    backbone = huggingface.load_backbone(copy(case, architectures=[name]))
+    huggingface.write_backbone(backbone, tmp_path / "model")
+    assert json.loads((tmp_path / "model" / "config.json").read_text())["architectures"] == [name]
+    ours, theirs = tensors(tmp_path / "model"), tensors(tmp_path / case)
+    bodies = {key.removeprefix("model."): value for key, value in theirs.items() if key.startswith("model.")}
+    assert set(ours) == set(bodies)
+    for key, value in bodies.items():
+        np.testing.assert_array_equal(ours[key], value)
