@@ -16,6 +16,7 @@ from layers.router import Router
 # Arguments of the constructor that are the router's.
 _OF_ROUTER = """
     experts_per_token normalize_weights load_balance_weight scoring bias_update_rate weight_scale z_loss_weight
+    expert_groups groups_per_token
 """.split()
 
 
@@ -53,7 +54,8 @@ class MixtureOfExperts(keras.layers.Layer):
         use_bias: Whether the experts' projections add a bias.
         router_bias: Whether the router's logits have a bias.
         capacity_factor: Room per expert in training relative to the mean load, or `None` for the dropless way.
-        scoring, normalize_weights, weight_scale, bias_update_rate, load_balance_weight, z_loss_weight: See `Router`.
+        scoring, normalize_weights, weight_scale, bias_update_rate, load_balance_weight, z_loss_weight, expert_groups,
+            groups_per_token: See `Router`.
         shared_intermediate_dim: Width between the layers of a network that every token passes in addition (DeepSeek's
             and Qwen's shared experts); None for none.
         shared_gate: Whether the output of that network is multiplied by `sigmoid(x w)` (Qwen 2).
@@ -104,6 +106,8 @@ class MixtureOfExperts(keras.layers.Layer):
         bias_update_rate: float | None = None,
         weight_scale: float = 1.0,
         z_loss_weight: float = 0.0,
+        expert_groups: int | None = None,
+        groups_per_token: int | None = None,
         shared_intermediate_dim: int | None = None,
         shared_gate: bool = False,
         router_bias: bool = False,
@@ -156,6 +160,8 @@ class MixtureOfExperts(keras.layers.Layer):
             load_balance_weight,
             z_loss_weight,
             use_bias=router_bias,
+            expert_groups=expert_groups,
+            groups_per_token=groups_per_token,
             dtype=keras.backend.result_type(self.variable_dtype, "float32"),
             name="router",
         )

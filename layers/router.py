@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 SCORINGS = ("softmax", "sigmoid")
@@ -17,6 +18,9 @@ class Router(keras.layers.Layer):
     are the experts of the highest `p_e + b_e`, while the weights stay as they are; at each training step the bias b of
     an expert with more than the mean load falls by this rate and that of one with less rises.
 
+    With `expert_groups` the experts are in groups, one after the other, and a token is sent to experts of its
+    `groups_per_token` best groups alone: those with the best expert of "softmax", or with the two best of "sigmoid".
+
     Probabilities that differ little decide who computes what: give it a dtype of at least float32.
 
     Args:
@@ -27,6 +31,7 @@ class Router(keras.layers.Layer):
             "softmax" the softmax over the logits of the chosen (Mixtral, gpt-oss). Default: where a token has more than
             one expert. (With one, the weight would be the constant 1 and the router learn nothing.)
         weight_scale: Factor on the weights.
+        expert_groups, groups_per_token: Number of groups of experts, and of those of a token; None for no groups.
         bias_update_rate: Step of the bias; 0 for a bias that is kept as it is; None for no bias.
         load_balance_weight: Factor of the loss `num_experts * sum_e f_e P_e`, where `f_e` is the share of assignments
             that goes to expert e and `P_e` the mean of `p_e` (of sigmoids: divided by their sum over all experts), so
@@ -69,6 +74,8 @@ class Router(keras.layers.Layer):
         load_balance_weight: float = 0.01,
         z_loss_weight: float = 0.0,
         use_bias: bool = False,
+        expert_groups: int | None = None,
+        groups_per_token: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -76,6 +83,7 @@ class Router(keras.layers.Layer):
             raise ValueError(f"num_experts must be at least 1, got {num_experts}.")
         if not 1 <= experts_per_token <= num_experts:
             raise ValueError(f"experts_per_token must be from 1 to num_experts={num_experts}, got {experts_per_token}.")
+        check_groups(num_experts, experts_per_token, expert_groups, groups_per_token)
         if scoring not in SCORINGS:
             raise ValueError(f"scoring must be one of {', '.join(map(repr, SCORINGS))}, got {scoring!r}.")
         for name, value in (
@@ -96,6 +104,8 @@ class Router(keras.layers.Layer):
         self.load_balance_weight = load_balance_weight
         self.z_loss_weight = z_loss_weight
         self.use_bias = use_bias
+        self.expert_groups = expert_groups
+        self.groups_per_token = groups_per_token
 
     def build(self, input_shape: tuple) -> None:
         self.kernel = self.add_weight(
@@ -126,15 +136,24 @@ class Router(keras.layers.Layer):
 
     def _choose(self, scores: Any) -> tuple[Any, Any]:
         """Weights and numbers of each token's experts, `(tokens, experts_per_token)`, best first."""
-        if self.balance_bias is None:
-            weights, experts = ops.top_k(scores, self.experts_per_token)
-        else:
-            _, experts = ops.top_k(scores + self.balance_bias, self.experts_per_token)
-            weights = ops.take_along_axis(scores, experts, axis=-1)
+        balanced = scores if self.balance_bias is None else scores + self.balance_bias
+        if self.expert_groups is not None:
+            balanced = self._in_best_groups(balanced)
+        _, experts = ops.top_k(balanced, self.experts_per_token)
+        weights = ops.take_along_axis(scores, experts, axis=-1)
         if self.normalize_weights:
             total = ops.sum(weights, axis=-1, keepdims=True)
             weights = weights / (total if self.scoring == "softmax" else total + 1e-20)
         return (weights if self.weight_scale == 1.0 else self.weight_scale * weights), experts
+
+    def _in_best_groups(self, scores: Any) -> Any:
+        """Scores with minus infinity for experts of other groups."""
+        grouped = ops.reshape(scores, (-1, self.expert_groups, self.num_experts // self.expert_groups))
+        best, _ = ops.top_k(grouped, 1 if self.scoring == "softmax" else min(2, grouped.shape[-1]))
+        _, groups = ops.top_k(ops.sum(best, axis=-1), self.groups_per_token)
+        is_best = ops.sum(ops.one_hot(groups, self.expert_groups, dtype="int32"), axis=1) > 0  # (tokens, groups)
+        grouped = ops.where(ops.expand_dims(is_best, -1), grouped, -np.inf)
+        return ops.reshape(grouped, (-1, self.num_experts))
 
     def _add_losses(self, assignments: Any, logits: Any, scores: Any, padding_mask: Any) -> None:
         dtype = scores.dtype
@@ -166,4 +185,31 @@ class Router(keras.layers.Layer):
             "load_balance_weight": self.load_balance_weight,
             "z_loss_weight": self.z_loss_weight,
             "use_bias": self.use_bias,
+            "expert_groups": self.expert_groups,
+            "groups_per_token": self.groups_per_token,
         }
+
+
+def check_groups(
+    num_experts: int, experts_per_token: int, expert_groups: int | None, groups_per_token: int | None
+) -> None:
+    """Checks that experts are in groups of one size, and that the groups of a token have enough of them.
+
+    Args:
+        num_experts, experts_per_token, expert_groups, groups_per_token: As for `MixtureOfExperts`.
+
+    Raises:
+        ValueError: If they are not, or have not.
+    """
+    if expert_groups is None:
+        if groups_per_token is not None:
+            raise ValueError(f"groups_per_token must be None without expert_groups, got {groups_per_token}.")
+        return
+    if expert_groups < 1 or num_experts % expert_groups:
+        raise ValueError(f"expert_groups must be a divisor of num_experts={num_experts}, got {expert_groups}.")
+    least = -(-experts_per_token * expert_groups // num_experts)
+    if groups_per_token is None or not least <= groups_per_token <= expert_groups:
+        raise ValueError(
+            f"groups_per_token must be from {least}, for experts_per_token={experts_per_token}, to "
+            f"expert_groups={expert_groups}, got {groups_per_token}."
+        )

@@ -2,6 +2,7 @@
 
 from layers.attention.cache import CacheLayout, RollingCache, WholeCache
 from layers.attention.kernels import attend, choose_path
+from layers.attention.latents import Latents
 from layers.attention.masks import AttentionMask
 from layers.attention.multi_head_attention import MultiHeadAttention
 from layers.attention.scores import (
@@ -21,6 +22,7 @@ __all__ = [
     "CacheLayout",
     "DistanceKernelAttention",
     "DotAttention",
+    "Latents",
     "MultiHeadAttention",
     "RollingCache",
     "WholeCache",

@@ -57,6 +57,8 @@ def check_configuration(layer: Any) -> None:
         raise ValueError(f"cache_layout must be a CacheLayout or None, got {layer.cache_layout!r}.")
     if layer.position is not None:
         _check_position(layer)
+    if layer.latents is not None:
+        _check_latents(layer)
     _check_path(layer)
 
 
@@ -81,6 +83,18 @@ def _check_position(layer: Any) -> None:
             "acts on the embedded tokens: add it to the inputs of the model."
         )
     position.check_heads(layer.num_heads, layer.head_dim, layer.value_head_dim)
+
+
+def _check_latents(layer: Any) -> None:
+    shared = layer.latents.shared_key_dim
+    if not shared < layer.head_dim:
+        raise ValueError(f"latents must have a shared_key_dim below head_dim={layer.head_dim}, got {shared}.")
+    for name, usual in (("num_key_value_heads", layer.num_heads), ("query_norm", None), ("key_norm", None)):
+        if getattr(layer, name) != usual:
+            raise ValueError(f"{name} must be {usual} with latents, got {getattr(layer, name)!r}.")
+    for hook in ("score_bias", "on_output"):
+        if layer.position is not None and getattr(type(layer.position), hook) is not getattr(PositionEncoding, hook):
+            raise ValueError(f"position must act on queries and keys alone with latents, got {layer.position!r}.")
 
 
 def _check_path(layer: Any) -> None:

@@ -8,20 +8,22 @@ from keras import ops
 
 from layers.attention.cache import CacheLayout, count_new, layout_for
 from layers.attention.checks import PROJECTIONS, check_call, check_configuration, mask_of_call, to_positions, to_tensor
+from layers.attention.heads import Heads
 from layers.attention.kernels import attend
+from layers.attention.latents import LatentHeads, Latents
 from layers.attention.masks import AttentionMask
 from layers.attention.weighting import AttentionWeighting, FunctionWeighting
 from layers.dropout import Dropout
 from layers.initializers import separate
 from layers.parts import serialized_part
-from layers.positions.base import NO_POSITION, PositionEncoding, PositionHooks, Projections, positions_from
+from layers.positions.base import PositionEncoding, Projections, positions_from
 
 # Arguments of the constructor that are attributes of the same name: plain values, parts, initializers.
 _KEPT_AS_GIVEN = """
     num_heads head_dim num_key_value_heads value_head_dim output_dim causal window block_size scale logit_soft_cap
     norm_scope
 """.split()
-_PARTS = ("position", "query_norm", "key_norm", "weighting", "cache_layout")
+_PARTS = ("position", "query_norm", "key_norm", "weighting", "latents", "cache_layout")
 _INITIALIZERS = ("kernel_initializer", "value_initializer", "output_initializer", "bias_initializer")
 
 
@@ -57,6 +59,7 @@ class MultiHeadAttention(keras.layers.Layer):
         weighting: What makes weights of queries and keys in place of the softmax: an `AttentionWeighting`, or a
             function of scores and visibility; None for the softmax.
         sinks: Whether each head has a learned score that takes part in the softmax and has no value.
+        latents: `Latents` that queries, keys and values are made of; None for the inputs themselves.
         output_gate: Whether heads are multiplied by `sigmoid(inputs W_gate)` before the output projection.
         dropout: Rate of the dropout on the attention weights.
         kernel_initializer: Initializer of the projections.
@@ -132,6 +135,7 @@ class MultiHeadAttention(keras.layers.Layer):
         norm_scope: str = "head",
         weighting: AttentionWeighting | Callable[[Any, Any], Any] | None = None,
         sinks: bool = False,
+        latents: Latents | None = None,
         output_gate: bool = False,
         dropout: float = 0.0,
         kernel_initializer: Any = "glorot_uniform",
@@ -165,6 +169,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.norm_scope = norm_scope
         self.weighting = weighting
         self.has_sinks = sinks
+        self.latents = latents
         self.has_output_gate = output_gate
         self.dropout_rate = dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -176,9 +181,10 @@ class MultiHeadAttention(keras.layers.Layer):
         check_configuration(self)
         if scale is None:
             self.scale = head_dim**-0.5
-        self.query_projection = self._dense("query", self.num_heads * self.head_dim)
-        self.key_projection = self._dense("key", self.num_key_value_heads * self.head_dim)
-        self.value_projection = self._dense("value", self.num_key_value_heads * self.value_head_dim)
+        self._heads = (Heads if latents is None else LatentHeads)(self)
+        self.query_projection, self.key_projection, self.value_projection = (
+            self._dense(name, units) for name, units in self._heads.widths().items()
+        )
         self.gate_projection = self._dense("gate", self.num_heads * self.value_head_dim) if output_gate else None
         self.weight_dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy) if dropout else None
 
@@ -196,7 +202,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def build(self, inputs_shape: tuple, memory_shape: tuple | None = None) -> None:
         self._build_memory(inputs_shape if memory_shape is None else memory_shape)
-        self.query_projection.build(inputs_shape)
+        self._heads.build_queries(inputs_shape)
         if self.gate_projection is not None:
             self.gate_projection.build(inputs_shape)
         if self.query_norm is not None and not self.query_norm.built:
@@ -212,9 +218,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _build_memory(self, memory_shape: tuple) -> None:
         """Builds what makes keys and values, unless `project_memory` has done so."""
-        for projection in (self.key_projection, self.value_projection):
-            if not projection.built:
-                projection.build(memory_shape)
+        self._heads.build_memory(memory_shape)
         if self.key_norm is not None and not self.key_norm.built:
             self.key_norm.build(self._norm_shape(self.num_key_value_heads))
         if self.position is not None and not self.position.built:
@@ -263,11 +267,12 @@ class MultiHeadAttention(keras.layers.Layer):
         positions, cache_index = to_positions(inputs, positions, cache_index)
         has_positions = positions is not None or cache is not None
         query_positions = positions_from(cache_index, ops.shape(inputs)[1]) if positions is None else positions
-        prepared = self._encoding.prepare(query_positions, sequence_length)  # of (length,) or (batch, length)
+        prepared = self._heads.encoding.prepare(query_positions, sequence_length)  # of (length,) or (batch, length)
 
-        query = self._project_query(inputs, prepared)  # (batch, heads, length, head_dim)
+        query = self._heads.queries(inputs, prepared)  # (batch, heads, length, head_dim)
         if is_self:
-            key, value = self._project_key_value(inputs, prepared)  # (batch, key_value_heads, length, ...)
+            project = self._heads.keys_and_values if cache is None else self._heads.to_cache
+            key, value = project(inputs, prepared)  # (batch, key_value_heads, length, ...)
             key_positions = query_positions
         else:
             memory = projected_memory or self.project_memory(to_tensor("memory", memory, (inputs.shape[0], None, None)))
@@ -276,6 +281,8 @@ class MultiHeadAttention(keras.layers.Layer):
         if cache is not None:
             key, value, key_positions, cache = self._recall(cache, cache_index, key, value, positions)
         key, value = ops.cast(key, query.dtype), ops.cast(value, query.dtype)
+        if cache is not None:
+            query, key, value = self._heads.of_cache(query, key, value)
 
         # positions that count from 0 on both sides need not be given: the kernels know them
         visible = mask_of_call(
@@ -295,33 +302,13 @@ class MultiHeadAttention(keras.layers.Layer):
         heads, weights = self._attend(  # (batch, heads, length, value_head_dim), (batch, heads, length, key_length)
             query, key, value, visible, query_positions, key_positions, return_weights, training
         )
+        if cache is not None:
+            heads = self._heads.results_of_cache(heads)
         if inputs_mask is not None:
             heads, weights = (_of_real_queries(x, inputs_mask) for x in (heads, weights))
         output = self._join_heads(heads, inputs)  # (batch, length, output_dim)
         results = (output, *(() if cache is None else (cache,)), *((weights,) if return_weights else ()))
         return results if len(results) > 1 else output
-
-    @property
-    def _encoding(self) -> PositionHooks:
-        return NO_POSITION if self.position is None else self.position
-
-    def _project_query(self, inputs: Any, prepared: Any) -> Any:
-        query = self._split(self.query_projection(inputs), self.num_heads, self.head_dim, self.query_norm)
-        query = self._encoding.on_queries(query, prepared)  # (batch, length, heads, head_dim)
-        return ops.transpose(query, (0, 2, 1, 3))
-
-    def _project_key_value(self, memory: Any, prepared: Any) -> tuple[Any, Any]:
-        key = self._split(self.key_projection(memory), self.num_key_value_heads, self.head_dim, self.key_norm)
-        key = self._encoding.on_keys(key, prepared)  # (batch, memory_length, key_value_heads, head_dim)
-        value = self._split(self.value_projection(memory), self.num_key_value_heads, self.value_head_dim)
-        return ops.transpose(key, (0, 2, 1, 3)), ops.transpose(value, (0, 2, 1, 3))
-
-    def _split(self, x: Any, heads: int, width: int, norm: keras.layers.Layer | None = None) -> Any:
-        """`(batch, length, heads * width)` to `(batch, length, heads, width)`, normed on the way."""
-        if norm is not None and self.norm_scope == "width":
-            x = norm(x)
-        x = ops.reshape(x, (*ops.shape(x)[:2], heads, width))
-        return norm(x) if norm is not None and self.norm_scope == "head" else x
 
     def _recall(
         self, cache: dict[str, Any], cache_index: Any, key: Any, value: Any, positions: Any
@@ -345,7 +332,7 @@ class MultiHeadAttention(keras.layers.Layer):
         training: bool | None,
     ) -> tuple[Any, Any]:
         """Heads `(batch, heads, length, value_head_dim)`, and the weights before dropout, or None."""
-        return_weights = return_weights or self._encoding.needs_weights
+        return_weights = return_weights or self._heads.encoding.needs_weights
         dropout, dropped = None, []
         if self.weight_dropout is not None and training:
 
@@ -359,7 +346,7 @@ class MultiHeadAttention(keras.layers.Layer):
             value,
             mask,
             scale=self.scale,
-            bias=self._encoding.score_bias(
+            bias=self._heads.encoding.score_bias(
                 query, key, positions, key_positions, self.scale, Projections(self._queries_of, self._keys_of)
             ),
             soft_cap=self.logit_soft_cap,
@@ -371,17 +358,19 @@ class MultiHeadAttention(keras.layers.Layer):
         )
         heads, weights = result if return_weights else (result, None)
         # what the encoding adds to the values is weighted as they are, dropout included
-        heads = self._encoding.on_output(heads, dropped[-1] if dropped else weights, positions, key_positions)
+        heads = self._heads.encoding.on_output(heads, dropped[-1] if dropped else weights, positions, key_positions)
         return heads, weights
 
     def _queries_of(self, vectors: Any) -> Any:
         """Vectors `(count, width)` as queries `(heads, count, head_dim)`, without norm and position."""
-        heads = self._split(self.query_projection(ops.expand_dims(vectors, 0)), self.num_heads, self.head_dim)
+        heads = self._heads.split(self.query_projection(ops.expand_dims(vectors, 0)), self.num_heads, self.head_dim)
         return ops.transpose(heads[0], (1, 0, 2))
 
     def _keys_of(self, vectors: Any) -> Any:
         """Vectors `(count, width)` as keys `(key_value_heads, count, head_dim)`, without norm and position."""
-        heads = self._split(self.key_projection(ops.expand_dims(vectors, 0)), self.num_key_value_heads, self.head_dim)
+        heads = self._heads.split(
+            self.key_projection(ops.expand_dims(vectors, 0)), self.num_key_value_heads, self.head_dim
+        )
         return ops.transpose(heads[0], (1, 0, 2))
 
     def _join_heads(self, heads: Any, inputs: Any) -> Any:
@@ -404,8 +393,8 @@ class MultiHeadAttention(keras.layers.Layer):
         if not self.built:
             with keras.name_scope(self.name, caller=self):
                 self._build_memory(memory.shape)
-        prepared = self._encoding.prepare(ops.arange(ops.shape(memory)[1]))
-        return dict(zip(("key", "value"), self._project_key_value(memory, prepared), strict=True))
+        prepared = self._heads.encoding.prepare(ops.arange(ops.shape(memory)[1]))
+        return dict(zip(("key", "value"), self._heads.keys_and_values(memory, prepared), strict=True))
 
     def make_cache(self, batch_size: Any, capacity: Any) -> dict[str, Any]:
         """Returns an empty key-value cache for causal self-attention, a plain tree of tensors in the compute dtype.
@@ -417,9 +406,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.cache_layout.make(
             batch_size,
             capacity,
-            num_heads=self.num_key_value_heads,
-            head_dim=self.head_dim,
-            value_head_dim=self.value_head_dim,
+            **self._heads.cached_sizes(),
             dtype=self.compute_dtype,
         )
 

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from layers.mixture_of_experts import MixtureOfExperts
+from layers.router import Router
 
 
 @pytest.fixture
@@ -275,6 +276,27 @@ def test_sigmoid_with_bias_and_shared_experts(rng):
     assert all(weight is not layer.router.balance_bias for weight in layer.trainable_weights)
 
 
+@pytest.mark.parametrize("scoring", ["softmax", "sigmoid"])
+def test_experts_of_the_best_groups(scoring, rng):
+    router = Router(6, 2, scoring, False, 2.5, 0.0, expert_groups=3, groups_per_token=2)
+    inputs = rng.normal(size=(7, 8)).astype("float32")
+    router.build(inputs.shape)
+    router.balance_bias.assign(0.3 * rng.normal(size=6))
+    weights, assignments = router(inputs)
+    scores = inputs.astype("float64") @ value(router.kernel)
+    scores = sigmoid(scores) if scoring == "sigmoid" else np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    for token, row in enumerate(scores):
+        biased = row + value(router.balance_bias)
+        # both experts of a group count with sigmoids
+        groups = [biased[2 * group : 2 * group + 2] for group in range(3)]
+        marks = [group.sum() if scoring == "sigmoid" else group.max() for group in groups]
+        worst = int(np.argmin(marks))
+        allowed = [expert for expert in range(6) if expert // 2 != worst]
+        best = sorted(allowed, key=lambda expert: -biased[expert])[:2]
+        np.testing.assert_allclose(value(weights)[token], 2.5 * row[best], rtol=1e-5)
+        np.testing.assert_array_equal(value(assignments)[:, token].argmax(-1), best)
+
+
 def test_shared_gate_router_bias_limit_and_offset(rng):
     """gpt-oss and Qwen 2, one token after the other."""
     options = {"activation": "silu", "use_bias": True, "gate_limit": 0.6, "up_offset": 1.0, "router_bias": True}
@@ -362,6 +384,9 @@ def test_router_computes_in_float32():
         ({"experts_per_token": 5}, "experts_per_token must be from 1 to num_experts=4, got 5"),
         ({"capacity_factor": 0.0}, "capacity_factor must be above 0, or None for no limit, got 0.0"),
         ({"load_balance_weight": -1.0}, "load_balance_weight must be at least 0, got -1.0"),
+        ({"expert_groups": 3}, "expert_groups must be a divisor of num_experts=4, got 3"),
+        ({"expert_groups": 4, "groups_per_token": 1}, "groups_per_token must be from 2, for experts_per_token=2, to"),
+        ({"groups_per_token": 1}, "groups_per_token must be None without expert_groups, got 1"),
         ({"scoring": "tanh"}, "scoring must be one of 'softmax', 'sigmoid', got 'tanh'"),
         ({"z_loss_weight": -1.0}, "z_loss_weight must be at least 0, got -1.0"),
         ({"weight_scale": 0.0}, "weight_scale must be above 0, got 0.0"),

@@ -86,6 +86,20 @@ GPT_NEOX = {key: value for key, value in DECODER.items() if key not in ("num_key
 EXPERTS = {**DECODER, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
 YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 100.0, "original_max_position_embeddings": 8}
 LONGROPE = {"rope_type": "longrope", "rope_theta": 100.0, "short_factor": [1.0, 1.2], "long_factor": [1.5, 3.0]}
+LATENT = {
+    **DECODER,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 3,
+    "kv_lora_rank": 6,
+    "qk_nope_head_dim": 4,
+    "qk_rope_head_dim": 2,
+    "v_head_dim": 5,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 8,
+    "routed_scaling_factor": 1.5,
+}
 OPT = {
     **{key: value for key, value in GPT_NEOX.items() if key != "intermediate_size"},
     "ffn_dim": 24,
@@ -372,6 +386,36 @@ CASES = {
         },
         LONG,
     ),
+    # queries of a latent, experts in groups
+    "deepseek_v2": (
+        "DeepseekV2ForCausalLM",
+        "DeepseekV2Config",
+        {
+            **LATENT,
+            "q_lora_rank": 5,
+            "attention_bias": True,
+            "topk_method": "group_limited_greedy",
+            "n_group": 2,
+            "topk_group": 1,
+            "rope_parameters": {**YARN, "mscale": 0.7, "mscale_all_dim": 1.0},
+        },
+        LONG,
+    ),
+    # a first layer without experts, which are chosen by their scores and a bias
+    "deepseek_v3": (
+        "DeepseekV3ForCausalLM",
+        "DeepseekV3Config",
+        {
+            **LATENT,
+            "q_lora_rank": None,
+            "qk_rope_head_dim": 4,
+            "n_group": 2,
+            "topk_group": 1,
+            "n_shared_experts": 2,
+            "first_k_dense_replace": 1,
+        },
+        LONG,
+    ),
     "opt": ("OPTForCausalLM", "OPTConfig", {**OPT, "word_embed_proj_dim": 10}, LONG),
     "opt_post": (
         "OPTForCausalLM",
@@ -646,7 +690,7 @@ def main() -> None:
                 # all differ from what they start with, norms and biases too
                 parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.2)
             for name, buffer in model.named_buffers():
-                if name == "final_logits_bias":
+                if name == "final_logits_bias" or name.endswith("e_score_correction_bias"):
                     buffer.add_(torch.randn(buffer.shape, generator=generator))
             if "lm_head.weight" in model.state_dict() and choices.get("tie_word_embeddings") is False:
                 head = model.lm_head.weight

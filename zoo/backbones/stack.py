@@ -6,7 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from layers.attention import MultiHeadAttention
+from layers.attention import Latents, MultiHeadAttention
+from layers.attention.checks import PROJECTIONS
 from layers.block import TransformerBlock, normalize
 from layers.dropout import Dropout
 from layers.feed_forward import FeedForward
@@ -153,12 +154,26 @@ class TransformerStack(keras.layers.Layer):
         stack = "decoder" if self.causal else "encoder"
         gains = config.initial_gains(stack)
 
+        def make_latents() -> Latents | None:
+            if attention.latent_dim is None:
+                return None
+            return Latents(
+                attention.latent_dim,
+                attention.shared_key_dim,
+                attention.query_latent_dim,
+                use_bias=attention.has_bias("latent"),
+                kernel_initializer=self._initializer(),
+                name="latents",
+                dtype=self.dtype_policy,
+            )
+
         def make_attention(name: str, **options: Any) -> MultiHeadAttention:
             return MultiHeadAttention(
                 attention.num_heads,
                 config.head_dim,
                 num_key_value_heads=attention.num_key_value_heads,
-                use_bias=attention.use_bias,
+                value_head_dim=attention.value_head_dim,
+                use_bias=[part for part in PROJECTIONS if attention.has_bias(part)],
                 scale=attention.scale,
                 logit_soft_cap=attention.logit_soft_cap,
                 query_norm=self._query_key_norm("query_norm"),
@@ -183,6 +198,7 @@ class TransformerStack(keras.layers.Layer):
                 causal=self.causal,
                 position=self._block_position(index),
                 window=attention.window if attention.has_window(index) else None,
+                latents=make_latents(),
             ),
             cross_attention=make_attention("cross_attention") if self.has_cross_attention else None,
             feed_forward=self._make_feed_forward(index, gains),
@@ -227,6 +243,8 @@ class TransformerStack(keras.layers.Layer):
             scoring=config.scoring,
             bias_update_rate=config.bias_update_rate,
             weight_scale=config.weight_scale,
+            expert_groups=config.expert_groups,
+            groups_per_token=config.groups_per_token,
             z_loss_weight=config.z_loss_weight,
             router_bias=config.router_bias,
             shared_intermediate_dim=config.shared_intermediate_dim,

@@ -7,6 +7,7 @@ import keras
 
 from layers.norm_makers import norm_class
 from layers.parts import constructor_options
+from layers.router import check_groups
 from zoo.config.checks import in_pattern, require, require_pattern, require_positive, require_types, shorten
 
 
@@ -18,7 +19,13 @@ class AttentionConfig:
         num_heads: Number of query heads.
         num_key_value_heads: Number of key-value heads; None for `num_heads`.
         head_dim: Width of a head; None for `hidden_dim // num_heads`.
-        use_bias: Whether the projections have biases: True, False or the names of those that do.
+        value_head_dim: Width of a head's values; None for `head_dim`.
+        latent_dim: Width of the latent that keys and values of self-attention are made of (DeepSeek), see
+            `layers.attention.Latents`; None to make them of the inputs.
+        shared_key_dim: Width of the last part of keys, the same for all heads; with `latent_dim`.
+        query_latent_dim: Width of the latent that queries are made of; None to make them of the inputs.
+        use_bias: Whether the projections have biases: True, False or the names of those that do; with `latent_dim`,
+            those to the latents and the shared key are "latent".
         scale: Factor on the scores; None for `head_dim ** -0.5`.
         logit_soft_cap: Soft cap on the scores; None for none.
         query_key_norm: Kind of norm on queries and keys, with the options of the model's norm where it is of the same
@@ -38,6 +45,10 @@ class AttentionConfig:
     num_heads: int = 8
     num_key_value_heads: int | None = None
     head_dim: int | None = None
+    value_head_dim: int | None = None
+    latent_dim: int | None = None
+    shared_key_dim: int | None = None
+    query_latent_dim: int | None = None
     use_bias: bool | tuple[str, ...] = True
     scale: float | None = None
     logit_soft_cap: float | None = None
@@ -53,6 +64,8 @@ class AttentionConfig:
     def __post_init__(self) -> None:
         require_types(self, "attention.")
         require_positive(self, "attention.", "num_heads", "head_dim", "scale", "logit_soft_cap")
+        require_positive(self, "attention.", "value_head_dim", "latent_dim", "shared_key_dim", "query_latent_dim")
+        self._require_latents()
         heads = self.num_key_value_heads
         require(
             heads is None or (heads >= 1 and self.num_heads % heads == 0),
@@ -98,6 +111,26 @@ class AttentionConfig:
             "None where there is no window",
         )
         require_pattern("attention.window_layers", self.window_layers)
+
+    def _require_latents(self) -> None:
+        heads, size = (None, self.num_heads), self.shared_key_dim
+        if self.latent_dim is None:
+            for name in ("shared_key_dim", "query_latent_dim"):
+                require(
+                    getattr(self, name) is None, f"attention.{name}", getattr(self, name), "None without latent_dim"
+                )
+            return
+        require(size is not None, "attention.shared_key_dim", size, "given with latent_dim")
+        allowed = f"a number above shared_key_dim={size} with latent_dim"
+        require(self.head_dim is not None and self.head_dim > size, "attention.head_dim", self.head_dim, allowed)
+        kept, allowed = self.num_key_value_heads, f"None or num_heads={self.num_heads} with latent_dim"
+        require(kept in heads, "attention.num_key_value_heads", kept, allowed)
+        norm = self.query_key_norm
+        require(norm is None, "attention.query_key_norm", norm, "None with latent_dim, whose latents have norms")
+
+    def has_bias(self, name: str) -> bool:
+        """Returns whether the projection of this name has a bias."""
+        return self.use_bias if isinstance(self.use_bias, bool) else name in self.use_bias
 
     def has_window(self, index: int) -> bool:
         """Returns whether the layer of this number has the window."""
@@ -197,6 +230,8 @@ EXPERT_OPTIONS = (
     "scoring",
     "bias_update_rate",
     "weight_scale",
+    "expert_groups",
+    "groups_per_token",
     "z_loss_weight",
     "router_bias",
     "shared_intermediate_dim",
@@ -220,7 +255,8 @@ class FeedForwardConfig:
         dropout: Rate of the dropout on the inner layer.
         num_experts: Number of experts, see `layers.MixtureOfExperts`; None for one network for all tokens.
         experts_per_token, normalize_weights, capacity_factor, load_balance_weight, scoring, bias_update_rate,
-            weight_scale, z_loss_weight, router_bias, shared_intermediate_dim, shared_gate: Options of the experts.
+            weight_scale, expert_groups, groups_per_token, z_loss_weight, router_bias, shared_intermediate_dim,
+            shared_gate: Options of the experts.
         expert_layers: Which layers of a repeating pattern have experts, the others one network for all tokens; None for
             all.
         dense_intermediate_dim: Width of the inner layer of those others; None for `intermediate_dim`.
@@ -241,6 +277,8 @@ class FeedForwardConfig:
     scoring: str = "softmax"
     bias_update_rate: float | None = None
     weight_scale: float = 1.0
+    expert_groups: int | None = None
+    groups_per_token: int | None = None
     z_loss_weight: float = 0.0
     router_bias: bool = False
     shared_intermediate_dim: int | None = None
@@ -273,6 +311,10 @@ class FeedForwardConfig:
                 require(value == field.default, f"feed_forward.{field.name}", value, allowed)
 
     def _require_other_networks(self) -> None:
+        try:
+            check_groups(self.num_experts, self.experts_per_token, self.expert_groups, self.groups_per_token)
+        except ValueError as error:
+            raise ValueError(f"feed_forward.{error}") from error
         require_pattern("feed_forward.expert_layers", self.expert_layers)
         require(
             self.shared_intermediate_dim is not None or not self.shared_gate,

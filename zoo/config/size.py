@@ -87,7 +87,16 @@ def _of_transformer(config: TransformerConfig) -> dict[str, int]:
 
 def _attention_weights(config: TransformerConfig) -> int:
     """Weights of the projections of one self-attention."""
-    heads = config.attention.num_heads
+    attention, heads = config.attention, config.attention.num_heads
+    if attention.latent_dim is not None:
+        value_dim = attention.value_head_dim or config.head_dim
+        own = heads * (config.head_dim - attention.shared_key_dim + value_dim)
+        query = attention.query_latent_dim or config.hidden_dim
+        inner = attention.latent_dim + attention.shared_key_dim + heads * value_dim + (attention.query_latent_dim or 0)
+        return attention.latent_dim * own + query * heads * config.head_dim + config.hidden_dim * inner
+    if attention.value_head_dim is not None:
+        width = config.head_dim + attention.value_head_dim
+        return config.hidden_dim * width * (heads + (attention.num_key_value_heads or heads))
     return 2 * config.hidden_dim * config.head_dim * (heads + (config.attention.num_key_value_heads or heads))
 
 

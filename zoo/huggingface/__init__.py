@@ -6,6 +6,7 @@ from zoo.huggingface import bart as _bart  # noqa: F401
 from zoo.huggingface import bert as _bert  # noqa: F401
 from zoo.huggingface import cohere as _cohere  # noqa: F401
 from zoo.huggingface import deberta as _deberta  # noqa: F401
+from zoo.huggingface import deepseek as _deepseek  # noqa: F401
 from zoo.huggingface import distilbert as _distilbert  # noqa: F401
 from zoo.huggingface import electra as _electra  # noqa: F401
 from zoo.huggingface import gemma as _gemma  # noqa: F401

@@ -90,10 +90,12 @@ _GROUPS = {
         decoder_layers encoder_attention_heads decoder_attention_heads encoder_ffn_dim decoder_ffn_dim dim n_layers
         n_heads hidden_dim n_embd n_layer n_head num_layers num_heads d_kv d_ff relative_attention_num_buckets
         num_local_experts num_experts num_experts_per_tok moe_intermediate_size shared_expert_intermediate_size ffn_dim
-        embedding_size num_hidden_groups pooler_hidden_size
+        embedding_size num_hidden_groups pooler_hidden_size kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim
+        n_routed_experts n_shared_experts
         """,
     dataclasses.replace(_COUNT, may_be_null=True): """
-        num_key_value_heads head_dim n_inner num_decoder_layers decoder_vocab_size num_labels
+        num_key_value_heads head_dim n_inner num_decoder_layers decoder_vocab_size num_labels q_lora_rank n_group
+        topk_group
         """,
     _INDEX: "type_vocab_size pad_token_id",
     _POSITIONS: """
@@ -102,7 +104,9 @@ _GROUPS = {
         decoder_sparse_step
         """,
     dataclasses.replace(_POSITIONS, may_be_null=True): "n_ctx original_max_position_embeddings",
-    Key("an integer of at least 0", lambda value, most: is_integer(value) and value >= 0): "max_window_layers",
+    Key("an integer of at least 0", lambda value, most: is_integer(value) and value >= 0): (
+        "max_window_layers first_k_dense_replace"
+    ),
     Key(
         f"an integer from 0 to {MOST_POSITIONS}",
         lambda value, most: is_integer(value) and 0 <= value <= MOST_POSITIONS,
@@ -117,18 +121,19 @@ _GROUPS = {
         tie_word_embeddings attention_bias mlp_bias scale_embedding scale_attn_weights norm_bias classifier_bias
         scale_decoder_outputs is_llama_config reorder_and_upcast_attn sinusoidal_pos_embds tie_weights_
         use_bias use_parallel_residual norm_topk_prob qkv_bias do_layer_norm_before enable_bias
-        layer_norm_elementwise_affine _remove_final_layer_norm
+        layer_norm_elementwise_affine _remove_final_layer_norm rope_interleave
         """,
     dataclasses.replace(FLAG, may_be_null=True): "use_sliding_window token_classification_bias use_qk_norm",
     _POSITIVE: """
         rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps rope_theta global_rope_theta local_rope_theta
         query_pre_attn_scalar norm_epsilon rotary_emb_base rotary_pct rope_local_base_freq logit_scale
         attention_multiplier embedding_multiplier swiglu_limit logits_scaling residual_multiplier
+        routed_scaling_factor
         """,
     dataclasses.replace(_POSITIVE, may_be_null=True): (
         "partial_rotary_factor attn_logit_softcapping final_logit_softcapping"
     ),
-    _DEVIATION: "initializer_range init_std router_aux_loss_coef",
+    _DEVIATION: "initializer_range init_std router_aux_loss_coef aux_loss_alpha",
     _RATE: """
         hidden_dropout_prob attention_probs_dropout_prob dropout activation_dropout attn_pdrop embd_pdrop resid_pdrop
         dropout_rate mlp_dropout embedding_dropout seq_classif_dropout qa_dropout residual_dropout
@@ -157,6 +162,10 @@ _CHOICES = {
     "attention.num_heads": "num_attention_heads encoder_attention_heads n_heads n_head num_heads",
     "attention.num_key_value_heads": "num_key_value_heads",
     "attention.head_dim": "head_dim d_kv",
+    "attention.value_head_dim": "v_head_dim",
+    "attention.latent_dim": "kv_lora_rank",
+    "attention.query_latent_dim": "q_lora_rank",
+    "attention.shared_key_dim": "qk_rope_head_dim",
     "attention.dropout": "attention_probs_dropout_prob attention_dropout attn_pdrop",
     "attention.window": "sliding_window local_attention",
     "attention.scale": "query_pre_attn_scalar scale_attn_weights attention_multiplier",
@@ -167,11 +176,14 @@ _CHOICES = {
     "feed_forward.intermediate_dim": "intermediate_size encoder_ffn_dim hidden_dim n_inner d_ff ffn_dim",
     "feed_forward.activation": "hidden_act hidden_activation activation activation_function",
     "feed_forward.dropout": "activation_dropout mlp_dropout",
-    "feed_forward.num_experts": "num_local_experts num_experts",
+    "feed_forward.num_experts": "num_local_experts num_experts n_routed_experts",
     "feed_forward.experts_per_token": "num_experts_per_tok",
     "feed_forward.shared_intermediate_dim": "shared_expert_intermediate_size",
+    "feed_forward.expert_groups": "n_group",
+    "feed_forward.groups_per_token": "topk_group",
+    "feed_forward.weight_scale": "routed_scaling_factor",
     "feed_forward.gate_limit": "swiglu_limit",
-    "feed_forward.load_balance_weight": "router_aux_loss_coef",
+    "feed_forward.load_balance_weight": "router_aux_loss_coef aux_loss_alpha",
     "branch_scale": "residual_multiplier",
     "embedding.scale": "embedding_multiplier",
     "embedding.output_scale": "logit_scale logits_scaling",

@@ -223,6 +223,8 @@ def _block_layers(block: Any) -> dict[str, Any]:
         if attention is not None:
             for part in ("query", "key", "value", "gate", "output"):
                 layers[f"{name}.{part}"] = getattr(attention, f"{part}_projection")
+            for part in ("latent", "latent_norm", "shared_key", "query_latent", "query_latent_norm"):
+                layers[f"{name}.{part}"] = getattr(attention.latents, part, None)
             layers |= {f"{name}.query_norm": attention.query_norm, f"{name}.key_norm": attention.key_norm}
             layers[f"{name}.sinks"] = _view(bias=attention.sinks)
     layers |= _network_layers("feed_forward", block.feed_forward)

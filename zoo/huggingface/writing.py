@@ -163,6 +163,7 @@ def effective(config: TransformerConfig) -> dict[str, Any]:
     flat["attention.use_bias"] = sorted(bias) if isinstance(bias, tuple) else bias
     flat["attention.num_key_value_heads"] = config.attention.num_key_value_heads or config.attention.num_heads
     flat["attention.head_dim"] = config.head_dim
+    flat["attention.value_head_dim"] = config.attention.value_head_dim or config.head_dim
     flat["attention.scale"] = round(config.attention.scale or config.head_dim**-0.5, 12)
     normalize = config.feed_forward.normalize_weights
     flat["feed_forward.normalize_weights"] = (

@@ -162,3 +162,15 @@ def test_wrong_calls():
         layer(np.zeros((1, 2, 3, 8), "float32"), np.zeros(2, "float32"))
     with pytest.raises(ValueError, match=r"positions must have shape \(length,\) or \(batch, length\), got shape \(\)"):
         layer(np.zeros((1, 2, 3, 8), "float32"), np.array(2))
+
+
+def test_start(numbers):
+    x = numbers.normal(size=(2, 5, 3, 8)).astype("float32")
+    layer = RotaryEmbedding(8, rotary_dim=4, rotary_start=3)
+    turned = keras.ops.convert_to_numpy(layer(x, np.arange(5)))
+    np.testing.assert_array_equal(turned[..., [0, 1, 2, 7]], x[..., [0, 1, 2, 7]])
+    expected = keras.ops.convert_to_numpy(RotaryEmbedding(4)(x[..., 3:7], np.arange(5)))
+    np.testing.assert_allclose(turned[..., 3:7], expected, atol=1e-6)
+    assert RotaryEmbedding.from_config(layer.get_config()).rotary_start == 3
+    with pytest.raises(ValueError, match="rotary_start must be from 0 to head_dim - rotary_dim = 4, got 5"):
+        RotaryEmbedding(8, rotary_dim=4, rotary_start=5)

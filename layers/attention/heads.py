@@ -1,0 +1,86 @@
+"""How an attention layer makes the queries, keys and values of its heads."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from layers.positions.base import NO_POSITION, PositionHooks
+
+
+class Heads:
+    """Queries, keys and values, each by one linear map of the inputs.
+
+    Args:
+        layer: The `MultiHeadAttention`, which holds the projections.
+    """
+
+    def __init__(self, layer: Any) -> None:
+        self.layer = layer
+
+    @property
+    def encoding(self) -> PositionHooks:
+        return NO_POSITION if self.layer.position is None else self.layer.position
+
+    def widths(self) -> dict[str, int]:
+        """Widths of the results of the projections."""
+        layer = self.layer
+        return {
+            "query": layer.num_heads * layer.head_dim,
+            "key": layer.num_key_value_heads * layer.head_dim,
+            "value": layer.num_key_value_heads * layer.value_head_dim,
+        }
+
+    def build_queries(self, inputs_shape: tuple) -> None:
+        """Builds what makes queries of inputs of this shape."""
+        self.layer.query_projection.build(inputs_shape)
+
+    def build_memory(self, memory_shape: tuple) -> None:
+        """Builds what makes keys and values of a memory of this shape, unless it is built."""
+        for projection in (self.layer.key_projection, self.layer.value_projection):
+            if not projection.built:
+                projection.build(memory_shape)
+
+    def queries(self, inputs: Any, prepared: Any) -> Any:
+        """Returns queries `(batch, heads, length, head_dim)` of inputs, with `prepared` for the position encoding."""
+        layer = self.layer
+        query = self.split(layer.query_projection(inputs), layer.num_heads, layer.head_dim, layer.query_norm)
+        query = self.encoding.on_queries(query, prepared)  # (batch, length, heads, head_dim)
+        return ops.transpose(query, (0, 2, 1, 3))
+
+    def keys_and_values(self, memory: Any, prepared: Any) -> tuple[Any, Any]:
+        """Returns keys and values `(batch, key_value_heads, memory_length, ...)` of a memory."""
+        layer = self.layer
+        key = self.split(layer.key_projection(memory), layer.num_key_value_heads, layer.head_dim, layer.key_norm)
+        key = self.encoding.on_keys(key, prepared)  # (batch, memory_length, key_value_heads, head_dim)
+        value = self.split(layer.value_projection(memory), layer.num_key_value_heads, layer.value_head_dim)
+        return ops.transpose(key, (0, 2, 1, 3)), ops.transpose(value, (0, 2, 1, 3))
+
+    def split(self, x: Any, heads: int, width: int, norm: keras.layers.Layer | None = None) -> Any:
+        """`(batch, length, heads * width)` to `(batch, length, heads, width)`, normed on the way."""
+        scope = self.layer.norm_scope
+        if norm is not None and scope == "width":
+            x = norm(x)
+        x = ops.reshape(x, (*ops.shape(x)[:2], heads, width))
+        return norm(x) if norm is not None and scope == "head" else x
+
+    def cached_sizes(self) -> dict[str, int]:
+        """Number and widths of what a cache holds of each position."""
+        layer = self.layer
+        return {
+            "num_heads": layer.num_key_value_heads,
+            "head_dim": layer.head_dim,
+            "value_head_dim": layer.value_head_dim,
+        }
+
+    def to_cache(self, memory: Any, prepared: Any) -> tuple[Any, Any]:
+        """Returns what a cache holds of a memory, in place of keys and values."""
+        return self.keys_and_values(memory, prepared)
+
+    def of_cache(self, query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
+        """Returns queries, keys and values that give the scores, of queries and what a cache holds."""
+        return query, key, value
+
+    def results_of_cache(self, heads: Any) -> Any:
+        """Returns heads `(batch, heads, length, value_head_dim)` of weighted means of values of `of_cache`."""
+        return heads

@@ -1,0 +1,182 @@
+"""Heads of attention that are made of latents, narrow projections that all heads share (DeepSeek)."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from layers.attention.heads import Heads
+from layers.norms import RMSNorm
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class Latents(keras.layers.Layer):
+    """The latents that attention makes its heads of: narrow normed projections of the inputs, the same for all heads.
+
+    Args:
+        dim: Width of the latent that keys and values are made of.
+        shared_key_dim: Width of the last part of all keys, which comes from the inputs themselves and is the same for
+            all heads: the one that rotary positions turn.
+        query_dim: Width of the latent that queries are made of; None to make them of the inputs.
+        use_bias: Whether the projections to the latents and the shared key have biases.
+        epsilon: Of the norms of the latents.
+        kernel_initializer: Initializer of the projections.
+
+    Raises:
+        ValueError: If a width is below 1.
+
+    Example:
+
+    >>> attention = MultiHeadAttention(8, 48, value_head_dim=32, latents=Latents(64, shared_key_dim=16), causal=True)
+    >>> attention.make_cache(1, 100)["key"].shape  # what 8 heads share
+    (1, 1, 100, 64)
+
+    Reference:
+        DeepSeek-AI 2024, "DeepSeek-V2", section 2.1 (multi-head latent attention), equations 9 to 19.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        shared_key_dim: int,
+        query_dim: int | None = None,
+        use_bias: bool = False,
+        epsilon: float = 1e-6,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        for name, value in (("dim", dim), ("shared_key_dim", shared_key_dim), ("query_dim", query_dim or 1)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
+        self.dim = dim
+        self.shared_key_dim = shared_key_dim
+        self.query_dim = query_dim
+        self.use_bias = use_bias
+        self.epsilon = epsilon
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.latent, self.latent_norm = self._dense("latent", dim), self._norm("latent_norm")
+        self.shared_key = self._dense("shared_key", shared_key_dim)
+        self.query_latent = None if query_dim is None else self._dense("query_latent", query_dim)
+        self.query_latent_norm = None if query_dim is None else self._norm("query_latent_norm")
+
+    def _dense(self, name: str, units: int) -> keras.layers.Dense:
+        return keras.layers.Dense(
+            units,
+            use_bias=self.use_bias,
+            kernel_initializer=self.kernel_initializer.clone(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _norm(self, name: str) -> RMSNorm:
+        return RMSNorm(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
+
+    def build_queries(self, inputs_shape: tuple) -> tuple:
+        """Builds what makes latents of queries; the shape of what `of_queries` returns."""
+        if self.query_latent is None:
+            return inputs_shape
+        self.query_latent.build(inputs_shape)
+        shape = (*inputs_shape[:-1], self.query_dim)
+        self.query_latent_norm.build(shape)
+        return shape
+
+    def build_memory(self, memory_shape: tuple) -> tuple:
+        """Builds what makes latents of a memory, unless it is built; the shape of the latents."""
+        shape = (*memory_shape[:-1], self.dim)
+        for layer, its_shape in (
+            (self.latent, memory_shape),
+            (self.latent_norm, shape),
+            (self.shared_key, memory_shape),
+        ):
+            if not layer.built:
+                layer.build(its_shape)
+        self.built = True
+        return shape
+
+    def of_queries(self, inputs: Any) -> Any:
+        """Returns what queries are made of, `(batch, length, query_dim or width)`."""
+        return inputs if self.query_latent is None else self.query_latent_norm(self.query_latent(inputs))
+
+    def of_memory(self, memory: Any) -> tuple[Any, Any]:
+        """Returns latents `(batch, length, dim)` and the shared part of keys `(batch, length, shared_key_dim)`."""
+        return self.latent_norm(self.latent(memory)), self.shared_key(memory)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "dim": self.dim,
+            "shared_key_dim": self.shared_key_dim,
+            "query_dim": self.query_dim,
+            "use_bias": self.use_bias,
+            "epsilon": self.epsilon,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+
+
+class LatentHeads(Heads):
+    """Queries, keys and values of latents, see `Latents`. A cache holds the latents, the same for all heads.
+
+    With a cache the matrices that make keys of latents are applied to the queries, and those that make values to the
+    results: attention then has one key-value head, the latent, and costs nothing for all the keys and values that are
+    never made.
+    """
+
+    def widths(self) -> dict[str, int]:
+        layer = self.layer
+        return {**super().widths(), "key": layer.num_heads * self.own_dim}
+
+    @property
+    def own_dim(self) -> int:
+        """Width of the part of a key that each head has for itself."""
+        return self.layer.head_dim - self.layer.latents.shared_key_dim
+
+    def build_queries(self, inputs_shape: tuple) -> None:
+        super().build_queries(self.layer.latents.build_queries(inputs_shape))
+
+    def build_memory(self, memory_shape: tuple) -> None:
+        super().build_memory(self.layer.latents.build_memory(memory_shape))
+
+    def queries(self, inputs: Any, prepared: Any) -> Any:
+        return super().queries(self.layer.latents.of_queries(inputs), prepared)
+
+    def keys_and_values(self, memory: Any, prepared: Any) -> tuple[Any, Any]:
+        layer = self.layer
+        latent, shared = self.to_cache(memory, prepared)  # (batch, 1, memory_length, ...)
+        own, value = (
+            ops.transpose(self.split(projection(latent[:, 0]), layer.num_heads, width), (0, 2, 1, 3))
+            for projection, width in (
+                (layer.key_projection, self.own_dim),
+                (layer.value_projection, layer.value_head_dim),
+            )
+        )
+        shared = ops.broadcast_to(shared, (*ops.shape(own)[:3], shared.shape[-1]))
+        return ops.concatenate([own, shared], axis=-1), value
+
+    def cached_sizes(self) -> dict[str, int]:
+        latents = self.layer.latents
+        return {"num_heads": 1, "head_dim": latents.dim, "value_head_dim": latents.shared_key_dim}
+
+    def to_cache(self, memory: Any, prepared: Any) -> tuple[Any, Any]:
+        latent, shared = self.layer.latents.of_memory(memory)  # (batch, memory_length, ...)
+        # the encoding takes whole keys; of these, it turns the shared part
+        shared = ops.pad(shared, ((0, 0), (0, 0), (self.own_dim, 0)))
+        shared = self.encoding.on_keys(ops.expand_dims(shared, 2), prepared)[..., self.own_dim :]
+        return ops.expand_dims(latent, 1), ops.transpose(shared, (0, 2, 1, 3))
+
+    def of_cache(self, query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
+        own, shared = ops.split(query, [self.own_dim], axis=-1)
+        matrix = self._matrix(self.layer.key_projection, self.own_dim, query.dtype)
+        query = ops.concatenate([ops.einsum("bhld,chd->bhlc", own, matrix), shared], axis=-1)
+        return query, ops.concatenate([key, value], axis=-1), key
+
+    def results_of_cache(self, heads: Any) -> Any:
+        matrix = self._matrix(self.layer.value_projection, self.layer.value_head_dim, heads.dtype)
+        return ops.einsum("bhlc,chd->bhld", heads, matrix)
+
+    def _matrix(self, projection: keras.layers.Dense, width: int, dtype: str) -> Any:
+        """The matrix of a projection, `(latent_dim, heads, width)`; what it makes of unit vectors where it is coded."""
+        latent_dim = self.layer.latents.dim
+        coded = projection.quantization_mode is not None
+        matrix = projection(ops.eye(latent_dim, dtype=dtype)) if coded else projection.kernel
+        return ops.cast(ops.reshape(matrix, (latent_dim, self.layer.num_heads, width)), dtype)
