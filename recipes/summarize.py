@@ -78,7 +78,9 @@ class SummarizeConfig:
     tokenizer: SummaryTokenizerConfig = SummaryTokenizerConfig()
     model: ModelConfig = ModelConfig()
     training: Seq2SeqTrainingConfig = Seq2SeqTrainingConfig()
-    sampler: dict[str, Any] = setting({"name": "greedy"}, "How test texts and the export are decoded.", harmless=True)
+    sampler: dict[str, Any] | None = setting(
+        None, "How test texts and the export are decoded; null: as the model says, else greedily.", harmless=True
+    )
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
 
 
@@ -93,7 +95,7 @@ def main(config: SummarizeConfig) -> dict[str, Any]:
     """
     started = time.monotonic()
     data = config.data
-    sampler = make_sampler(config.sampler)
+    sampler = None if config.sampler is None else make_sampler(config.sampler)
     prepare(config)
     with RunFolder(config.run_folder, config) as run:
         training, validation, test = open_parts(

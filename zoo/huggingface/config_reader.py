@@ -11,17 +11,18 @@ from zoo.huggingface.generation_keys import UNSUPPORTED
 from zoo.storage import quote, quote_key
 
 # keys that change no output of the model: bookkeeping, numbers of special tokens, choices of generation and training
-# loops, ways to compute the same thing
+# loops, ways to compute the same thing, heads that score one choice among others (summary_...)
 NEUTRAL = frozenset(
     """
     directionality n_special pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
     pooler_type predict_special_tokens
     _attn_implementation _attn_implementation_autoset _name_or_path _num_labels architectures attn_implementation
     cache_implementation chunk_size_feed_forward cls_token_id dtype finetuning_task force_bos_token_to_be_generated
-    gradient_checkpointing id2label initializer_cutoff_factor initializer_factor label2id mask_token_id model_type
-    num_labels output_attentions output_hidden_states output_past output_scores prefix pretraining_tp problem_type
+    gradient_checkpointing id2label initializer_cutoff_factor initializer_factor label2id language mask_token_id
+    model_type name num_labels output_attentions output_hidden_states output_past output_scores prefix pretraining_tp problem_type
     reference_compile remove_invalid_values return_dict return_dict_in_generate
-    sbert_ce_default_activation_function sentence_transformers sep_token_id task_specific_params tokenizer_class
+    sbert_ce_default_activation_function sentence_transformers sep_token_id summary_activation summary_first_dropout
+    summary_last_dropout summary_proj_to_labels summary_type summary_use_proj task_specific_params tokenizer_class
     torch_dtype torchscript transformers.js_config transformers_version use_bfloat16 use_cache
     """.split()
 ) | frozenset((*GENERATION, *UNSUPPORTED))

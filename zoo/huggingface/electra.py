@@ -18,8 +18,6 @@ def read(reader: ConfigReader) -> TransformerConfig:
     """Returns the configuration of an ELECTRA."""
     size = reader.take("embedding_size", 128)
     factor = {"factor_dim": size, "factor_bias": True, "factor_after_norm": True}
-    for name in ("activation", "last_dropout", "type", "use_proj"):
-        reader.skip(f"summary_{name}")  # of a head that is not supported
     return bert.read(reader, embedding={} if size == reader.take("hidden_size") else factor)
 
 

@@ -39,8 +39,6 @@ def read(reader: ConfigReader) -> TransformerConfig:
     reader.take_only("add_cross_attention", False)
     reader.take("reorder_and_upcast_attn", False)  # scores are float32 here in any case
     reader.skip("n_ctx")  # older name of n_positions
-    for name in ("activation", "first_dropout", "proj_to_labels", "type", "use_proj"):
-        reader.skip(f"summary_{name}")  # of a head that is not supported
     take_head_keys(reader)
     width = reader.take("n_embd")
     return TransformerConfig(

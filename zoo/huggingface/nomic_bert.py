@@ -55,11 +55,10 @@ FIXED = {
     "scale_attn_weights": (True,),
     "use_rms_norm": (False, None),
 }
-# ways to compute the same thing, and heads that are not supported
+# ways to compute the same thing
 WITHOUT_EFFECT = (
     *("auto_map", "dense_seq_output", "embd_pdrop", "fused_bias_fc", "fused_dropout_add_ln", "max_trained_positions"),
     *("pad_vocab_size_multiple", "reorder_and_upcast_attn", "use_flash_attn", "use_xentropy"),
-    *(f"summary_{name}" for name in ("activation", "first_dropout", "proj_to_labels", "type", "use_proj")),
 )
 
 

@@ -66,7 +66,8 @@ def read(reader: ConfigReader, multilingual: bool = False) -> TransformerConfig:
     reader.take_only("is_gated_act", bool(gated))
     reader.take_only("is_decoder", False)
     # files of T5EncoderModel and of what classifies tokens
-    is_encoder = bool(reader.tensors) and not any(name.startswith("decoder.") for name in reader.tensors)
+    sides = {name.partition(".")[0] for name in reader.tensors}
+    is_encoder = "encoder" in sides and "decoder" not in sides
     reader.take_only("is_encoder_decoder", not is_encoder, *([True] if is_encoder else []))
     reader.skip("n_positions")  # of the training
     reader.skip("classifier_dropout")  # of a head

@@ -311,3 +311,11 @@ def test_base_models_are_written_as_such(case, name, copy, tmp_path):
     assert set(ours) == set(bodies)
     for key, value in bodies.items():
         np.testing.assert_array_equal(ours[key], value)
+
+
+def test_published_question_answerers(copy):
+    """Keys that the files of well-known ones have."""
+    keys = {"language": "english", "name": "Roberta", "summary_type": "first", "summary_use_proj": False}
+    task = huggingface.load_task(QuestionAnswerer, copy("roberta_question_answerer", **keys), no_answer_threshold=0.0)
+    assert task.preprocessor.pair_separators == 2 and task.no_answer_threshold == 0.0
+    assert huggingface.task_of(copy("mistral_question_answerer")) == "QuestionAnswerer"
