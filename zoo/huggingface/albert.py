@@ -44,7 +44,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
     require(same, "num_hidden_groups", groups, f"one that {layers} layers can be divided into without rounding")
     reader.take_only("inner_group_num", 1)
     reader.take_only("position_embedding_type", "absolute")
-    reader.take_only("tie_word_embeddings", True)
+    reader.take_tied()
     # keys of the first files, of which the library never used any
     reader.skip("down_scale_factor", "gap_size", "layers_to_keep", "net_structure_type", "num_memory_blocks")
     reader.skip("classifier_dropout_prob")  # of heads

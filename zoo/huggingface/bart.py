@@ -58,7 +58,7 @@ class Style:
             return None if count == reader.take(f"encoder_{name}") else count
 
         for side in ("encoder", "decoder"):
-            reader.take_only(f"{side}_layerdrop", 0.0)
+            reader.skip(f"{side}_layerdrop")  # training alone
         reader.take_only("is_encoder_decoder", True)
         reader.take_only("is_decoder", False)
         reader.take_only("tie_word_embeddings", True)

@@ -47,7 +47,7 @@ def read(
     reader.take_only("is_decoder", False)
     reader.take_only("add_cross_attention", False)
     reader.take_only("position_embedding_type", "absolute")
-    reader.take_only("tie_word_embeddings", True)
+    reader.take_tied()
     reader.skip("classifier_dropout")  # of heads
     positions = reader.take("max_position_embeddings", 512)
     require(

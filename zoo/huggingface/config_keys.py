@@ -136,7 +136,8 @@ _GROUPS = {
     _DEVIATION: "initializer_range init_std router_aux_loss_coef aux_loss_alpha",
     _RATE: """
         hidden_dropout_prob attention_probs_dropout_prob dropout activation_dropout attn_pdrop embd_pdrop resid_pdrop
-        dropout_rate mlp_dropout embedding_dropout seq_classif_dropout qa_dropout residual_dropout
+        dropout_rate mlp_dropout encoder_layerdrop decoder_layerdrop layerdrop
+        embedding_dropout seq_classif_dropout qa_dropout residual_dropout
         classifier_dropout_prob pooler_dropout
         """,
     dataclasses.replace(_RATE, may_be_null=True): "attention_dropout classifier_dropout cls_dropout hidden_dropout",
@@ -144,7 +145,7 @@ _GROUPS = {
     dataclasses.replace(_TEXTS, may_be_null=True): "layer_types",
     Key("a list of 0 and 1, or null", _is_list_of_flags): "no_rope_layers",
     Key("a list of integers", _typed(list[int]), may_be_null=True): "mlp_only_layers",
-    dataclasses.replace(_OBJECT, may_be_null=True): "rope_scaling rope_parameters",
+    dataclasses.replace(_OBJECT, may_be_null=True): "rope_scaling rope_parameters quantization_config",
     dataclasses.replace(_LABELS, may_be_null=True): "id2label",
 }
 # our choices and the keys that they are read from, whatever a family calls them

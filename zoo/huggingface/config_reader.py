@@ -66,6 +66,8 @@ ACTIVATION_NAMES = {
     "silu": "silu",
     "tanh": "tanh",
 }
+# how the projections to the vocabulary of encoders are named
+_PROJECTIONS = ("decoder.weight", "generator_lm_head.weight", "vocab_projector.weight")
 _REQUIRED = object()
 
 
@@ -147,6 +149,17 @@ class ConfigReader:
         value = self.take(key, allowed[0])
         require(value in allowed, key, value, f"one of {allowed}: nothing else is supported")
         return value
+
+    def take_tied(self) -> None:
+        """Takes `tie_word_embeddings` of an encoder: false means something only where there is another projection.
+
+        Raises:
+            ValueError: If it is false and the file has a projection to the vocabulary.
+        """
+        tied = self.take("tie_word_embeddings", True)
+        own = sorted(name for name in self.tensors if name.endswith(_PROJECTIONS))
+        allowed = f"true with {', '.join(own)} in {self.source}: nothing else is supported"
+        require(tied or not own, "tie_word_embeddings", tied, allowed)
 
     def take_activation(self, key: str, default: str) -> str:
         """Returns our name of an activation.

@@ -43,7 +43,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
     head_dim = reader.take_number("attention_head_size", width // heads)
     require(head_dim * heads == width, "attention_head_size", head_dim, "hidden_size / num_attention_heads")
     reader.take_only("conv_kernel_size", 0)
-    reader.take_only("tie_word_embeddings", True)
+    reader.take_tied()
     # of heads, and of the convolution
     reader.skip(
         "cls_dropout", "conv_act", "conv_groups", "legacy", "pooler_dropout", "pooler_hidden_act", "pooler_size"

@@ -20,6 +20,7 @@ from zoo.huggingface.weights import Row, check_rows, named_layers, table_rows
 from zoo.storage import TensorFiles, naming, open_checkpoint, quote
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
 from zoo.storage.deferred import deferred
+from zoo.storage.mxfp4 import unpacked
 
 
 def is_huggingface(directory: str | os.PathLike) -> bool:
@@ -223,7 +224,7 @@ def _check_labels(options: dict[str, Any], head: Head, tensors: TensorFiles, wid
 
 
 def _plain_names(family: Family, files: TensorFiles) -> TensorFiles:
-    """The same tensors without prefixes."""
+    """The same tensors without prefixes, as numbers."""
     names: dict[str, str] = {}
     for name in files.shapes:
         plain = family.plain_name(name)
@@ -231,7 +232,7 @@ def _plain_names(family: Family, files: TensorFiles) -> TensorFiles:
             both = f"{quote(name)} and {quote(names[plain])}"
             raise ValueError(f"{files.file_of(name)}: {both} must not both be there: they mean the same.")
         names[plain] = name
-    return files.renamed(names)
+    return unpacked(files.renamed(names))
 
 
 def _read_config(

@@ -27,7 +27,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
     """Returns the configuration of a DistilBERT."""
     reader.skip("sinusoidal_pos_embds")  # how the position table was made; it is stored in any case
     reader.skip("tie_weights_", "qa_dropout", "seq_classif_dropout")
-    reader.take_only("tie_word_embeddings", True)
+    reader.take_tied()
     return TransformerConfig(
         "encoder",
         reader.take("vocab_size"),

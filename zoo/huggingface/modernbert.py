@@ -59,7 +59,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
     require(local.scaling == position.scaling, "rope_parameters", given, "with the same scaling for both kinds")
     # it acts on the attention weights and on the output of the attention, but not on that of the network
     reader.take_only("attention_dropout", 0.0)
-    reader.take_only("tie_word_embeddings", True)
+    reader.take_tied()
     reader.skip(*HEAD_KEYS, "layer_norm_eps", "position_embedding_type")  # the last two are in files and never read
     window = window_of_layers(types, layers, (side, side))
     if window:

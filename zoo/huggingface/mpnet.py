@@ -38,7 +38,7 @@ PADDING_ID, BUCKETS, MAX_DISTANCE = 1, 32, 128
 
 def read(reader: ConfigReader) -> TransformerConfig:
     """Returns the configuration of an MPNet."""
-    reader.take_only("tie_word_embeddings", True)
+    reader.take_tied()
     reader.take_only("pad_token_id", PADDING_ID)
     reader.take_only("relative_attention_num_buckets", BUCKETS)
     positions = reader.take("max_position_embeddings", 512)

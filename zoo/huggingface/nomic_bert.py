@@ -71,7 +71,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
     heads, width = take("num_attention_heads"), take("hidden_size")
     head_dim = reader.take_number("head_dim", width // heads)
     max_length = take("max_position_embeddings", 2048)
-    reader.take_only("tie_word_embeddings", True)
+    reader.take_tied()
     reader.skip("classifier_dropout", *WITHOUT_EFFECT)
     for key, allowed in FIXED.items():
         reader.take_only(key, *allowed)

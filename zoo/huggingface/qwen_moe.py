@@ -102,7 +102,7 @@ def _write_qwen2_moe(config: TransformerConfig) -> dict[str, Any]:
     return {
         **llama.write(config, has_head_dim=False),
         **_write_experts(config),
-        "shared_expert_intermediate_size": config.feed_forward.shared_intermediate_dim,
+        "shared_expert_intermediate_size": config.feed_forward.shared_intermediate_dim or 1,
         "qkv_bias": bool(config.attention.use_bias),
         "use_sliding_window": size is not None,
         "sliding_window": size,

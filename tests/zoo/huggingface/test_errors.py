@@ -12,6 +12,8 @@ from safetensors.numpy import load_file, save_file
 
 from zoo import AttentionConfig, Backbone, FeedForwardConfig, NormConfig, PositionConfig, TransformerConfig
 from zoo.huggingface import is_huggingface, load_backbone, read_config, task_of, write_backbone
+from zoo.huggingface.config_reader import ConfigReader
+from zoo.huggingface.family import get_family
 from zoo.storage import fetch
 
 
@@ -30,6 +32,11 @@ def change_tensors(folder, change):
         ("bert_base", {"hidden_act": "mish"}, "hidden_act must be one of .*'gelu_new'.* got 'mish'"),
         ("albert_masked_lm", {"is_encoder_decoder": True}, "is_encoder_decoder must be one of .False,..* got True"),
         ("llama", {"tie_encoder_decoder": True}, "tie_encoder_decoder must be one of .False,..* got True"),
+        (
+            "gpt_oss",
+            {"quantization_config": {"quant_method": "fp8"}},
+            "quantization_config.quant_method must be 'mxfp4'",
+        ),
         ("bert_base", {"is_decoder": True}, "is_decoder must be one of .False,..* got True"),
         ("bert_base", {"position_embedding_type": "relative_key"}, "position_embedding_type must be one of"),
         ("bert_base", {"pruned_heads": {"0": [1]}}, "pruned_heads must be empty"),
@@ -336,3 +343,11 @@ def test_keys_of_all_configurations(copy):
     usual = {"is_encoder_decoder": False, "is_decoder": False, "add_cross_attention": False, "tf_legacy_loss": False}
     changes = {**usual, "tie_encoder_decoder": False, "hidden_act": "gelu_accurate"}
     assert read_config(copy("albert_masked_lm", **changes)).feed_forward.activation == "gelu_tanh"
+
+
+def test_another_projection_of_an_encoder(reference):
+    values = json.loads((reference / "bert_masked_lm" / "config.json").read_text()) | {"tie_word_embeddings": False}
+    family = get_family("bert")
+    assert family.read(ConfigReader(values)).embedding.tie_output
+    with pytest.raises(ValueError, match="tie_word_embeddings must be true with cls.predictions.decoder.weight in"):
+        family.read(ConfigReader(values, ["cls.predictions.decoder.weight"]))
