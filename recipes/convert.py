@@ -2,6 +2,7 @@
 
 python -m recipes.convert path/to/bert-base-uncased models/bert
 python -m recipes.convert models/bert exported --format transformers
+python -m recipes.convert models/bert hf://me/bert
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ class ConvertConfig:
     """Reads a saved model and writes it for another library: convert SOURCE TARGET."""
 
     source: str = setting(help="Directory of a saved model, of Transformers or of KerasHub, or hf://owner/name.")
-    target: str = setting(help="Folder to write.")
+    target: str = setting(help="Folder to write, or hf://owner/name to put it on the Hugging Face hub.")
     format: Literal["zoo", "transformers", "keras_hub"] | None = setting(
         None, "Whose files to write; null: this project's, or Transformers' where the source is of this project."
     )
     task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that the source says.")
 
 
-def main(config: ConvertConfig) -> Path:
+def main(config: ConvertConfig) -> Path | str:
     """Runs the recipe.
 
     Args:
         config: The configuration.
 
     Returns:
-        The folder written.
+        The folder written, or the address of the commit on the hub.
     """
     source, target = Path(config.source), Path(config.target)
     if source.exists() and target.exists() and source.samefile(target):
@@ -47,7 +48,12 @@ def main(config: ConvertConfig) -> Path:
     is_ours = isinstance(find_reader(config.source)[0], SavedReader)
     form = config.format or ("transformers" if is_ours else "zoo")
     with errors_of("target"):
-        if form == "transformers":
+        if config.target.startswith("hf://"):
+            if form == "keras_hub":
+                raise ConfigError("format must be 'zoo' or 'transformers' for a model of the hub, got 'keras_hub'")
+            target = task.push(config.target, format="huggingface" if form == "transformers" else "preset")
+            kind = "Transformers" if form == "transformers" else "this project"
+        elif form == "transformers":
             kind = f"Transformers, model_type {task.save_to_huggingface(target)}"
         elif form == "keras_hub":
             kind = f"KerasHub, {task.save_to_keras_hub(target)}"

@@ -41,3 +41,15 @@ def test_refusals(tiny_llama, tmp_path):
     (tmp_path / "full" / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match="exists and is no"):
         run(tmp_path / "preset", tmp_path / "full")
+
+
+def test_to_the_hub(tiny_llama, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(type(tiny_llama), "push", lambda self, address, format: f"{address}@{format}")
+    tiny_llama.save_to_preset(tmp_path / "preset")
+    assert run(tmp_path / "preset", "hf://me/model") == "hf://me/model@huggingface"
+    assert run(tmp_path / "preset", "hf://me/model", "--format", "zoo") == "hf://me/model@preset"
+    assert (
+        "hf://me/model@preset: a CausalLM of 2,416 parameters, in the files of this project" in capsys.readouterr().out
+    )
+    with pytest.raises(ConfigError, match="must be 'zoo' or 'transformers' for a model of the hub, got 'keras_hub'"):
+        run(tmp_path / "preset", "hf://me/model", "--format", "keras_hub")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 import os
 import types
 import warnings
@@ -192,7 +193,8 @@ def _load(directory: Path, task: str | None, load_weights: bool, overrides: dict
                 check_rows(rows, tensors, _other_tensors(family, tensors, rows), values)
                 _check_labels(options, head, tensors, config.hidden_dim, reader.elements)
                 stored = _head_tensors(family, head, tensors, rows)
-                for row in rows:
+                # the largest first, while little else is there
+                for row in sorted(rows, key=lambda row: -math.prod(row.shape)):
                     with naming(directory / tensors.file_of(row.name)):
                         row.read(tensors.get(row.name))
     weights = HeadWeights(str(directory / files.source), dict(head.table), stored)

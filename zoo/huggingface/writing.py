@@ -112,7 +112,7 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
     rows = [dataclasses.replace(row, name=family.stored_name(row.name, head)) if with_head else row for row in plain]
     if with_head and head.table:
         rows += table_rows(head_layers(task), head.table)
-    return {**values, "dtype": "float32"}, rows
+    return {**values, "dtype": backbone.variable_dtype}, rows
 
 
 def _special_ids(task: Any) -> dict[str, int]:

@@ -126,17 +126,17 @@ def load_llama2c(path: str | os.PathLike, *, load_weights: bool = True, **overri
         with deferred(path.name), in_names({**NAMES, "attention.head_dim": "dim / n_heads"}):
             backbone = Backbone.from_config(dataclasses.replace(config, **overrides))
             if load_weights:
-                start = 0
+                start, places = 0, []
                 for part in _parts(backbone, config):
-                    if isinstance(part, int):
-                        start += part
-                        continue
-                    count = int(np.prod(part.shape))
+                    count = part if isinstance(part, int) else int(np.prod(part.shape))
+                    places += [] if isinstance(part, int) else [(part, start, count)]
+                    start += count
+                # the largest first, while little else is there
+                for part, start, count in sorted(places, key=lambda place: -place[2]):
                     values = np.memmap(file, "<f4", "r", HEADER.size + 4 * start, (count,))
                     is_table = part is backbone.token_embedding.table.embeddings or len(part.shape) == 1
                     values = values.reshape(part.shape) if is_table else values.reshape(part.shape[::-1]).T
                     part.assign(np.array(values, order="C"))
-                    start += count
     return backbone
 
 

@@ -1,5 +1,6 @@
 """Weights in an HDF5 file as Keras writes it, looked over before Keras reads it."""
 
+import collections
 import dataclasses
 import json
 import math
@@ -9,11 +10,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import h5py
+
 from zoo.storage import h5_sizes
 
 # by the clock, for each second of processor time that the process may take: other processes and disks take their share
 _PATIENCE = 5
 _MOST_LINES = 8
+# tables of at least this part of all numbers are large
+_LARGE_SHARE = 50
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +64,7 @@ class H5Weights:
             raise ValueError(f"{self.path} does not fit {source}:\n  " + "\n  ".join(lines))
 
     def load_into(self, model: Any) -> None:
-        """Gives a model its weights.
+        """Gives a model its weights, large tables first: Keras holds several copies of what it reads.
 
         Args:
             model: A built Keras model.
@@ -68,9 +73,29 @@ class H5Weights:
             ValueError: If they do not fit the model; the message names the file.
         """
         try:
-            model.load_weights(self.path)
+            model.load_weights(self.path, objects_to_skip=self._read_largest(model))
         except Exception as error:  # of HDF5, of Keras, of the backend: their kinds are many
             raise ValueError(f"{self.path} does not fit the model: {h5_sizes.describe(error)}") from error
+
+    def _read_largest(self, model: Any) -> list[Any]:
+        """Reads large tables that are known by their shape alone; returns their layers."""
+        names = collections.Counter(self.shapes.values())
+        needed = collections.Counter(tuple(weight.shape) for weight in model.weights)
+        unique = {shape: name for name, shape in self.shapes.items() if names[shape] == needed[shape] == 1}
+        large, tables = self.elements / _LARGE_SHARE, {}
+        for layer in model._flatten_layers():
+            if len(layer.weights) == 1 and not list(layer._flatten_layers(include_self=False)):
+                shape = tuple(layer.weights[0].shape)
+                if shape in unique and math.prod(shape) >= large:
+                    tables[unique[shape]] = layer
+        read = []
+        with h5py.File(self.path, "r") as file:
+            for name in sorted(tables, key=lambda name: -math.prod(self.shapes[name])):
+                # Keras stores bfloat16 in its own way
+                if file[name].dtype.kind == "f":
+                    tables[name].weights[0].assign(file[name][()])
+                    read.append(tables[name])
+        return read
 
 
 def open_h5(path: Path, is_own: bool = False) -> H5Weights:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import keras
@@ -121,6 +122,12 @@ def test_every_preset_is_listed_and_makes_a_model():
         assert config_from_dict(json.loads(preset.config.to_json())) == preset.config
     presets.clear()
     assert list_presets()  # what is returned is a copy
+
+
+def test_the_page_lists_published_weights():
+    page = (REFERENCE.parents[1] / "docs" / "presets.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `([\w.]+)` \| `(hf://.+)` \|$", page, re.MULTILINE)
+    assert dict(listed) == {name: preset.weights for name, preset in list_presets().items() if preset.weights}
 
 
 def test_overrides():
