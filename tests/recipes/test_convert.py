@@ -5,7 +5,7 @@ import pytest
 
 from recipes import convert
 from recipes.common.config import parse
-from recipes.common.errors import ConfigError, DataError
+from recipes.common.errors import ConfigError
 from recipes.common.models import load_task
 
 
@@ -24,9 +24,7 @@ def test_around_all_libraries(tiny_llama, tmp_path, capsys):
     assert "a CausalLM of 2,416 parameters, in the files of Transformers, model_type " in capsys.readouterr().out
     run(tmp_path / "transformers", tmp_path / "hub", "--format", "keras_hub")
     assert "in the files of KerasHub, LlamaBackbone" in capsys.readouterr().out
-    with pytest.raises(DataError, match="task must be given: .*hub, a preset of KerasHub, does not say it"):
-        run(tmp_path / "hub", tmp_path / "again")
-    run(tmp_path / "hub", tmp_path / "again", "--task", "CausalLM")
+    run(tmp_path / "hub", tmp_path / "again")
     for found, expected in zip(weights(tmp_path / "again"), tiny_llama.weights, strict=True):
         np.testing.assert_array_equal(found, np.asarray(expected))
     vocabulary = load_task(str(tmp_path / "again")).tokenizer.get_vocabulary()

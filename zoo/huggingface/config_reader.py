@@ -19,8 +19,8 @@ NEUTRAL = frozenset(
     _attn_implementation _attn_implementation_autoset _name_or_path _num_labels architectures attn_implementation
     cache_implementation chunk_size_feed_forward cls_token_id dtype finetuning_task force_bos_token_to_be_generated
     gradient_checkpointing id2label initializer_cutoff_factor initializer_factor label2id language mask_token_id
-    model_type name num_labels output_attentions output_hidden_states output_past output_scores prefix pretraining_tp problem_type
-    reference_compile remove_invalid_values return_dict return_dict_in_generate
+    model_type name num_labels output_attentions output_hidden_states output_past output_scores prefix pretraining_tp
+    problem_type reference_compile remove_invalid_values return_dict return_dict_in_generate
     sbert_ce_default_activation_function sentence_transformers sep_token_id summary_activation summary_first_dropout
     summary_last_dropout summary_proj_to_labels summary_type summary_use_proj task_specific_params tokenizer_class
     torch_dtype torchscript transformers.js_config transformers_version use_bfloat16 use_cache

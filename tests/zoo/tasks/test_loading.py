@@ -74,6 +74,7 @@ OPTIONS = {
         "head": "transform",
         "head_activation": "relu",
         "head_bias": False,
+        "head_norm_epsilon": 1e-6,
     },
 }
 
