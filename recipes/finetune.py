@@ -20,14 +20,14 @@ import zoo
 from recipes.common.chat_data import CONVERSATIONS, Conversation, ConversationRows, read_conversations
 from recipes.common.config import run_recipe, setting
 from recipes.common.data_sets import open_parts
-from recipes.common.errors import ConfigError
+from recipes.common.errors import ConfigError, errors_of
 from recipes.common.example_batches import ExampleBatches
 from recipes.common.finish import decoded, finish
 from recipes.common.models import TokenizerConfig, load_or_train_tokenizer, make_task, start_from
 from recipes.common.run_folder import RunFolder
 from recipes.common.text_metrics import exact_match
 from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
-from zoo.tokenizers.chat import CHAT_FORMATS, ChatFormat, tokenize_chat
+from zoo.tokenizers.chat import CHAT_FORMATS, ChatFormat, as_ragged
 from zoo.training import TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
 
 
@@ -39,7 +39,10 @@ class DataConfig:
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
     key: str = setting("messages", "Key of the list of messages.")
-    chat_format: str = setting("chatml", f"How conversations are written: {', '.join(CHAT_FORMATS)}.")
+    chat_format: str | None = setting(
+        None,
+        f"How conversations are written: {', '.join(CHAT_FORMATS)}; null: as the model to start from does, or chatml.",
+    )
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed line: stop, or skip and count it.")
 
 
@@ -105,22 +108,28 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
     started = time.monotonic()
     prepare(config)
     data = config.data
-    if data.chat_format not in CHAT_FORMATS:
-        raise ConfigError(f"data.chat_format must be one of {', '.join(CHAT_FORMATS)}, got {data.chat_format!r}")
+    with errors_of("data.chat_format"):
+        chat_format = ChatFormat.of(data.chat_format or "chatml")
     if config.model.lora_rank is not None and config.training.average_checkpoints != 1:
         raise ConfigError(
             "training.average_checkpoints must be 1 with model.lora_rank, got "
             f"{config.training.average_checkpoints}: the product of two averages is no average of products"
         )
     with RunFolder(config.run_folder, config) as run:
-        chat_format = CHAT_FORMATS[data.chat_format]
+        task = None
+        if config.model.start_from is not None:
+            task = chat_model(config.model.start_from, data.chat_format)
+            chat_format = task.chat_format
         training, validation, test = open_parts(
             data,
             CONVERSATIONS,
             lambda files, bad: read_conversations(files, bad, chat_format=chat_format, key=data.key),
         )
-        task = make_model(config, run, training)
-        rows = ConversationRows(task.tokenizer, chat_format, task.backbone.config.max_length)
+        if task is None:
+            task = new_model(config, run, training, chat_format)
+        if config.model.lora_rank is not None:
+            print(task.enable_lora(config.model.lora_rank))
+        rows = ConversationRows(task.tokenizer, task.backbone.config.max_length)
         kept = {id(part): rows.short_enough(part) for part in (training, validation, test)}
         training, validation, test = (kept[id(part)] for part in (training, validation, test))
         options = {"batch_size": config.training.batch_size, "seed": config.training.seed}
@@ -158,75 +167,54 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
             "exact_match": round(exact_match(outputs, expected), 4),
             "training_seconds": round(seconds, 1),
         }
-        export = {"sampler": "greedy", "max_new_tokens": config.new_tokens, "stop": ends_of_replies(task, chat_format)}
+        export = {"sampler": "greedy", "max_new_tokens": config.new_tokens}
 
         def trial(served: Any) -> Iterable[tuple[str, str, str]]:
-            texts = texts_to_continue(task, test)
-            return zip(texts, decoded(served.serve(texts)), task.generate(texts, **export), strict=True)
+            asked = [talk.messages[:-1] for talk in test[:3]]
+            answers = served.chat(*(column.to_tensor("") for column in as_ragged(asked)))
+            questions = [messages[-1]["content"] for messages in asked]
+            return zip(questions, decoded(answers), task.generate(asked, **export), strict=True)
 
         return finish(run, "finetune", task, results, started, export=export if config.export else None, trial=trial)
 
 
-def make_model(config: FinetuneConfig, run: RunFolder, conversations: list[Conversation]) -> zoo.CausalLM:
-    """Returns the model to fine-tune, or a new one."""
-    model, chat_format = config.model, CHAT_FORMATS[config.data.chat_format]
-    if model.start_from is not None:
-        task = start_from(zoo.CausalLM, model.start_from)
-        missing = [token for token in chat_format.special_tokens if token not in task.tokenizer.special_tokens]
-        if missing:
-            raise ConfigError(
-                f"data.chat_format: {config.data.chat_format!r} needs the token {missing[0]!r}, which the tokenizer of "
-                f"{model.start_from} lacks"
-            )
-    else:
-        ends = end_tokens(chat_format)
-        if not ends:
-            raise ConfigError(f"data.chat_format: replies of {config.data.chat_format!r} do not end with a token")
-        tokenizer = load_or_train_tokenizer(
-            config.tokenizer,
-            run,
-            lambda: (message["content"] for conversation in conversations for message in conversation.messages),
-            end_token=ends[0],
-            special_tokens=[token for token in chat_format.special_tokens if token != ends[0]],
-        )
-        task = make_task(zoo.CausalLM, model.preset, tokenizer, model.options)
-    if model.lora_rank is not None:
-        print(task.enable_lora(model.lora_rank))
+def chat_model(directory: str, chat_format: str | None) -> zoo.CausalLM:
+    """Returns the model to fine-tune, which has a chat format.
+
+    Args:
+        directory: What `from_preset` takes.
+        chat_format: Name of the format; None for that of the model, or ChatML.
+    """
+    task = start_from(zoo.CausalLM, directory)
+    if chat_format is not None or task.chat_format is None:
+        with errors_of("data.chat_format"):
+            task.chat_format = chat_format or "chatml"
     return task
 
 
-def end_tokens(chat_format: ChatFormat) -> list[str]:
-    """Returns the control token that ends replies of a format, in a list; an empty one where none does."""
-    return [token for token in chat_format.special_tokens if chat_format.after["assistant"].strip().startswith(token)]
-
-
-def ends_of_replies(task: zoo.CausalLM, chat_format: ChatFormat) -> list[list[int]]:
-    """Returns what ends a reply in addition to the tokenizer's own end: sequences of ids."""
-    ids = map(task.tokenizer.token_to_id, end_tokens(chat_format))
-    return [[token_id] for token_id in ids if token_id != task.tokenizer.end_id]
+def new_model(
+    config: FinetuneConfig, run: RunFolder, conversations: list[Conversation], chat_format: ChatFormat
+) -> zoo.CausalLM:
+    """Returns a model with initial weights, and a tokenizer that is trained on the conversations."""
+    end, _ = chat_format.end_of_turn
+    if end is None:
+        raise ConfigError(f"data.chat_format: replies of {config.data.chat_format!r} do not end with a token")
+    tokenizer = load_or_train_tokenizer(
+        config.tokenizer,
+        run,
+        lambda: (message["content"] for conversation in conversations for message in conversation.messages),
+        end_token=end,
+        special_tokens=[token for token in chat_format.special_tokens if token != end],
+    )
+    tokenizer = tokenizer.with_chat_format(chat_format)
+    return make_task(zoo.CausalLM, config.model.preset, tokenizer, config.model.options)
 
 
 def replies(task: zoo.CausalLM, config: FinetuneConfig, conversations: list[Conversation]) -> list[str]:
     """Returns what the model answers in the place of the last message of each conversation."""
-    results = []
-    stops = ends_of_replies(task, CHAT_FORMATS[config.data.chat_format])
-    for start in range(0, len(conversations), 32):
-        some = conversations[start : start + 32]
-        prompts = [tokenize_chat(task.tokenizer, talk.messages[:-1], config.data.chat_format) for talk in some]
-        outputs = task.generate_tokens(prompts, max_new_tokens=config.new_tokens, stop_sequences=stops)
-        # without what ends a reply; what is behind the end is no padding where the tokenizer has none
-        lengths = outputs["lengths"] - outputs["end_lengths"]
-        rows = [ids[:length] for ids, length in zip(outputs["token_ids"], lengths, strict=True)]
-        texts = task.tokenizer.detokenize([row.tolist() for row in rows]).numpy()
-        results += [text.decode("utf-8", "replace").strip() for text in texts]
-    return results
-
-
-def texts_to_continue(task: zoo.CausalLM, conversations: list[Conversation]) -> list[str]:
-    """Returns the first messages that were replied to and have a token; not all models go on from nothing."""
-    texts = [talk.messages[-2]["content"] for talk in conversations]
-    counts = task.tokenizer.tokenize(texts).row_lengths().numpy()
-    return [text for text, count in zip(texts, counts, strict=True) if count][:3]
+    asked = [talk.messages[:-1] for talk in conversations]
+    answers = task.generate(asked, sampler="greedy", max_new_tokens=config.new_tokens)
+    return [answer.strip() for answer in answers]
 
 
 if __name__ == "__main__":

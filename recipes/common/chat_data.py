@@ -15,9 +15,11 @@ from recipes.common.errors import BadLines, DataError, shown
 from recipes.common.text_files import read_table
 from zoo.preprocessing import Examples
 from zoo.preprocessing.token_rows import dense
-from zoo.tokenizers.chat import ChatFormat, tokenize_chat
+from zoo.tokenizers.chat import ChatFormat, as_ragged, chat_tokens
 
 BAD_MESSAGES = "not a conversation"
+# conversations that are tokenized at once
+_AT_ONCE = 1024
 
 
 class Conversation(NamedTuple):
@@ -60,7 +62,7 @@ def _problem(messages: Any, chat_format: ChatFormat) -> str | None:
         if not all(isinstance(field, str) for field in fields) or not fields:
             return f"message {number} must be {{'role': text, 'content': text}}, got {shown(message)}"
     try:
-        chat_format.parts(messages)
+        chat_format.check(messages, add_reply=False)
     except ValueError as error:
         return str(error)
     if messages[-1]["role"] != "assistant" or not messages[-1]["content"].strip():
@@ -94,46 +96,21 @@ def _date_questions() -> Splits:
 CONVERSATIONS: Loaders = {"date_questions": _date_questions}
 
 
-class _TokensOfMany:
-    """Stands in the place of a tokenizer: collects texts first, and then knows the tokens of each."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        self.special_tokens, self.token_to_id = tokenizer.special_tokens, tokenizer.token_to_id
-        self._known: dict[str, list[int]] = {}
-
-    def tokenize(self, texts: list[str]) -> _Rows:
-        return _Rows([self._known.setdefault(text, []) for text in texts])
-
-    def look_up(self) -> None:
-        """Tokenizes the texts collected."""
-        texts = [text for text, ids in self._known.items() if text and not ids]
-        for start in range(0, len(texts), 4096):
-            some = texts[start : start + 4096]
-            self._known.update(zip(some, self._tokenizer.tokenize(some).to_list(), strict=True))
-
-
-class _Rows(list):
-    def to_list(self) -> list[list[int]]:
-        return list(self)
-
-
 class ConversationRows:
     """Stands in the place of a preprocessor in `ExampleBatches`: conversations as tokens, of which replies are learned.
 
     Args:
-        tokenizer: The tokenizer, with the control tokens of the format.
-        chat_format: How conversations are written.
+        tokenizer: The tokenizer, which has a chat format.
         max_length: Most tokens that the model takes; longer conversations are dropped.
 
     Attributes:
         dropped: The conversations left out by `short_enough`, see `recipes.common.errors.BadLines`.
     """
 
-    def __init__(self, tokenizer: Any, chat_format: ChatFormat, max_length: int) -> None:
-        self.chat_format, self.max_length = chat_format, max_length
+    def __init__(self, tokenizer: Any, max_length: int) -> None:
+        self.max_length = max_length
         self.dropped = BadLines("skip")
-        self._tokens = _TokensOfMany(tokenizer)
+        self._tokenizer = tokenizer
 
     def short_enough(self, conversations: Sequence[Conversation]) -> list[Conversation]:
         """Returns the conversations that the model takes, and notes the others in `dropped`.
@@ -161,27 +138,13 @@ class ConversationRows:
         Args:
             conversations: The conversations.
         """
-        # all texts at once, which is much faster: the first pass only finds out which there are
-        for conversation in conversations:
-            self._ids_and_mask(conversation.messages)
-        self._tokens.look_up()
-        rows = [self._ids_and_mask(conversation.messages) for conversation in conversations]
-        return [ids for ids, _ in rows], [mask for _, mask in rows]
-
-    def _ids_and_mask(self, messages: list[dict[str, str]]) -> tuple[list[int], list[bool]]:
-        tokens = self._tokens
-        ids = tokenize_chat(tokens, messages, self.chat_format, add_reply=False)
-        mask = [False] * len(ids)
-        for number, message in enumerate(messages):
-            if message["role"] != "assistant":
-                continue
-            # the reply is what the conversation up to it has beyond the one that asks for it
-            before = tokenize_chat(tokens, messages[:number], self.chat_format) if number else []
-            after = tokenize_chat(tokens, messages[: number + 1], self.chat_format, add_reply=False)
-            start = next((at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), None)
-            start = len(before) if start is None else start
-            mask[start : len(after)] = [True] * (len(after) - start)
-        return ids, mask
+        ids, learned = [], []
+        for start in range(0, len(conversations), _AT_ONCE):
+            some = as_ragged([conversation.messages for conversation in conversations[start : start + _AT_ONCE]])
+            tokens = chat_tokens(self._tokenizer, *some, add_reply=False, learned=True)
+            ids += tokens.ids.to_list()
+            learned += tokens.learned.to_list()
+        return ids, learned
 
     def examples(self, x: Sequence[Sequence[int]], y: Sequence[Sequence[bool]]) -> Examples:
         """Returns the rows of `columns` as ragged tensors.

@@ -12,7 +12,7 @@ import zoo
 from recipes import finetune, pretrain_masked_lm, tag, translate
 from recipes.common import training
 from zoo.tokenizers import ByteLevelBPETokenizer
-from zoo.tokenizers.chat import CHAT_FORMATS, tokenize_chat
+from zoo.tokenizers.chat import tokenize_chat
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -58,13 +58,6 @@ def test_a_gap_where_the_model_sees_it(texts, length, place):
     assert len(task.fill_mask([text])[0]) == 1
 
 
-def test_empty_messages_are_no_prompts(tiny_tokenizer):
-    messages = [[{"content": text}, {"content": "yes"}] for text in ("", "alpha", " ", "beta", "gamma", "iota")]
-    conversations = [finetune.Conversation(pair, "") for pair in messages]
-    texts = finetune.texts_to_continue(SimpleNamespace(tokenizer=tiny_tokenizer), conversations)
-    assert texts == ["alpha", "beta", "gamma"]
-
-
 @dataclasses.dataclass(frozen=True)
 class Writes(zoo.generation.LogitProcessor):
     """Writes given tokens in each row."""
@@ -81,19 +74,21 @@ def test_replies_end_with_the_token_of_the_format_or_with_the_room(end):
     """A base model may have another end token than the format, and no padding token."""
     special = [token for token in ("<|im_start|>", "<|im_end|>", "<|endoftext|>") if token != end]
     tokenizer = ByteLevelBPETokenizer.train(["a"], 260, end_token=end, special_tokens=special)
-    tokenizer = ByteLevelBPETokenizer.from_config({**tokenizer.get_config(), "pad_token": None})
+    tokenizer = ByteLevelBPETokenizer.from_config(
+        {**tokenizer.get_config(), "pad_token": None, "chat_format": "chatml"}
+    )
     talks = [finetune.Conversation([{"role": "user", "content": text}, {}], "") for text in ("q", "q", "qqqq", "q")]
-    longest = len(tokenize_chat(tokenizer, talks[0].messages[:1], "chatml")) + 5
+    longest = len(tokenize_chat(tokenizer, talks[0].messages[:1])) + 5
     config = dataclasses.replace(
         CONFIG, architecture="decoder", vocabulary_size=tokenizer.vocabulary_size, max_length=longest
     )
     task = zoo.CausalLM(zoo.Backbone.from_config(config), tokenizer)
     a, b, stop = (tokenizer.token_to_id(token) for token in ("a", "b", "<|im_end|>"))
-    script = Writes(((a, b, stop, b, b), (a, a, a, a, a), (b, a, a, a, a), (stop, a, a, a, a)))
-    task.generate_tokens = functools.partial(task.generate_tokens, processors=[script], jit_compile=False)
-    assert finetune.replies(task, finetune.FinetuneConfig(), talks) == ["ab", "aaaaa", "ba", ""]
-    # the export stops there, too
-    assert finetune.ends_of_replies(task, CHAT_FORMATS["chatml"]) == ([] if end == "<|im_end|>" else [[stop]])
+    script = Writes(((a, b, stop, b, b), (a, a, a, a, a), (stop, a, a, a, a), (b, a, a, a, a)))
+    task.generate = functools.partial(task.generate, processors=[script], jit_compile=False)
+    # in the order of their lengths, which is that of the batch
+    talks = [talks[place] for place in (0, 1, 3, 2)]
+    assert finetune.replies(task, finetune.FinetuneConfig(new_tokens=5), talks) == ["ab", "aaaaa", "", "ba"]
 
 
 def test_texts_fit_with_all_tokens_that_are_added(untrained):

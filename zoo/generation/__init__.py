@@ -15,7 +15,7 @@ from zoo.generation.decode import decode
 from zoo.generation.defaults import GenerationDefaults
 from zoo.generation.engine import Engine
 from zoo.generation.filters import MinP, Normalized, Temperature, TopK, TopP, TypicalP
-from zoo.generation.graph import graph_function
+from zoo.generation.graph import GraphGenerator
 from zoo.generation.penalties import FrequencyPenalty, LogitBias, PresencePenalty, RepetitionPenalty
 from zoo.generation.processors import Context, LogitProcessor, get_processors, register_processor
 from zoo.generation.programs import compiled, next_power_of_two, pad_batch
@@ -40,6 +40,7 @@ __all__ = [
     "GenerationCache",
     "GenerationDefaults",
     "GenerationOptions",
+    "GraphGenerator",
     "Greedy",
     "LogitBias",
     "LogitProcessor",
@@ -63,7 +64,6 @@ __all__ = [
     "decode",
     "get_processors",
     "get_sampler",
-    "graph_function",
     "next_power_of_two",
     "pad_batch",
     "register_processor",

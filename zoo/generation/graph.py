@@ -1,33 +1,22 @@
-"""Generation from texts to texts as a graph function, for a SavedModel."""
+"""Generation from texts to texts as graph functions, for a SavedModel."""
 
 import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from zoo.generation.chat import AnswerEdges, require_chat, with_end_of_turn
 from zoo.generation.programs import compiled, pad_batch
 from zoo.generation.request import EXTRA_LENGTH, before_texts, room, split_stops, streams_of, with_results
 from zoo.generation.texts import continuations, cut_at_stops
 from zoo.preprocessing.token_rows import dense, padded_length
 
 
-def graph_function(
-    generator: Any,
-    *,
-    sampler: Any = None,
-    processors: Any = None,
-    stop: Any = None,
-    max_length: int | None = None,
-    max_new_tokens: int | None = None,
-    strip_prompt: bool = False,
-    truncate: bool | None = None,
-    num_results: int | None = None,
-    **options: Any,
-) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
-    """Returns generation as a function of tensors: `(texts, seed, max_new_tokens) -> (texts, scores)`.
+class GraphGenerator:
+    """Generation as functions of tensors, for any batch size.
 
-    Texts are a string tensor `(batch,)`; seed and number of tokens are scalars, of which the latter can only be smaller
-    than the one given here, and 0 is this one. A text that is too long is an `InvalidArgumentError` that names the
-    rows, unless such texts are cut. Texts and scores are `(batch,)`; with several results `(batch, num_results)`.
+    Seed and number of tokens are scalars, of which the latter can only be smaller than the one given here, and 0 is
+    this one. Results are texts and scores, `(batch,)`, or with several results `(batch, num_results)`. A text that is
+    too long is an `InvalidArgumentError` that names the rows, unless such texts are cut.
 
     Args:
         generator: The `TextGenerator`.
@@ -35,70 +24,136 @@ def graph_function(
             `TextGenerator.generate`, as are the scores.
         **options: Further fields of `zoo.generation.GenerationOptions`.
     """
-    import tensorflow as tf
 
-    preprocessor = generator.preprocessor
-    truncate = preprocessor.truncate if truncate is None else truncate
-    chosen = generator.chosen(
-        sampler=sampler, processors=processors, stop=stop, max_length=max_length, max_new_tokens=max_new_tokens
-    )
-    max_length, max_new_tokens = chosen.max_length, chosen.max_new_tokens
-    limited = max_length is not None or max_new_tokens is not None
-    stops, sequences = split_stops(chosen.stop)
-    settings = generator.options(**chosen.options(), stop_sequences=sequences, **options)
-    settings, repeats, per_text = with_results(settings, num_results)
-    longest, start = generator.longest if max_length is None else max_length, preprocessor.start_tokens
-    width = per_text or 1
+    def __init__(
+        self,
+        generator: Any,
+        *,
+        sampler: Any = None,
+        processors: Any = None,
+        stop: Any = None,
+        max_length: int | None = None,
+        max_new_tokens: int | None = None,
+        strip_prompt: bool = False,
+        truncate: bool | None = None,
+        num_results: int | None = None,
+        **options: Any,
+    ) -> None:
+        self._generator, self._preprocessor = generator, generator.preprocessor
+        self._truncate = self._preprocessor.truncate if truncate is None else truncate
+        self._chosen = generator.chosen(
+            sampler=sampler, processors=processors, stop=stop, max_length=max_length, max_new_tokens=max_new_tokens
+        )
+        self._limited = self._chosen.max_length is not None or self._chosen.max_new_tokens is not None
+        self._longest = self._chosen.max_length or generator.longest
+        self._strip_prompt, self._num_results, self._options = strip_prompt, num_results, options
+        # what conversations share with texts is traced and compiled once
+        self._programs: list[tuple[Any, Callable]] = []
 
-    def decode(tokens: Any, source: Any, limits: Any, streams: Any, seed: Any) -> Any:
-        most = settings.max_new_tokens
-        if source and not limited:
-            # no more tokens than any row of the batch may generate
-            most = tf.minimum(most, tf.shape(source["encoder_token_ids"])[1] + EXTRA_LENGTH)
-        fitting = dataclasses.replace(settings, max_new_tokens=most)
-        return generator.engine.decode(tokens, source, limits, streams, seed, fitting)
+    def texts(self) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+        """Returns `(texts, seed, max_new_tokens) -> (texts, scores)`; texts are a string tensor `(batch,)`."""
+        import tensorflow as tf
 
-    program = compiled(decode, settings.jit_compile)
+        preprocessor, new = self._preprocessor, self._chosen.max_new_tokens
+        write = self._writer(self._chosen, AnswerEdges())
 
-    def generate(texts: Any, seed: Any, most: Any) -> tuple[Any, Any]:
-        rows = tf.shape(texts)[0]
-        prompts, sources = preprocessor.prompts(texts, None, truncate, longest, max_new_tokens)
-        lengths = tf.cast(prompts.row_lengths(), tf.int32)
-        source, source_lengths = {}, None
-        checks = [_check_seed(seed)]
-        if sources is None:
-            what = f"A prompt must have at least 1 token and leave room for another below {longest}"
-            checks += _check_lengths(lengths, 1, longest - 1, what)
-        else:
-            source_lengths = tf.cast(sources.row_lengths(), tf.int32)
-            what = f"A text has more tokens than the model takes ({generator.longest})"
-            checks += _check_lengths(source_lengths, 0, generator.longest, what)
-        with tf.control_dependencies([check for check in checks if check is not None]):
-            most = tf.where(most > 0, tf.minimum(most, settings.max_new_tokens), settings.max_new_tokens)
-            limits = tf.minimum(room(lengths, None if limited else source_lengths, longest, start), most)
-            if sources is not None:
-                ids, mask = dense(sources, preprocessor.pad_id, generator.longest)
-                source = {"encoder_token_ids": tf.cast(ids, tf.int32), "encoder_padding_mask": mask}
-        tokens = _left_padded(prompts, lengths) if sources is None else prompts.to_tensor(shape=(None, 1))
-        # run k of text r has the number r * repeats + k
-        numbers = tf.range(rows * repeats)
-        batch = (tokens, source, limits)
-        if repeats > 1:
-            batch = tf.nest.map_structure(lambda tensor: tf.gather(tensor, numbers // repeats), batch)
-        streams = streams_of(numbers // repeats, numbers % repeats)
-        outputs = program(*pad_batch((*batch, streams)), seed)
-        generated, scores = _results(outputs, rows, width)
-        every = tf.repeat(tf.range(rows), width)
-        new = continuations(preprocessor.tokenizer, tf.gather(prompts, every)[:, start:], generated)
-        new = cut_at_stops(new, stops)
-        if not strip_prompt:
-            new = tf.strings.join([tf.gather(before_texts(texts, None, sources), every), new])
-        shape = (-1, width) if per_text else (-1,)
-        return tf.reshape(new, shape), tf.reshape(scores, shape)
+        def generate(texts: Any, seed: Any, most: Any) -> tuple[Any, Any]:
+            prompts, sources = preprocessor.prompts(texts, None, self._truncate, self._longest, new)
+            before = tf.zeros_like(texts) if self._strip_prompt else before_texts(texts, None, sources)
+            return write(prompts, sources, before, seed, most)
 
-    # traced once, by whichever endpoint comes first; XLA compiles it once, too
-    signature = [((None,), "string"), ((), "int64"), ((), "int32")]
-    return compiled(generate, jit_compile=False, signature=signature)
+        # traced once, by whichever endpoint comes first; XLA compiles it once, too
+        return compiled(generate, jit_compile=False, signature=[((None,), "string"), ((), "int64"), ((), "int32")])
+
+    def chat(self) -> Callable[[Any, Any, Any, Any], tuple[Any, Any]]:
+        """Returns `(roles, contents, seed, max_new_tokens) -> (answers, scores)`.
+
+        Roles and contents are string tensors `(batch, messages)`; what has the role "" is left out.
+
+        Raises:
+            ValueError: If the task does not take conversations, or its tokenizer has no chat format.
+        """
+        import tensorflow as tf
+
+        preprocessor, new = self._preprocessor, self._chosen.max_new_tokens
+        tokenizer = require_chat(preprocessor, "The endpoint chat")
+        keep = preprocessor.kept_tokens(self._longest, new) if self._truncate else None
+        write = self._writer(with_end_of_turn(self._chosen, tokenizer), AnswerEdges.of(tokenizer.chat_format))
+
+        def chat(roles: Any, contents: Any, seed: Any, most: Any) -> tuple[Any, Any]:
+            given = roles != ""
+            prompts = preprocessor.chat_ids(
+                tf.ragged.boolean_mask(roles, given), tf.ragged.boolean_mask(contents, given), keep
+            )
+            return write(prompts, None, tf.fill([prompts.nrows()], ""), seed, most)
+
+        strings = ((None, None), "string")
+        return compiled(chat, jit_compile=False, signature=[strings, strings, ((), "int64"), ((), "int32")])
+
+    def _program(self, settings: Any) -> Callable:
+        """Decoding with some settings."""
+        import tensorflow as tf
+
+        for known, program in self._programs:
+            if known == settings:
+                return program
+
+        def decode(tokens: Any, source: Any, limits: Any, streams: Any, seed: Any) -> Any:
+            most = settings.max_new_tokens
+            if source and not self._limited:
+                # no more tokens than any row of the batch may generate
+                most = tf.minimum(most, tf.shape(source["encoder_token_ids"])[1] + EXTRA_LENGTH)
+            fitting = dataclasses.replace(settings, max_new_tokens=most)
+            return self._generator.engine.decode(tokens, source, limits, streams, seed, fitting)
+
+        self._programs.append((settings, compiled(decode, settings.jit_compile)))
+        return self._programs[-1][1]
+
+    def _writer(self, chosen: Any, edges: AnswerEdges) -> Callable:
+        """Returns `(prompts, sources, before, seed, max_new_tokens) -> (texts, scores)`, of ragged ids."""
+        import tensorflow as tf
+
+        generator, preprocessor, longest = self._generator, self._preprocessor, self._longest
+        stops, sequences = split_stops(chosen.stop)
+        settings = generator.options(**chosen.options(), stop_sequences=sequences, **self._options)
+        settings, repeats, per_text = with_results(settings, self._num_results)
+        program, start, width = self._program(settings), preprocessor.start_tokens, per_text or 1
+
+        def write(prompts: Any, sources: Any, before: Any, seed: Any, most: Any) -> tuple[Any, Any]:
+            rows = tf.cast(prompts.nrows(), tf.int32)
+            lengths = tf.cast(prompts.row_lengths(), tf.int32)
+            source, source_lengths = {}, None
+            checks = [_check_seed(seed)]
+            if sources is None:
+                what = f"A prompt must have at least 1 token and leave room for another below {longest}"
+                checks += _check_lengths(lengths, 1, longest - 1, what)
+            else:
+                source_lengths = tf.cast(sources.row_lengths(), tf.int32)
+                what = f"A text has more tokens than the model takes ({generator.longest})"
+                checks += _check_lengths(source_lengths, 0, generator.longest, what)
+            with tf.control_dependencies([check for check in checks if check is not None]):
+                most = tf.where(most > 0, tf.minimum(most, settings.max_new_tokens), settings.max_new_tokens)
+                limits = tf.minimum(room(lengths, None if self._limited else source_lengths, longest, start), most)
+                if sources is not None:
+                    ids, mask = dense(sources, preprocessor.pad_id, generator.longest)
+                    source = {"encoder_token_ids": tf.cast(ids, tf.int32), "encoder_padding_mask": mask}
+            tokens = _left_padded(prompts, lengths) if sources is None else prompts.to_tensor(shape=(None, 1))
+            # run k of text r has the number r * repeats + k
+            numbers = tf.range(rows * repeats)
+            batch = (tokens, source, limits)
+            if repeats > 1:
+                batch = tf.nest.map_structure(lambda tensor: tf.gather(tensor, numbers // repeats), batch)
+            streams = streams_of(numbers // repeats, numbers % repeats)
+            outputs = program(*pad_batch((*batch, streams)), seed)
+            generated, scores = _results(outputs, rows, width)
+            every = tf.repeat(tf.range(rows), width)
+            new = continuations(preprocessor.tokenizer, tf.gather(prompts, every)[:, start:], generated)
+            new = edges.cut(cut_at_stops(new, stops))
+            new = tf.strings.join([tf.gather(before, every), new])
+            shape = (-1, width) if per_text else (-1,)
+            return tf.reshape(new, shape), tf.reshape(scores, shape)
+
+        return write
 
 
 def _results(outputs: dict[str, Any], rows: Any, width: int) -> tuple[Any, Any]:

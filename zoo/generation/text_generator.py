@@ -5,42 +5,26 @@ from typing import Any
 
 import numpy as np
 
-from zoo.generation.checks import is_integer, require_count
-from zoo.generation.defaults import GenerationDefaults
+from zoo.generation.chat import Conversations, Texts, read_asked
+from zoo.generation.checks import require_count
 from zoo.generation.engine import Engine
-from zoo.generation.request import (
-    GenerationCache,
-    GenerationOptions,
-    Request,
-    make_request,
-    room,
-    split_stops,
-    streams_of,
-    with_results,
-)
+from zoo.generation.request import GenerationCache, Request, split_stops, streams_of, with_results
 from zoo.generation.session import Session
 from zoo.generation.texts import TextSession
-from zoo.preprocessing.rows import as_text, as_texts, shorten
+from zoo.generation.token_generator import TokenGenerator
 from zoo.preprocessing.token_rows import map_by_length
 
 
-class TextGenerator:
+class TextGenerator(TokenGenerator):
     """Writes texts with a model: in batches, as a stream, as a function of a SavedModel.
 
     Args:
         task: The task: its `backbone` decodes, its `preprocessor` makes prompts of texts.
     """
 
-    def __init__(self, task: Any) -> None:
-        self._task = task
-        self.backbone = task.backbone
-        self.engine = Engine(task.backbone)
-        # the draft that was used last, with its engine
-        self._drafted: tuple[Any, Engine] | None = None
-
     def generate(
         self,
-        texts: str | Sequence[str],
+        texts: str | Sequence[Any],
         *,
         sampler: Any = None,
         max_length: int | None = None,
@@ -62,11 +46,15 @@ class TextGenerator:
     ) -> Any:
         """Writes a text for each text: its continuation, or with an encoder-decoder what it is mapped to.
 
+        A chat model answers a conversation, a list of messages `{"role": ..., "content": ...}`: what it returns is the
+        text of the answer alone, up to the end of its turn. Control tokens that a message spells stay text.
+
         Texts of similar length share a batch; the result of each is its own, whatever the others are. Of `sampler`,
         `processors`, `stop`, and the two lengths together, those that are None are what the task's `generation` says.
 
         Args:
-            texts: One text or many: prompts, or sources of an encoder-decoder.
+            texts: One text or many: prompts, or sources of an encoder-decoder. With a `CausalLM` whose tokenizer has a
+                `chat_format` also one conversation or a list of conversations.
             sampler: "greedy", "sample", "beam", "contrastive", a dictionary such as `{"name": "sample", "top_p": 0.9}`,
                 or a `Sampler`. Default "greedy".
             max_length: Most tokens of prompt and continuation together, or of an output with its end token. Default the
@@ -78,7 +66,8 @@ class TextGenerator:
             processors: List of logit processors, see `zoo.generation.get_processors`. The text that they look at is the
                 prompt with its continuation, or the output without its source.
             beginnings: With an encoder-decoder what each output begins with: one text, or one per source.
-            strip_prompt: Whether to return what was generated without the prompt or beginning.
+            strip_prompt: Whether to return what was generated without the prompt or beginning; an answer never holds
+                its conversation.
             truncate: Whether longer texts are cut, instead of being an error; default as the preprocessor does it. A
                 prompt keeps its end, so that `max_new_tokens` more tokens fit, or else a quarter of `max_length`; never
                 less than a quarter of `max_length` is kept. A source keeps its beginning.
@@ -105,19 +94,20 @@ class TextGenerator:
             the cache.
 
         Raises:
-            ValueError: If a text leaves no room or has no token (naming the row), an argument is out of range, or
-                there is no tokenizer.
+            ValueError: If a text leaves no room or has no token (naming the row), a message is wrong (naming
+                conversation and message), an argument is out of range, or there is no tokenizer or chat format.
 
         Example:
 
         >>> model.generate("Once upon a time", max_new_tokens=40, sampler={"name": "sample", "temperature": 0.8})
         'Once upon a time there was a ...'
         """
-        single, rows = _as_rows(texts)
+        asked = read_asked(texts, self.preprocessor)
         require_count("batch_size", batch_size)
         chosen = self.chosen(
             sampler=sampler, processors=processors, stop=stop, max_length=max_length, max_new_tokens=max_new_tokens
         )
+        chosen = asked.ending(chosen)
         stops, sequences = split_stops(chosen.stop)
         options = self.options(
             **chosen.options(),
@@ -133,10 +123,11 @@ class TextGenerator:
             )
         if cache is not None and repeats > 1:
             raise ValueError(f"num_results must be None or 1 with a cache, got {num_results}.")
-        request = make_request(
+        if return_cache and isinstance(asked, Conversations):
+            raise ValueError("return_cache must be False with conversations, got True.")
+        request = asked.request(
             self.preprocessor,
-            rows,
-            beginnings,
+            beginnings=beginnings,
             most=options.max_new_tokens,
             max_length=chosen.max_length,
             max_new_tokens=chosen.max_new_tokens,
@@ -146,10 +137,11 @@ class TextGenerator:
         # a cache has its rows in the order of the texts
         batches = None if cache is not None or return_cache else batch_size
         given = {"options": options, "seed": seed, "cache": cache}
-        results, session = self._run(self._engine_with(draft), request, repeats, stops, batches, given)
-        texts, scores = _by_text(results, [b""] * len(rows) if strip_prompt else request.before, repeats, per_text)
+        results, session = self._run(self._engine_with(draft), asked, request, repeats, stops, batches, given)
+        before = [b""] * len(request.before) if strip_prompt else request.before
+        texts, scores = _by_text(results, before, repeats, per_text)
         answer = [texts, *([scores] if return_scores else [])]
-        if single:
+        if asked.single:
             answer = [texts[0], *([scores[0] if per_text else float(scores[0])] if return_scores else [])]
         if return_cache:
             answer.append(session and session.cache())
@@ -157,7 +149,7 @@ class TextGenerator:
 
     def stream(
         self,
-        texts: str | Sequence[str],
+        texts: str | Sequence[Any],
         *,
         chunk: int = 4,
         sampler: Any = None,
@@ -178,7 +170,7 @@ class TextGenerator:
         The pieces joined are what `generate` returns for the same arguments. No piece ends within a character.
 
         Args:
-            texts: One text or many, which form one batch.
+            texts: One text or conversation, or many, which form one batch.
             chunk: Tokens between two pieces, at least 1.
             sampler: As for `generate`, but not beam search.
             max_length, max_new_tokens, stop, processors, beginnings, truncate, seed, draft, lookahead, jit_compile: As
@@ -194,10 +186,11 @@ class TextGenerator:
         ...     print(piece, end="", flush=True)
         """
         require_count("chunk", chunk)
-        single, rows = _as_rows(texts)
+        asked = read_asked(texts, self.preprocessor)
         chosen = self.chosen(
             sampler=sampler, processors=processors, stop=stop, max_length=max_length, max_new_tokens=max_new_tokens
         )
+        chosen = asked.ending(chosen)
         stops, sequences = split_stops(chosen.stop)
         lookahead = 0 if draft is None else require_count("lookahead", lookahead)
         settings = self.options(
@@ -208,27 +201,27 @@ class TextGenerator:
                 f"sampler must write texts from left to right for stream(), got {settings.sampler!r}: use generate(), "
                 'or pass sampler="greedy".'
             )
-        request = make_request(
+        request = asked.request(
             self.preprocessor,
-            rows,
-            beginnings,
+            beginnings=beginnings,
             most=settings.max_new_tokens,
             max_length=chosen.max_length,
             max_new_tokens=chosen.max_new_tokens,
             truncate=truncate,
         )
-        if not rows:
+        if not request.prompts:
             return iter(())
-        engine, every = self._engine_with(draft), np.arange(len(rows))
+        engine, every = self._engine_with(draft), np.arange(len(request.prompts))
         session = engine.begin(**request.take(every), options=settings, seed=seed)
         first = [b"" if strip_prompt else text for text in request.before]
-        texts = TextSession(session, self.preprocessor, stops)
+        texts = TextSession(session, self.preprocessor, stops, asked.edges)
         pieces = texts.pieces([text.decode("utf-8", "replace") for text in first], chunk)
-        return (piece[0] for piece in pieces) if single else pieces
+        return (piece[0] for piece in pieces) if asked.single else pieces
 
     def _run(
         self,
         engine: Engine,
+        asked: Texts | Conversations,
         request: Request,
         repeats: int,
         stops: list[str],
@@ -239,6 +232,7 @@ class TextGenerator:
 
         Args:
             engine: The engine.
+            asked: What it is asked for.
             request: The rows.
             repeats: Runs of each row; run k of row r has the number `r * repeats + k`.
             stops: Stop strings.
@@ -251,7 +245,7 @@ class TextGenerator:
             nonlocal session
             rows, places = numbers // repeats, numbers % repeats
             session = engine.begin(**request.take(rows), streams=streams_of(rows, places), **given)
-            return TextSession(session, self.preprocessor, stops).finish()
+            return TextSession(session, self.preprocessor, stops, asked.edges).finish()
 
         lengths = np.repeat(request.lengths, repeats)
         if batch_size is not None:
@@ -259,182 +253,6 @@ class TextGenerator:
         else:
             results = write(np.arange(len(lengths))) if len(lengths) else []
         return results, session
-
-    def generate_tokens(
-        self,
-        prompts: Sequence[Sequence[int]] | None = None,
-        *,
-        source: Sequence[Sequence[int]] | None = None,
-        sampler: Any = None,
-        max_length: int | None = None,
-        max_new_tokens: int | None = None,
-        stop_sequences: Any = None,
-        end_ids: Any = None,
-        pad_id: int | None = None,
-        processors: Any = None,
-        seed: int = 0,
-        streams: Any = None,
-        draft: Any = None,
-        lookahead: int = 4,
-        jit_compile: bool = True,
-    ) -> dict[str, Any]:
-        """Continues rows of token ids, as one batch; needs no TensorFlow.
-
-        Args:
-            prompts: Token ids of each row, at least one, start token included. With a source the default is the token
-                that decoding starts with.
-            source: Token ids of the source of each row, for an encoder-decoder.
-            sampler, max_length, max_new_tokens, processors, seed, draft, lookahead, jit_compile: As for `generate`.
-            stop_sequences: Ids and sequences of ids that end a row in addition to `end_ids`. Default as the task's
-                `generation` says, or none.
-            end_ids: Id or ids that end a row; none: `()`. Default as the task's `generation` says, or the end token of
-                the tokenizer.
-            pad_id: What fills rows behind their end. Default the padding token of the tokenizer, or 0.
-            streams: Stream of random numbers of each row, see `zoo.generation.decode`.
-
-        Returns:
-            What `zoo.generation.decode` returns, in NumPy arrays.
-        """
-        chosen = self.chosen(
-            sampler=sampler,
-            processors=processors,
-            stop=stop_sequences,
-            max_length=max_length,
-            max_new_tokens=max_new_tokens,
-            end_ids=end_ids,
-        )
-        stops, sequences = split_stops(chosen.stop)
-        if stops:
-            raise ValueError(f"stop_sequences must be ids and lists of ids, got {shorten(stops)}.")
-        preprocessor = self.preprocessor
-        settings = self.options(
-            **chosen.options(),
-            **({} if pad_id is None else {"pad_id": pad_id}),
-            stop_sequences=sequences,
-            lookahead=0 if draft is None else lookahead,
-            jit_compile=jit_compile,
-        )
-        if preprocessor.takes_beginnings != (source is not None):
-            wanted = "token ids for each row of an encoder-decoder" if source is None else "None with a decoder"
-            raise ValueError(f"source must be {wanted}, got {shorten(source)}.")
-        for name, given in (("prompts", prompts), ("source", source), ("streams", streams)):
-            if given is not None and not hasattr(given, "__len__"):
-                raise ValueError(f"{name} must be a list with an entry per row, got {shorten(given)}.")
-        if prompts is None:
-            if source is None:
-                raise ValueError("prompts must hold token ids for each row, got None.")
-            prompts = [[preprocessor.require_decoder_start()]] * len(source)
-        for name, given in (("source", source), ("streams", streams)):
-            if given is not None and len(given) != len(prompts):
-                raise ValueError(f"{name} must have as many rows as prompts ({len(prompts)}), got {len(given)}.")
-        _check_ids("source", () if source is None else source, self.backbone.config.vocabulary_size)
-        for row, ids in enumerate(() if source is None else source):
-            if not 0 < len(ids) <= self.longest:
-                raise ValueError(f"source[{row}] must have from 1 to {self.longest} tokens, got {len(ids)}.")
-        _check_ids("prompts", prompts, self.backbone.config.vocabulary_size)
-        longest = chosen.max_length or self.longest
-        lengths = np.array([len(prompt) for prompt in prompts], "int64")
-        source_lengths = None
-        if source is not None and chosen.max_length is None and chosen.max_new_tokens is None:
-            source_lengths = np.array([len(row) for row in source], "int64")
-        limits = room(lengths, source_lengths, longest, preprocessor.start_tokens)
-        for row in np.flatnonzero(limits < 1):
-            raise ValueError(f"prompts[{row}] must be shorter than {longest} tokens, got {lengths[row]}.")
-        session = self._engine_with(draft).begin(
-            prompts, settings, source=source, limits=limits, seed=seed, streams=streams
-        )
-        return session.advance().result()
-
-    @property
-    def defaults(self) -> GenerationDefaults:
-        """What the task says of generation."""
-        return self._task.generation_defaults
-
-    def chosen(self, **given: Any) -> GenerationDefaults:
-        """Returns what generation depends on: what was given, else the default of the task, else "greedy".
-
-        Args:
-            **given: `sampler`, `processors`, `stop`, `max_length` and `max_new_tokens`, None where they are not given.
-        """
-        return self.defaults.replaced(self.longest, **given)
-
-    def options(
-        self, *, max_length: int | None = None, max_new_tokens: int | None = None, **options: Any
-    ) -> GenerationOptions:
-        """Returns checked options of generation, with the end token and lengths of this model.
-
-        Args:
-            max_length, max_new_tokens: As for `generate`.
-            **options: Further fields of `zoo.generation.GenerationOptions`.
-
-        Raises:
-            ValueError: If an argument is out of range.
-        """
-        preprocessor, longest = self.preprocessor, self.longest
-        # so many of the longest stand before the first generated token at least
-        fewest = 1 - preprocessor.start_tokens
-        if max_length is not None:
-            longest = require_count("max_length", max_length, fewest + 1, longest)
-        new = longest - fewest
-        if max_new_tokens is not None:
-            new = min(require_count("max_new_tokens", max_new_tokens), new)
-        end_id = None if preprocessor.tokenizer is None else preprocessor.tokenizer.end_id
-        options = {"end_ids": () if end_id is None else end_id, "pad_id": preprocessor.pad_id, **options}
-        return GenerationOptions(max_new_tokens=new, **options)
-
-    @property
-    def preprocessor(self) -> Any:
-        """The preprocessor of the task, which a loaded file replaces."""
-        return self._task.preprocessor
-
-    @property
-    def longest(self) -> int:
-        """Most tokens of a row."""
-        return self.preprocessor.sequence_length
-
-    def _engine_with(self, draft: Any) -> Engine:
-        """The engine of this model alone, or with the draft model, which is checked."""
-        if draft is None:
-            return self.engine
-        other: TextGenerator | None = getattr(draft, "generator", None)
-        if other is None:
-            raise TypeError(f"draft must be a task that writes texts, got {type(draft).__name__}.")
-        if other.preprocessor.takes_beginnings != self.preprocessor.takes_beginnings:
-            raise ValueError(
-                f"draft must be a {type(self._task).__name__} as the model is, got a {type(draft).__name__}."
-            )
-        sizes = [(one.backbone.config.vocabulary_size, one.longest) for one in (self, other)]
-        if sizes[0][0] != sizes[1][0] or sizes[0][1] > sizes[1][1]:
-            raise ValueError(
-                f"draft must have vocabulary_size={sizes[0][0]} and a max_length of at least {sizes[0][1]} as the "
-                f"model has, got {sizes[1][0]} and {sizes[1][1]}."
-            )
-        tokenizers = [one.preprocessor.tokenizer for one in (self, other)]
-        vocabularies = [tokenizer and tokenizer.get_vocabulary() for tokenizer in tokenizers]
-        if vocabularies[0] != vocabularies[1]:
-            raise ValueError("draft must have the tokenizer of the model, got one with other tokens.")
-        drafted = self._drafted
-        if drafted is None or drafted[0] is not other.backbone:
-            drafted = self._drafted = other.backbone, Engine(self.backbone, other.backbone)
-        return drafted[1]
-
-
-def _check_ids(name: str, rows: Sequence[Sequence[int]], vocabulary_size: int) -> None:
-    """Raises a ValueError that names the first row that is no list, or the first entry that is no id."""
-    for row, ids in enumerate(rows):
-        if not hasattr(ids, "__len__"):
-            raise ValueError(f"{name}[{row}] must be a list of token ids, got {shorten(ids)}.")
-        for place, token_id in enumerate(ids):
-            if not is_integer(token_id) or not 0 <= token_id < vocabulary_size:
-                raise ValueError(
-                    f"{name}[{row}][{place}] must be an id from 0 to {vocabulary_size - 1}, got {shorten(token_id)}."
-                )
-
-
-def _as_rows(texts: str | Sequence[str]) -> tuple[bool, list[bytes]]:
-    """Whether it is one text, and the texts in UTF-8."""
-    single = isinstance(texts, (str, bytes))
-    return single, [as_text(texts, "texts")] if single else as_texts(texts, "texts")
 
 
 def _by_text(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from zoo.generation.chat import AnswerEdges
 from zoo.generation.session import Session
 
 # Tokens of the prompt that stand before the generated ones while these are made text.
@@ -24,10 +25,14 @@ class TextSession:
         session: The session on token level.
         preprocessor: The preprocessor of the task.
         stops: Stop strings.
+        edges: What is cut off at both ends, see `AnswerEdges`; None for nothing.
     """
 
-    def __init__(self, session: Session, preprocessor: Any, stops: Sequence[str] = ()) -> None:
+    def __init__(
+        self, session: Session, preprocessor: Any, stops: Sequence[str] = (), edges: AnswerEdges | None = None
+    ) -> None:
         self._session, self._tokenizer, self._stops = session, preprocessor.tokenizer, stops
+        self._edges = AnswerEdges() if edges is None else edges
         self._before = [prompt[preprocessor.start_tokens :] for prompt in session.prompts]
 
     def finish(self) -> list[tuple[list[bytes], np.ndarray]]:
@@ -40,7 +45,7 @@ class TextSession:
             whole, _ = self._texts()
             session.stop((cut_at_stops(whole, self._stops) != whole).numpy())
         whole, scores = self._texts()
-        texts = cut_at_stops(whole, self._stops).numpy().reshape(scores.shape).tolist()
+        texts = self._edges.cut(cut_at_stops(whole, self._stops)).numpy().reshape(scores.shape).tolist()
         return list(zip(texts, scores, strict=True))
 
     def pieces(self, first: list[str], chunk: int) -> Iterator[list[str]]:
@@ -53,7 +58,7 @@ class TextSession:
         if any(first):
             yield first
         session, unstable = self._session, self._tokenizer.unstable_tokens
-        writers = [PieceWriter(self._stops) for _ in first]
+        writers = [PieceWriter(self._stops, self._edges) for _ in first]
         ended = np.zeros(len(first), "bool")
         while not ended.all():
             session.advance(chunk)
@@ -62,6 +67,7 @@ class TextSession:
             cut = cut_at_stops(whole, self._stops)
             now = (cut != whole).numpy() | session.done
             session.stop(now)
+            cut, stable = self._edges.cut(cut), self._edges.cut(stable)
             pieces = []
             for row, writer in enumerate(writers):
                 if ended[row]:
@@ -109,16 +115,23 @@ def continuations(tokenizer: Any, prompts: Any, generated: Any) -> Any:
     """
     import tensorflow as tf
 
-    # an end token in a prompt would hide all that follows
-    if tokenizer.end_id is not None:
-        prompts = tf.ragged.boolean_mask(prompts, prompts != tokenizer.end_id)
-    context = prompts[:, -CONTEXT:]
+    context = _behind_control(tokenizer, prompts[:, -CONTEXT:])
     before = tokenizer.detokenize(context)
     whole = tokenizer.detokenize(tf.concat([context, generated], axis=1))
     length = tf.strings.length(before)
     begins = tf.strings.substr(whole, tf.zeros_like(length), length) == before
     rest = tf.strings.substr(whole, tf.minimum(length, tf.strings.length(whole)), tf.strings.length(whole))
     return tf.where(begins, rest, tokenizer.detokenize(generated))
+
+
+def _behind_control(tokenizer: Any, ids: Any) -> Any:
+    """Ragged ids behind the last control token of each row, which begin as a text of its own does."""
+    import tensorflow as tf
+
+    silent = tokenizer.are_silent(ids.values)
+    seen = tf.concat([[0], tf.cumsum(tf.cast(silent, tf.int32))], axis=0)
+    of_rows = tf.gather(tf.gather(seen, ids.row_splits[1:]), ids.value_rowids())
+    return tf.ragged.boolean_mask(ids, ids.with_values((seen[1:] == of_rows) & ~silent))
 
 
 def cut_at_stops(texts: Any, stops: Sequence[str]) -> Any:
@@ -141,6 +154,7 @@ class PieceWriter:
 
     Args:
         stops: Stop strings.
+        edges: What was cut off at both ends of the whole text; None for nothing.
 
     Example:
 
@@ -149,13 +163,18 @@ class PieceWriter:
     ['one', ' ', 'E.']
     """
 
-    def __init__(self, stops: Sequence[str] = ()) -> None:
-        self._stops = [stop.encode() for stop in stops]
+    def __init__(self, stops: Sequence[str] = (), edges: AnswerEdges | None = None) -> None:
+        edges = AnswerEdges() if edges is None else edges
+        # what is not complete yet may become a stop, or something that is cut off
+        self._stops = [stop.encode() for stop in (*stops, *([edges.ends * 2] if edges.ends else []))]
+        self._begins = [begin.encode() for begin in edges.begins]
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._written = b""
 
     def add(self, text: bytes) -> str:
         """Returns what can be shown of the text beyond what was shown; the text is cut at stop strings already."""
+        if not self._written and any(begin.startswith(text) for begin in self._begins):
+            return ""
         safe = len(text) - self._begun_stop(text)
         # bytes that wait for the rest of their character may be written as the replacement character
         while text[:safe].endswith(REPLACEMENT):

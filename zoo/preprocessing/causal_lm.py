@@ -9,6 +9,7 @@ from zoo.preprocessing.packing import packed_batches
 from zoo.preprocessing.preprocessor import Preprocessor
 from zoo.preprocessing.rows import as_texts, as_weights, is_dataset, require_count, shorten, string_tensor
 from zoo.preprocessing.token_rows import add_start_end, dense
+from zoo.tokenizers.chat import chat_tokens
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -101,7 +102,32 @@ class CausalLMPreprocessor(Preprocessor):
 
     # for generation: whether outputs can begin with a given text, and how many tokens of a prompt are no text
     takes_beginnings = False
+    takes_conversations = True
     start_tokens = 0
+
+    def chat_ids(self, roles: Any, contents: Any, keep: int | None = None) -> Any:
+        """Returns the token ids of conversations that ask for a reply; a graph function.
+
+        Args:
+            roles, contents: Ragged string tensors `(batch, None)`. A conversation that the chat format of the tokenizer
+                does not allow is an `InvalidArgumentError`, which names the rows.
+            keep: Most tokens of a conversation: longer ones lose their beginning, but not a control token there.
+
+        Returns:
+            Ragged int32 `(batch, None)`.
+        """
+        import tensorflow as tf
+
+        tokenizer = self.require_tokenizer("A conversation")
+        ids = chat_tokens(tokenizer, roles, contents).ids
+        if keep is None:
+            return ids
+        first = tokenizer.are_silent(ids[:, :1].to_tensor(-1, shape=[None, 1])[:, 0])
+        places = tf.ragged.range(ids.row_lengths()).values
+        rows = ids.value_rowids()
+        kept = tf.cast(first, tf.int64)
+        is_kept = (places < tf.gather(kept, rows)) | (places >= tf.gather(ids.row_lengths() - keep + kept, rows))
+        return tf.ragged.boolean_mask(ids, ids.with_values(is_kept))
 
     def prompts(
         self, texts: Any, beginnings: Any, truncate: bool, longest: int, max_new_tokens: int | None

@@ -91,6 +91,7 @@ class Seq2SeqLMPreprocessor(Preprocessor):
 
     # for generation: whether outputs can begin with a given text, and how many tokens of a prompt are no text
     takes_beginnings = True
+    takes_conversations = False
     start_tokens = 1
 
     def prompts(

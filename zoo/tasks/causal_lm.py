@@ -1,5 +1,6 @@
 """Language model: texts in, longer texts out."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from zoo.preprocessing import CausalLMPreprocessor
 from zoo.preprocessing.rows import as_texts, require_count, require_same_length, string_tensor
 from zoo.preprocessing.token_rows import checked_lengths
 from zoo.tasks.generative_task import GenerativeTask
+from zoo.tokenizers import ChatFormat
 from zoo.training.losses import TokenCrossEntropy
 
 
@@ -45,6 +47,8 @@ class CausalLM(GenerativeTask):
     >>> model.fit(texts, epochs=3, packed=True)
     >>> model.generate("Once upon a time", max_new_tokens=40)
     'Once upon a time there was a ...'
+    >>> model.generate([{"role": "user", "content": "Tell me a story."}])
+    'Once upon a time ...'
 
     Reference:
         Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.
@@ -55,6 +59,40 @@ class CausalLM(GenerativeTask):
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         return self.backbone.logits(self.backbone(inputs, training=training))
+
+    @classmethod
+    def from_preset(cls, preset: str | os.PathLike, *, chat_format: Any = None, **choices: Any) -> "CausalLM":
+        """Returns the model of a preset, see `Task.from_preset`.
+
+        Args:
+            preset: As there.
+            chat_format: How it writes conversations, in place of what its tokenizer says: a
+                `zoo.tokenizers.ChatFormat`, or a name in `zoo.tokenizers.CHAT_FORMATS`.
+            **choices: As there.
+
+        Raises:
+            ValueError: As there, or the tokenizer lacks a control token of the format.
+
+        Example:
+
+        >>> model = CausalLM.from_preset("path/to/base", chat_format="chatml")
+        >>> model.generate([{"role": "user", "content": "Hello"}])
+        """
+        task = super().from_preset(preset, **choices)
+        if chat_format is not None:
+            task.chat_format = chat_format
+        return task
+
+    @property
+    def chat_format(self) -> ChatFormat | None:
+        """How the tokenizer writes conversations; None for a model that does not chat. May be set, also by name."""
+        return self.preprocessor.require_tokenizer("chat_format").chat_format
+
+    @chat_format.setter
+    def chat_format(self, chat_format: Any) -> None:
+        preprocessor = self.preprocessor
+        tokenizer = preprocessor.require_tokenizer("chat_format").with_chat_format(chat_format)
+        self.preprocessor = type(preprocessor)(tokenizer, **preprocessor.options())
 
     def default_loss(self) -> TokenCrossEntropy:
         """Returns `TokenCrossEntropy()`."""

@@ -8,13 +8,17 @@ from keras import ops
 
 from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field
-from zoo.generation import GenerationDefaults, TextGenerator, TextScorer, get_sampler, graph_function
+from zoo.generation import GenerationDefaults, GraphGenerator, TextGenerator, TextScorer, get_sampler
 from zoo.generation.checks import as_seed
 from zoo.preprocessing.rows import as_sequence
 from zoo.tasks.task import Task
 
 TEXTS = Field("texts", ("batch",), "string", "prompts, or sources of an encoder-decoder")
 SEED = Field("seed", (), "int64", "seed of the sampler, from 0 to 2**32 - 1")
+ROLES = Field(
+    "roles", ("batch", "messages"), "string", "who says each message; empty behind the last of a conversation"
+)
+CONTENTS = Field("contents", ("batch", "messages"), "string", "what each message says")
 MAX_NEW_TOKENS = Field("max_new_tokens", (), "int32", "most tokens of a result, up to those of the export; 0: these")
 
 
@@ -94,6 +98,8 @@ class GenerativeTask(Task):
           same shape, float32;
         * `generate(texts, seed, max_new_tokens)`: the same with a seed from 0 to 2**32 - 1, int64, and a number of
           tokens, int32, up to that of the export; 0 is that of the export;
+        * `chat(roles, contents)`, where the tokenizer has a chat format: string tensors `(batch, messages)`, padded
+          with empty roles, to the answers, "texts" `(batch,)`, as `generate` of the task gives for conversations;
         * `score`: prompts and texts, or sources and targets, string tensors `(batch,)`, to "log_likelihoods"
           `(batch,)`, float32;
         * `forward`: token-level inputs to "logits" `(batch, length, vocabulary)`, float32.
@@ -110,7 +116,7 @@ class GenerativeTask(Task):
         Raises:
             ValueError: If an argument is out of range.
         """
-        written = graph_function(
+        graph = GraphGenerator(
             self.generator,
             sampler=sampler,
             processors=processors,
@@ -129,16 +135,19 @@ class GenerativeTask(Task):
         if return_scores:
             outputs += (Field("scores", shape, "float32", "log-probabilities, with beam search normalised by length"),)
 
-        def generate(texts: Any, seed: Any, max_new_tokens: Any) -> Any:
-            texts, scores = written(texts, seed, max_new_tokens)
-            return {"texts": texts, "scores": scores} if return_scores else texts
-
-        serve = _with_defaults(generate, int(as_seed(seed)))
+        seed = int(as_seed(seed))
+        generate = _named(graph.texts(), return_scores)
+        serve = Endpoint(_with_defaults(generate, seed), (TEXTS,), outputs, "Writes a text for each text.")
+        chat = {}
+        if getattr(self.tokenizer, "chat_format", None) is not None and self.preprocessor.takes_conversations:
+            answer = _with_defaults(_named(graph.chat(), return_scores), seed)
+            chat = {"chat": Endpoint(answer, (ROLES, CONTENTS), outputs, "Answers each conversation.")}
         return {
-            "serve": Endpoint(serve, (TEXTS,), outputs, "Writes a text for each text."),
+            "serve": serve,
             "generate": Endpoint(
                 generate, (TEXTS, SEED, MAX_NEW_TOKENS), outputs, "As serve, with another seed and length."
             ),
+            **chat,
             "score": self.score_endpoint(),
             "forward": self._forward_endpoint(),
         }
@@ -157,10 +166,20 @@ class GenerativeTask(Task):
         return Endpoint(forward, fields, (logits,), "Logits of token-level inputs.")
 
 
+def _named(written: Callable, return_scores: bool) -> Callable:
+    """A function that returns texts alone, or a dictionary with scores."""
+
+    def named(*inputs: Any) -> Any:
+        texts, scores = written(*inputs)
+        return {"texts": texts, "scores": scores} if return_scores else texts
+
+    return named
+
+
 def _with_defaults(generate: Callable, seed: int) -> Callable:
-    def serve(texts: Any) -> Any:
+    def serve(*inputs: Any) -> Any:
         import tensorflow as tf
 
-        return generate(texts, tf.constant(seed, tf.int64), tf.constant(0, tf.int32))
+        return generate(*inputs, tf.constant(seed, tf.int64), tf.constant(0, tf.int32))
 
     return serve

@@ -40,14 +40,17 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             but the unknown token; text that spells them becomes them only on request.
         added_tokens: Tokens that are found as a whole wherever a text spells them.
         strip_left, strip_right: Those of the tokens that, found in a text, swallow the white space before or after.
+        chat_format: How the model writes conversations: a `ChatFormat`, a name in `CHAT_FORMATS`, or None for a model
+            that does not chat. Its control tokens become special tokens, which no text spells.
 
     Attributes:
         vocabulary_size: Number of tokens; ids are 0 to `vocabulary_size - 1`.
         pad_id, start_id, end_id, unknown_id, mask_id: Ids of the special tokens, or `None`.
         special_tokens: All special tokens, those with a role included, in the order of their ids.
+        chat_format: The `ChatFormat`, or None.
 
     Raises:
-        ValueError: A token occurs twice, or a special token is not in the vocabulary.
+        ValueError: A token occurs twice, or a special token, or one of the chat format, is not in the vocabulary.
     """
 
     # how many of the last tokens can change the text of those before them, but for bytes of a character that is not
@@ -253,7 +256,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             return None
         if key not in self._splitters:
             ids = {name: self._ids[name] for name in key}
-            self._splitters[key] = SpecialTokenSplitter(ids, self._strip_left, self._strip_right)
+            self._splitters[key] = SpecialTokenSplitter(ids, self.strip_left, self.strip_right)
         return self._splitters[key]
 
     def detokenize(self, ids: Any) -> tf.Tensor:
@@ -291,7 +294,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         values = ids.values
         inside = (values >= 0) & (values < self.vocabulary_size)
         values = tf.where(inside, values, 0 if self.unknown_id is None else self.unknown_id)
-        keep = ~tf.gather(tf.constant(self._is_silent), values)
+        keep = ~self.are_silent(values)
         if self.unknown_id is None:
             keep &= inside
         if self.end_id is not None:
@@ -304,6 +307,12 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             seen_before_row = tf.gather(tf.gather(seen, starts), ids.value_rowids())
             keep &= seen[1:] == seen_before_row
         return tf.ragged.boolean_mask(ids.with_values(values), ids.with_values(keep))
+
+    def are_silent(self, ids: tf.Tensor) -> tf.Tensor:
+        """Returns which ids are of control tokens, which `detokenize` leaves out, bool of the shape of `ids`."""
+        tf = import_tensorflow()
+        known = tf.clip_by_value(ids, 0, self.vocabulary_size - 1)
+        return tf.gather(tf.constant(self._is_silent), known) & (known == ids)
 
     def _join(
         self, ids: tf.RaggedTensor, first_texts: Sequence[str | bytes], later_texts: Sequence[str | bytes]

@@ -14,6 +14,7 @@ from zoo.storage import naming, quote, read_bytes
 from zoo.storage.json_files import MOST_BYTES as MOST_JSON_BYTES
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_alphabet import byte_characters, byte_to_code_point, merging_model, to_bytes
+from zoo.tokenizers.chat.chat_format import ChatFormat
 from zoo.tokenizers.distinct import (
     CodePointSet,
     Tokens,
@@ -57,7 +58,8 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         whole_words_first: A word that is a token becomes that token, whatever the merges say (Llama 3's
             `ignore_merges`).
         pad_token, start_token, end_token, unknown_token, mask_token, special_tokens, added_tokens, strip_left,
-            strip_right: As for `Tokenizer`. Nothing is unknown to bytes; some models still have such a token.
+            strip_right, chat_format: As for `Tokenizer`. Nothing is unknown to bytes; some models still have such a
+            token.
 
     Raises:
         ValueError: A byte or a merged token is not in the vocabulary, a token occurs twice, ids have gaps, or an
@@ -94,6 +96,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         added_tokens: Sequence[str] = (),
         strip_left: Sequence[str] = (),
         strip_right: Sequence[str] = (),
+        chat_format: dict[str, Any] | str | ChatFormat | None = None,
     ) -> None:
         super().__init__(
             in_order_of_ids(vocabulary) if isinstance(vocabulary, Mapping) else vocabulary,
@@ -106,6 +109,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
             added_tokens=added_tokens,
             strip_left=strip_left,
             strip_right=strip_right,
+            chat_format=chat_format,
         )
         if normalization not in (None, "NFC"):
             raise ValueError(f"normalization must be None or 'NFC', got {quote(normalization)}.")

@@ -12,6 +12,7 @@ import numpy as np
 
 from zoo.storage import naming, quote, read_bytes
 from zoo.tokenizers.base import Tokenizer
+from zoo.tokenizers.chat.chat_format import ChatFormat
 from zoo.tokenizers.distinct import Tokens
 from zoo.tokenizers.offsets import to_characters
 from zoo.tokenizers.sentencepiece_check import MOST_BYTES, parse_model
@@ -104,7 +105,8 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         unknown_token: `None` or the model's own.
         mask_token: The token that masked language models put in the place of others.
         special_tokens: Tokens to count as special in addition to the model's control tokens.
-        added_tokens, strip_left, strip_right: As for `Tokenizer`; user-defined tokens of the model need not be named.
+        added_tokens, strip_left, strip_right, chat_format: As for `Tokenizer`; user-defined tokens of the model need
+            not be named.
 
     Raises:
         TypeError: `proto` is not bytes.
@@ -137,6 +139,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         added_tokens: Sequence[str] = (),
         strip_left: Sequence[str] = (),
         strip_right: Sequence[str] = (),
+        chat_format: dict[str, Any] | str | ChatFormat | None = None,
     ) -> None:
         if not isinstance(proto, bytes):
             raise TypeError(
@@ -144,6 +147,9 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
                 "To read a file use SentencePieceTokenizer.from_file(path)."
             )
         model = parse_model(proto)
+        chat_format = ChatFormat.of(chat_format)
+        if chat_format is not None:
+            proto = _with_control(model, proto, chat_format.special_tokens)
         types = {piece.piece: piece.type for piece in model.pieces}
         names = model.trainer_spec
         control = model.SentencePiece.CONTROL
@@ -166,8 +172,10 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
             added_tokens=added_tokens,
             strip_left=strip_left,
             strip_right=strip_right,
+            chat_format=chat_format,
         )
         self._proto = proto
+        self._control = {piece for piece, kind in types.items() if kind == control}
         self._unknown_bytes = len(names.unk_surface.encode("utf-8"))
         byte = model.SentencePiece.BYTE
         self._begins_with_space = np.array([p.piece.startswith(_SPACE) and p.type != byte for p in model.pieces])
@@ -287,6 +295,9 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         begins_with_space = tf.gather(tf.constant(self._begins_with_space), first_ids)
         return tf.where(begins_with_space, tf.strings.regex_replace(texts, "^ ", ""), texts)
 
+    def _spelled_by_no_text(self, tokens: Sequence[str]) -> bool:
+        return super()._spelled_by_no_text(tokens) and self._control.issuperset(tokens)
+
     def _config(self) -> dict[str, Any]:
         return self._special_config()
 
@@ -298,3 +309,12 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         if _MODEL_FILE not in files:
             raise ValueError(f"A sentencepiece tokenizer needs the file {_MODEL_FILE!r}, got {quote(sorted(files))}.")
         return cls(files[_MODEL_FILE], **config)
+
+
+def _with_control(model: Any, proto: bytes, tokens: Sequence[str]) -> bytes:
+    """The model with tokens that no text can spell; they may have been the user's own."""
+    kinds = model.SentencePiece
+    changed = [p for p in model.pieces if p.piece in tokens and p.type in (kinds.USER_DEFINED, kinds.NORMAL)]
+    for piece in changed:
+        piece.type = kinds.CONTROL
+    return model.SerializeToString(deterministic=True) if changed else proto

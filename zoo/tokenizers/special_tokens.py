@@ -64,8 +64,7 @@ class SpecialTokenSplitter:
         strip_left, strip_right = set(strip_left), set(strip_right)
         space = f"[{RE2_SPACE}]*"
         self._pattern = "|".join(
-            f"{space * (token in strip_left)}{_escape(token)}{space * (token in strip_right)}"
-            for token in longest_first
+            f"{space * (token in strip_left)}{escape(token)}{space * (token in strip_right)}" for token in longest_first
         )
         self._strips = any(token in strip_left or token in strip_right for token in ids)
         self._index = StringIndex(longest_first, [ids[token] for token in longest_first])
@@ -137,5 +136,5 @@ class SpecialTokenSplitter:
         return tf.where((ids < 0) & is_match, self._index(stripped), ids)
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     return "".join(character if character.isalnum() or ord(character) > 127 else f"\\{character}" for character in text)

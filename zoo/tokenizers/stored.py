@@ -6,9 +6,11 @@ import base64
 import inspect
 import os
 import typing
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from zoo.storage import TokenizerFiles, naming, quote, quote_key, read_tokenizer, require_type, write_tokenizer
+from zoo.tokenizers.chat.chat_format import ChatFormat
 
 _KINDS: dict[str, type[StoredTokenizer]] = {}
 
@@ -17,6 +19,8 @@ class StoredTokenizer:
     """A tokenizer of some `kind` that can be stored: in files, in a configuration, and as a copy."""
 
     kind: ClassVar[str]
+    source: str
+    chat_format: ChatFormat | None
 
     def __init_subclass__(cls, kind: str | None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -100,6 +104,35 @@ class StoredTokenizer:
         """Makes the tokenizer from what `get_config` returned."""
         files = {name: base64.b64decode(content) for name, content in config["files"].items()}
         return cls._from_files(files, {key: value for key, value in config.items() if key != "files"})
+
+    def with_chat_format(self, chat_format: Any) -> StoredTokenizer:
+        """Returns the tokenizer with another chat format.
+
+        Args:
+            chat_format: A `ChatFormat`, a name in `CHAT_FORMATS`, or None.
+
+        Raises:
+            ValueError: It is none of these, or the vocabulary lacks one of its control tokens.
+
+        Example:
+
+        >>> tokenizer.with_chat_format("chatml").chat_format.reply
+        '<|im_start|>assistant\\n'
+        """
+        chat_format = ChatFormat.of(chat_format)
+        if self._spelled_by_no_text(() if chat_format is None else chat_format.special_tokens):
+            # the same tokens in the same roles: nothing is built again
+            copy = object.__new__(type(self))
+            vars(copy).update(vars(self))
+        else:
+            copy = type(self).from_config({**self.get_config(), "chat_format": chat_format.to_dict()})
+            copy.source = self.source
+        copy.chat_format = chat_format
+        return copy
+
+    def _spelled_by_no_text(self, tokens: Sequence[str]) -> bool:
+        """Whether tokens are special ones already, which no text becomes."""
+        raise NotImplementedError
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The resources of TensorFlow can't be copied or pickled; a new tokenizer makes its own.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from zoo.storage import quote
+from zoo.tokenizers.chat.chat_format import ChatFormat
 from zoo.tokenizers.sentencepiece_check import check_tokens
 
 # most tokens that are looked for in every text; Llama 3 has 256
@@ -19,6 +20,8 @@ class Vocabulary:
 
     # the file that it is from, for errors
     source = ""
+    # why a directory that has a chat template gave no chat format
+    no_chat_because = ""
 
     def __init__(
         self,
@@ -33,6 +36,7 @@ class Vocabulary:
         added_tokens: Sequence[str] = (),
         strip_left: Sequence[str] = (),
         strip_right: Sequence[str] = (),
+        chat_format: dict[str, Any] | str | ChatFormat | None = None,
     ) -> None:
         self._vocabulary = list(vocabulary)
         check_tokens(self._vocabulary, "vocabulary")
@@ -43,6 +47,16 @@ class Vocabulary:
         self.end_id = self._special_id("end_token", end_token)
         self.unknown_id = self._special_id("unknown_token", unknown_token)
         self.mask_id = self._special_id("mask_token", mask_token)
+        self.chat_format = ChatFormat.of(chat_format)
+        control = () if self.chat_format is None else self.chat_format.special_tokens
+        for token in control:
+            if token not in self._ids:
+                raise ValueError(
+                    f"chat_format needs the token {quote(token)}, which is not in the vocabulary of "
+                    f"{self.vocabulary_size} tokens."
+                )
+        special_tokens = dict.fromkeys([*special_tokens, *control])
+        added_tokens = [token for token in added_tokens if token not in control]
         # the unknown token says that something was there, so it stays visible
         further = {self._special_id("special_tokens", token) for token in special_tokens} - {self.unknown_id}
         silent = {self.pad_id, self.start_id, self.end_id, self.mask_id, *further} - {None}
@@ -57,7 +71,7 @@ class Vocabulary:
                 f"got {len(found)}."
             )
         self._added = {token: self._special_id("added_tokens", token) for token in added_tokens}
-        self._strip_left, self._strip_right = tuple(strip_left), tuple(strip_right)
+        self.strip_left, self.strip_right = tuple(strip_left), tuple(strip_right)
         known = {*self._added, *self.special_tokens}
         for role, tokens in (("strip_left", strip_left), ("strip_right", strip_right)):
             for token in tokens:
@@ -77,9 +91,13 @@ class Vocabulary:
             **{role: None if index is None else self._vocabulary[index] for role, index in ids.items()},
             "special_tokens": list(self._further_special),
             "added_tokens": list(self._added),
-            "strip_left": list(self._strip_left),
-            "strip_right": list(self._strip_right),
+            "strip_left": list(self.strip_left),
+            "strip_right": list(self.strip_right),
+            **({} if self.chat_format is None else {"chat_format": self.chat_format.to_dict()}),
         }
+
+    def _spelled_by_no_text(self, tokens: Sequence[str]) -> bool:
+        return all(token in self.special_tokens and token not in self._added for token in tokens)
 
     def get_vocabulary(self) -> list[str]:
         """Returns all tokens, in the order of their ids."""

@@ -13,6 +13,7 @@ from zoo.storage import naming, quote, read_bytes
 from zoo.storage.json_files import MOST_BYTES
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.bert_normalization import character_table, normalize_characters
+from zoo.tokenizers.chat.chat_format import ChatFormat
 from zoo.tokenizers.distinct import (
     CodePointSet,
     Tokens,
@@ -56,7 +57,7 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         split_ideographs: Each CJK ideograph is a word of its own.
         pad_token, start_token, end_token, unknown_token, mask_token: Tokens in these roles, each in the vocabulary or
             `None`. The unknown token must be there.
-        special_tokens, added_tokens, strip_left, strip_right: As for `Tokenizer`.
+        special_tokens, added_tokens, strip_left, strip_right, chat_format: As for `Tokenizer`.
 
     Raises:
         ValueError: A token occurs twice or is empty, or a special token is not in the vocabulary.
@@ -91,6 +92,7 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         added_tokens: Sequence[str] = (),
         strip_left: Sequence[str] = (),
         strip_right: Sequence[str] = (),
+        chat_format: dict[str, Any] | str | ChatFormat | None = None,
     ) -> None:
         super().__init__(
             vocabulary,
@@ -103,6 +105,7 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
             added_tokens=added_tokens,
             strip_left=strip_left,
             strip_right=strip_right,
+            chat_format=chat_format,
         )
         if self.unknown_id is None:
             raise ValueError("unknown_token must be a token, got None: WordPiece needs one for words it can't spell.")

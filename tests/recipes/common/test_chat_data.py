@@ -24,7 +24,9 @@ TALK = [
 @pytest.fixture(scope="module")
 def tokenizer():
     # the 256 bytes and the special tokens
-    return ByteLevelBPETokenizer.train(["a"], 259, special_tokens=["<|im_start|>"], end_token="<|im_end|>")
+    return ByteLevelBPETokenizer.train(
+        ["a"], 259, special_tokens=["<|im_start|>"], end_token="<|im_end|>"
+    ).with_chat_format(CHATML)
 
 
 def write(folder, *lines):
@@ -76,12 +78,11 @@ def test_bad_lines_raise_or_are_counted(tmp_path, line, chat_format, message):
 
 
 def test_replies_alone_are_learned(tokenizer):
-    rows = ConversationRows(tokenizer, CHATML, 64)
+    rows = ConversationRows(tokenizer, 64)
     (ids,), (mask,) = rows.columns([Conversation(TALK, "a:1")])
-    assert ids == tokenize_chat(tokenizer, TALK, "chatml", add_reply=False)
+    assert ids == tokenize_chat(tokenizer, TALK, add_reply=False)
     learned = [tokenizer.id_to_token(token) for token, is_learned in zip(ids, mask, strict=True) if is_learned]
-    # the line break after the end of a reply is of the format, but no loss: nothing follows it
-    assert learned == ["5", "<|im_end|>", "\u010a", "2", "<|im_end|>", "\u010a"]
+    assert learned == ["5", "<|im_end|>", "2", "<|im_end|>"]
     batches = ExampleBatches(rows, [ids], [mask], batch_size=1)
     inputs, labels, weights = next(iter(batches.dataset))
     count = len(ids) - 1
@@ -93,10 +94,10 @@ def test_replies_alone_are_learned(tokenizer):
 
 def test_long_conversations_are_dropped_and_counted(tokenizer):
     short, long = Conversation(TALK[:2], "a:1"), Conversation(TALK, "a:2")
-    length = len(tokenize_chat(tokenizer, TALK, "chatml", add_reply=False))
+    length = len(tokenize_chat(tokenizer, TALK, add_reply=False))
     # the last token is predicted and not fed
-    assert ConversationRows(tokenizer, CHATML, length - 1).short_enough([short, long]) == [short, long]
-    rows = ConversationRows(tokenizer, CHATML, length - 2)
+    assert ConversationRows(tokenizer, length - 1).short_enough([short, long]) == [short, long]
+    rows = ConversationRows(tokenizer, length - 2)
     assert rows.short_enough([short, long]) == [short]
     assert rows.dropped.report() == f"skipped 1: longer than {length - 2} tokens 1 (a:2)"
     with pytest.raises(DataError, match="no conversation is left"):

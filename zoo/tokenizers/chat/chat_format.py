@@ -1,0 +1,298 @@
+"""How a family of models writes a conversation, as plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from zoo.storage import to_dataclass
+
+Message = Mapping[str, str]
+# What stands for today's date in the texts of a format with a `date`.
+DATE = "{date}"
+# White space as `str.strip` sees it, as RE2 and Python's re write it.
+SPACE = "\\t-\\r\\x1c-\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+# Kinds of stripping: the characters that go at the left and at the right of a text, as classes of RE2.
+STRIPS: dict[str, tuple[str, str]] = {
+    "": ("", ""),
+    "both": (SPACE, SPACE),
+    "left": (SPACE, ""),
+    "right": ("", SPACE),
+    "newlines": ("\\n", "\\n"),
+    "left_newlines": ("\\n", ""),
+    "right_newlines": ("", "\\n"),
+}
+Strip = Literal["", "both", "left", "right", "newlines", "left_newlines", "right_newlines"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Turn:
+    """How the words of a role are written.
+
+    Args:
+        before: Text before the words.
+        after: Text behind them. That of the assistant begins with what ends a turn.
+        strips: White space around the words that is dropped: "both", "left" or "right" for any, "newlines",
+            "left_newlines" or "right_newlines" for line breaks; "" drops none.
+        thoughts_end: What ends thoughts, such as `"</think>"`: words up to its last occurrence are dropped with it.
+        thoughts_strips: What is stripped of the words behind the thoughts, as `strips`.
+    """
+
+    before: str = ""
+    after: str = ""
+    strips: Strip = ""
+    thoughts_end: str = ""
+    thoughts_strips: Strip = ""
+
+    def __post_init__(self) -> None:
+        for name in ("strips", "thoughts_strips"):
+            if getattr(self, name) not in STRIPS:
+                raise ValueError(f"{name} must be one of {list(STRIPS)}, got {getattr(self, name)!r}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatFormat:
+    r"""How a model writes conversations: fixed text around what each role says.
+
+    A format is data, not a program: it tells the words of a user from the control tokens around them, so that nobody
+    can write control tokens, and it is the same in Python and in the graph of an export.
+
+    Args:
+        turns: How the words of each role are written.
+        start: Text at the beginning of every conversation.
+        reply: What asks for a reply of the assistant.
+        special_tokens: The control tokens in these texts; a tokenizer must have them.
+        default_system: System message of a conversation that does not begin with one; `None` puts none there.
+        system_place: Where the system message stands: "turn" for a turn of its own, "first_user" or "last_user" for
+            the beginning of the user's first or last turn.
+        strips_whole_turn: Whether a user's turn that holds the system message is stripped as a whole, so that white
+            space between the two stays.
+        last_reply: How a reply is written that ends a conversation, where it is another way than that of earlier ones.
+            One that brings thoughts of its own is written as it is, between the text before earlier ones and this
+            `after`.
+        alternates: Whether `user` and `assistant` must take turns, `user` first.
+        date: How today's date, which stands in the place of `"{date}"` in the texts, is written, as for `strftime`;
+            None for texts without a date. A SavedModel has the date of its export.
+
+    Raises:
+        ValueError: If the choices do not go together.
+
+    Example:
+
+    >>> CHAT_FORMATS["chatml"].render([{"role": "user", "content": "Hello"}])
+    '<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n'
+    """
+
+    turns: Mapping[str, Turn]
+    start: str = ""
+    reply: str = ""
+    special_tokens: tuple[str, ...] = ()
+    default_system: str | None = None
+    system_place: Literal["turn", "first_user", "last_user"] = "turn"
+    strips_whole_turn: bool = False
+    last_reply: Turn | None = None
+    alternates: bool = False
+    date: str | None = None
+
+    def __post_init__(self) -> None:
+        if missing := {"user", "assistant"} - set(self.turns):
+            raise ValueError(f"turns must have the roles 'user' and 'assistant', {sorted(missing)} missing.")
+        if "" in self.turns:
+            raise ValueError("turns must not have the role '', which fills conversations of a batch.")
+        if self.default_system is not None and "system" not in self.turns:
+            raise ValueError(f"default_system must be None without the role 'system', got {self.default_system!r}.")
+        if self.system_place not in ("turn", "first_user", "last_user"):
+            raise ValueError(f"system_place must be 'turn', 'first_user' or 'last_user', got {self.system_place!r}.")
+        if "" in self.special_tokens:
+            raise ValueError("special_tokens must not hold an empty token.")
+
+    @classmethod
+    def of(cls, value: Any) -> ChatFormat | None:
+        """Returns the format that a value describes.
+
+        Args:
+            value: A `ChatFormat`, a name in `CHAT_FORMATS`, what `to_dict` returned, or None.
+
+        Raises:
+            ValueError: If it is none of these.
+        """
+        if value is None or isinstance(value, ChatFormat):
+            return value
+        if isinstance(value, Mapping):
+            return cls.from_dict(value)
+        from zoo.tokenizers.chat.formats import CHAT_FORMATS
+
+        if not isinstance(value, str) or value not in CHAT_FORMATS:
+            raise ValueError(f"chat_format must be one of {sorted(CHAT_FORMATS)}, or a ChatFormat, got {value!r}.")
+        return CHAT_FORMATS[value]
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ChatFormat:
+        """Returns the format of what `to_dict` returned.
+
+        Raises:
+            ValueError: If a key is missing, unknown, or has a value of another type.
+        """
+        values = dict(values)
+        turns = values.get("turns")
+        if isinstance(turns, Mapping):
+            values["turns"] = {}
+        parsed = to_dataclass(_Plain, values, "chat_format")
+        named = {role: to_dataclass(Turn, turn, f"chat_format: turns.{role}") for role, turn in dict(turns).items()}
+        return cls(**{**vars(parsed), "turns": named, "special_tokens": tuple(parsed.special_tokens)})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the choices that differ from their defaults, as values for JSON."""
+        values = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                values[field.name] = value
+        values["turns"] = {role: _turn_values(turn) for role, turn in self.turns.items()}
+        if self.last_reply is not None:
+            values["last_reply"] = _turn_values(self.last_reply)
+        return json.loads(json.dumps(values))
+
+    def today(self, text: str) -> str:
+        """Returns a text of the format with today's date in its place."""
+        if self.date is None or DATE not in text:
+            return text
+        return text.replace(DATE, datetime.datetime.now().strftime(self.date))
+
+    @property
+    def texts(self) -> list[str]:
+        """All texts of the format."""
+        turns = [*self.turns.values(), *([] if self.last_reply is None else [self.last_reply])]
+        return [self.start, self.reply, *(text for turn in turns for text in (turn.before, turn.after))]
+
+    def split_reply(self, turn: Turn) -> tuple[tuple[str, str], tuple[str, str]]:
+        """Returns what asks for a reply, and what this begins with beyond that; what ends it, and what follows.
+
+        Args:
+            turn: How the reply is written.
+        """
+        asked, begun = units(self.reply, self.special_tokens), units(turn.before, self.special_tokens)
+        cut = len("".join(common_prefix(asked, begun)))
+        token, _ = self.end_of_turn
+        place = -1 if token is None else turn.after.find(token)
+        end = len(turn.after) if place < 0 else place + len(token)
+        return (turn.before[:cut], turn.before[cut:]), (turn.after[:end], turn.after[end:])
+
+    @property
+    def end_of_turn(self) -> tuple[str | None, str | None]:
+        """What ends an answer: a control token, or else a stop string; None for what there is not.
+
+        It is the beginning of the text behind a reply that ends a conversation.
+        """
+        after = (self.last_reply or self.turns["assistant"]).after.strip()
+        for token in sorted(self.special_tokens, key=len, reverse=True):
+            if after.startswith(token):
+                return token, None
+        places = [after.find(token) for token in self.special_tokens if token in after]
+        stop = after[: min(places, default=len(after))].strip()
+        return None, stop or None
+
+    def check(self, messages: Any, name: str = "messages", add_reply: bool = True) -> None:
+        """Checks a conversation.
+
+        Args:
+            messages: The conversation.
+            name: What to call it.
+            add_reply: Whether a reply is asked for.
+
+        Raises:
+            ValueError: No messages, an unknown role or key, roles that do not take turns, or content that is no `str`;
+                the error names conversation and message.
+        """
+        if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
+            raise ValueError(f"{name} must be a list of messages, got {messages!r:.80}.")
+        if not messages:
+            raise ValueError(f"{name} must hold at least one message, got {messages!r}.")
+        for place, message in enumerate(messages):
+            if not isinstance(message, Mapping) or message.keys() != {"role", "content"}:
+                raise ValueError(f"{name}[{place}] must have the keys 'role' and 'content', got {message!r:.200}.")
+            role, content = message["role"], message["content"]
+            if not isinstance(content, str):
+                raise ValueError(f"{name}[{place}]['content'] must be a str, got {content!r:.200}.")
+            try:
+                content.encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(f"{name}[{place}]['content'] must be a text that UTF-8 can hold: {error}.") from error
+            if not isinstance(role, str) or role not in self.turns:
+                raise ValueError(f"{name}[{place}]['role'] must be one of {sorted(self.turns)}, got {role!r:.80}.")
+            if role == "system" and place > 0:
+                raise ValueError(
+                    f"{name}[{place}]['role'] must not be 'system' behind the first message, got 'system'."
+                )
+        roles = [message["role"] for message in messages]
+        turns = [(place, role) for place, role in enumerate(roles) if role != "system"]
+        for turn, (place, role) in enumerate(turns) if self.alternates else ():
+            expected = ("user", "assistant")[turn % 2]
+            if role != expected:
+                raise ValueError(
+                    f"{name}[{place}]['role'] must be {expected!r}, got {role!r}: user and assistant must take turns."
+                )
+        if add_reply and self.alternates and roles[-1] != "user":
+            raise ValueError(f"{name}[{len(roles) - 1}]['role'] must be 'user' where a reply is asked for.")
+        has_system = roles[0] == "system" or self.default_system is not None
+        if has_system and self.system_place != "turn" and "user" not in roles:
+            raise ValueError(f"{name} must hold a message of 'user', which takes up the system message, got none.")
+
+    def render(self, messages: Sequence[Message], add_reply: bool = True) -> str:
+        """Returns a conversation as one text, to be read. To tokenize one use `tokenize_chat`.
+
+        Args:
+            messages: Mappings with `role` and `content`.
+            add_reply: Whether to end with what asks for a reply.
+
+        Raises:
+            ValueError: As for `check`.
+        """
+        from zoo.tokenizers.chat.pieces import render
+
+        self.check(messages, add_reply=add_reply)
+        return render(self, [messages], add_reply)[0]
+
+
+def units(text: str, special_tokens: Sequence[str]) -> list[str]:
+    """Returns the control tokens and characters of a text.
+
+    Args:
+        text: A text of a format.
+        special_tokens: The control tokens; of those that begin at one place the longest counts.
+    """
+    if not special_tokens:
+        return list(text)
+    pattern = "|".join(re.escape(token) for token in sorted(special_tokens, key=len, reverse=True))
+    parts = re.split(f"({pattern})", text)
+    return [unit for place, part in enumerate(parts) for unit in ([part] if place % 2 else part)]
+
+
+def common_prefix(*lists: list[str]) -> list[str]:
+    """Returns the units with which all lists begin."""
+    return [each[0] for each in itertools.takewhile(lambda each: len(set(each)) == 1, zip(*lists, strict=False))]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plain:
+    """The fields of a `ChatFormat` as JSON has them; turns are read by themselves."""
+
+    turns: dict[str, Any]
+    start: str = ""
+    reply: str = ""
+    special_tokens: list[str] = dataclasses.field(default_factory=list)
+    default_system: str | None = None
+    system_place: Literal["turn", "first_user", "last_user"] = "turn"
+    strips_whole_turn: bool = False
+    last_reply: Turn | None = None
+    alternates: bool = False
+    date: str | None = None
+
+
+def _turn_values(turn: Turn) -> dict[str, str]:
+    return {name: value for name, value in vars(turn).items() if value}

@@ -1,0 +1,92 @@
+"""The words of a batch of conversations: which roles say them, and what the format drops of them; graph functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zoo.tokenizers.chat.chat_format import STRIPS, ChatFormat, Turn
+from zoo.tokenizers.special_tokens import escape
+from zoo.tokenizers.tensors import import_tensorflow
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+def checked_kinds(chat_format: ChatFormat, roles: tf.RaggedTensor, add_reply: bool) -> tf.RaggedTensor:
+    """Returns the number of each role among those of the format, ragged int32 `(batch, None)`.
+
+    A conversation that the format does not allow, see `ChatFormat.check`, is an `InvalidArgumentError`, which names the
+    rows.
+
+    Args:
+        chat_format: The format.
+        roles: Ragged `tf.string` `(batch, None)`.
+        add_reply: Whether a reply is asked for.
+    """
+    tf = import_tensorflow()
+    names = list(chat_format.turns)
+    kinds = tf.fill(tf.shape(roles.values), -1)
+    for number, name in enumerate(names):
+        kinds = tf.where(roles.values == name, number, kinds)
+    kinds = roles.with_values(kinds)
+    user, assistant = names.index("user"), names.index("assistant")
+    system = names.index("system") if "system" in names else -2
+    first = kinds[:, :1].to_tensor(-1, shape=[None, 1])[:, 0]
+    has_system = first == system
+    places = tf.ragged.range(kinds.row_lengths(), row_splits_dtype=kinds.row_splits.dtype).values
+    rows = kinds.value_rowids()
+    flat = kinds.values
+    known = (flat >= 0) & ((flat != system) | (places == 0))
+    rules = [
+        ("at least one message", kinds.row_lengths() > 0),
+        (f"the roles {', '.join(names)} only, system at the beginning", _all(kinds, known)),
+    ]
+    if chat_format.alternates:
+        turn = tf.cast(places, tf.int32) - tf.gather(tf.cast(has_system, tf.int32), rows)
+        expected = tf.where(turn % 2 == 0, user, assistant)
+        rules.append(("user and assistant in turns", _all(kinds, (flat == expected) | (flat == system))))
+        if add_reply:
+            last = kinds[:, -1:].to_tensor(-1, shape=[None, 1])[:, 0]
+            rules.append(("a message of the user at the end", last == user))
+    if chat_format.system_place != "turn":
+        needed = has_system if chat_format.default_system is None else tf.ones_like(has_system)
+        any_user = tf.reduce_any(kinds.with_values(flat == user), axis=1)
+        rules.append(("a message of the user, which takes up the system message", ~needed | any_user))
+    checks = []
+    for rule, allowed in rules:
+        wrong = tf.where(~allowed)[:, 0]
+        message = f"A conversation must have {rule}; rows and roles:"
+        shown = tf.strings.reduce_join(tf.gather(roles, wrong), axis=1, separator=" ")
+        checks.append(tf.debugging.Assert(tf.equal(tf.size(wrong), 0), [message, wrong, shown]))
+    with tf.control_dependencies([check for check in checks if check is not None]):
+        return kinds.with_values(tf.identity(flat))
+
+
+def _all(kinds: tf.RaggedTensor, allowed: tf.Tensor) -> tf.Tensor:
+    return import_tensorflow().reduce_all(kinds.with_values(allowed), axis=1)
+
+
+def written_words(turn: Turn, words: tf.Tensor) -> tf.Tensor:
+    """Returns what a turn writes of words: without thoughts and white space that it drops; `tf.string` `(count,)`."""
+    if turn.thoughts_end:
+        tf = import_tensorflow()
+        behind = tf.strings.regex_replace(words, f"(?s)^.*{escape(turn.thoughts_end)}", "")
+        words = tf.where(has_thoughts(turn, words), stripped(behind, turn.thoughts_strips), words)
+    return stripped(words, turn.strips)
+
+
+def has_thoughts(turn: Turn, words: tf.Tensor) -> tf.Tensor:
+    """Returns which words hold what ends thoughts, bool `(count,)`."""
+    tf = import_tensorflow()
+    if not turn.thoughts_end:
+        return tf.zeros(tf.shape(words), tf.bool)
+    return tf.strings.regex_full_match(words, f"(?s).*{escape(turn.thoughts_end)}.*")
+
+
+def stripped(words: tf.Tensor, strips: str) -> tf.Tensor:
+    """Returns words without white space at their ends, of the kinds of `STRIPS`."""
+    tf = import_tensorflow()
+    left, right = STRIPS[strips]
+    if left:
+        words = tf.strings.regex_replace(words, f"^[{left}]+", "")
+    return tf.strings.regex_replace(words, f"[{right}]+$", "") if right else words
