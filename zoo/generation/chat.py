@@ -22,15 +22,17 @@ class AnswerEdges:
     Args:
         begins: Texts of which an answer may begin with one.
         ends: What stands between the words and the end of the turn.
+        anew: Whether an answer behind a control token begins as a text of its own does.
 
     Example:
 
     >>> AnswerEdges.of(CHAT_FORMATS["llama2"])
-    AnswerEdges(begins=(' ',), ends=' ')
+    AnswerEdges(begins=(' ',), ends=' ', anew=True)
     """
 
     begins: tuple[str, ...] = ()
     ends: str = ""
+    anew: bool = False
 
     @classmethod
     def of(cls, chat_format: ChatFormat) -> "AnswerEdges":
@@ -43,7 +45,7 @@ class AnswerEdges:
             ends = ends or (ending if chat_format.end_of_turn[0] is not None else "")
             if plain and plain not in begins:
                 begins.append(plain)
-        return cls(tuple(begins), ends)
+        return cls(tuple(begins), ends, anew=True)
 
     def cut(self, answers: Any) -> Any:
         """Returns answers without these texts; a string tensor to another."""

@@ -147,7 +147,7 @@ class GraphGenerator:
             outputs = program(*pad_batch((*batch, streams)), seed)
             generated, scores = _results(outputs, rows, width)
             every = tf.repeat(tf.range(rows), width)
-            new = continuations(preprocessor.tokenizer, tf.gather(prompts, every)[:, start:], generated)
+            new = continuations(preprocessor.tokenizer, tf.gather(prompts, every)[:, start:], generated, edges.anew)
             new = edges.cut(cut_at_stops(new, stops))
             new = tf.strings.join([tf.gather(before, every), new])
             shape = (-1, width) if per_text else (-1,)

@@ -89,7 +89,7 @@ class TextSession:
         generated, scores = self._session.texts()
         before = [ids for ids in self._before for _ in range(scores.shape[1])]
         flat = [ids[: len(ids) - without] for row in generated for ids in row]
-        return continuations(self._tokenizer, as_ragged(before), as_ragged(flat)), scores
+        return continuations(self._tokenizer, as_ragged(before), as_ragged(flat), self._edges.anew), scores
 
 
 def as_ragged(rows: list[list[int]]) -> Any:
@@ -99,7 +99,7 @@ def as_ragged(rows: list[list[int]]) -> Any:
     return tf.ragged.constant(rows, dtype=tf.int32, ragged_rank=1)
 
 
-def continuations(tokenizer: Any, prompts: Any, generated: Any) -> Any:
+def continuations(tokenizer: Any, prompts: Any, generated: Any, anew: bool = False) -> Any:
     """Returns the texts that generated tokens add to their prompts.
 
     A token can have another text at the beginning than behind others (SentencePiece drops the first space), so the
@@ -109,13 +109,20 @@ def continuations(tokenizer: Any, prompts: Any, generated: Any) -> Any:
         tokenizer: The tokenizer.
         prompts: Ragged int32 `(batch, None)`.
         generated: Ragged int32 `(batch, None)`, without end tokens.
+        anew: Whether what follows a control token begins as a text of its own does, as in conversations.
 
     Returns:
         String tensor `(batch,)`, bytes that need not be valid UTF-8 where the end cut a character.
     """
     import tensorflow as tf
 
-    context = _behind_control(tokenizer, prompts[:, -CONTEXT:])
+    if anew:
+        context = _behind_control(tokenizer, prompts[:, -CONTEXT:])
+    else:
+        # an end token in a prompt would hide all that follows
+        if tokenizer.end_id is not None:
+            prompts = tf.ragged.boolean_mask(prompts, prompts != tokenizer.end_id)
+        context = prompts[:, -CONTEXT:]
     before = tokenizer.detokenize(context)
     whole = tokenizer.detokenize(tf.concat([context, generated], axis=1))
     length = tf.strings.length(before)

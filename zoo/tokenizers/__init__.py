@@ -2,7 +2,7 @@
 
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
-from zoo.tokenizers.chat import CHAT_FORMATS, ChatFormat, Turn, tokenize_chat
+from zoo.tokenizers.chat import CHAT_FORMATS, ChatFormat, Turn, chat_format_of, tokenize_chat
 from zoo.tokenizers.huggingface import load_huggingface, save_huggingface
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
 from zoo.tokenizers.wordpiece import WordPieceTokenizer
@@ -15,6 +15,7 @@ __all__ = [
     "Tokenizer",
     "Turn",
     "WordPieceTokenizer",
+    "chat_format_of",
     "load_huggingface",
     "save_huggingface",
     "tokenize_chat",

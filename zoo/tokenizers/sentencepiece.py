@@ -176,6 +176,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         )
         self._proto = proto
         self._control = {piece for piece, kind in types.items() if kind == control}
+        self._of_users = [piece for piece, kind in types.items() if kind == model.SentencePiece.USER_DEFINED]
         self._unknown_bytes = len(names.unk_surface.encode("utf-8"))
         byte = model.SentencePiece.BYTE
         self._begins_with_space = np.array([p.piece.startswith(_SPACE) and p.type != byte for p in model.pieces])
@@ -294,6 +295,10 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         first_ids = tf.gather(padded.values, padded.row_starts())
         begins_with_space = tf.gather(tf.constant(self._begins_with_space), first_ids)
         return tf.where(begins_with_space, tf.strings.regex_replace(texts, "^ ", ""), texts)
+
+    @property
+    def named_tokens(self) -> list[str]:
+        return list(dict.fromkeys([*super().named_tokens, *self._of_users]))
 
     def _spelled_by_no_text(self, tokens: Sequence[str]) -> bool:
         return super()._spelled_by_no_text(tokens) and self._control.issuperset(tokens)

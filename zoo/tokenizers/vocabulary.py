@@ -96,6 +96,11 @@ class Vocabulary:
             **({} if self.chat_format is None else {"chat_format": self.chat_format.to_dict()}),
         }
 
+    @property
+    def named_tokens(self) -> list[str]:
+        """Tokens that are no parts of words: special and added ones."""
+        return list(dict.fromkeys([*self.special_tokens, *self._added]))
+
     def _spelled_by_no_text(self, tokens: Sequence[str]) -> bool:
         return all(token in self.special_tokens and token not in self._added for token in tokens)
 

@@ -12,6 +12,7 @@ from zoo.storage.tokenizer import FORMAT
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
 from zoo.tokenizers.huggingface.bpe import from_bpe
+from zoo.tokenizers.huggingface.chat_template import with_chat_template
 from zoo.tokenizers.huggingface.reader import read_content
 from zoo.tokenizers.huggingface.special import roles_from_config, usual_roles
 from zoo.tokenizers.huggingface.unigram import from_unigram
@@ -33,6 +34,9 @@ def load_huggingface(path: str | os.PathLike, **roles: str | None) -> Tokenizer:
     Looks for `tokenizer.json`, a SentencePiece `*.model`, `vocab.json` with `merges.txt`, and `vocab.txt`, in this
     order, and reads the special tokens and whether text is lower-cased from `tokenizer_config.json` and
     `special_tokens_map.json` next to them.
+
+    A chat template becomes the `chat_format`, see `zoo.tokenizers.chat_format_of`. One that no `ChatFormat` says leaves
+    the tokenizer without, and the reason is told where a conversation is given to it.
 
     Args:
         path: The directory, or one `tokenizer.json`.
@@ -56,7 +60,7 @@ def load_huggingface(path: str | os.PathLike, **roles: str | None) -> Tokenizer:
     path = Path(path)
     file, tokenizer = _load(path, roles)
     tokenizer.source = str(file)
-    return tokenizer
+    return with_chat_template(tokenizer, path.parent if path.is_file() else path)
 
 
 def _load(path: Path, roles: dict[str, str | None]) -> tuple[Path, Tokenizer]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
+from zoo.tokenizers.chat import write_template
 from zoo.tokenizers.huggingface.sentencepiece_json import describe_sentencepiece, user_defined_tokens
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
 from zoo.tokenizers.split_patterns import PATTERNS
@@ -32,7 +33,8 @@ def save_huggingface(
 ) -> None:
     """Writes a tokenizer for the Transformers library, whose `AutoTokenizer` then gives the same ids.
 
-    The files are `tokenizer.json` and `tokenizer_config.json`, for SentencePiece `tokenizer.model` too. Two kinds of
+    The files are `tokenizer.json` and `tokenizer_config.json`, for SentencePiece `tokenizer.model` too; the chat format
+    becomes a chat template, which writes the same. Two kinds of
     text have other ids there: that library finds special tokens wherever a text spells them, which here has to be asked
     for; and it drops the space before a token that a SentencePiece model calls user-defined.
 
@@ -86,6 +88,7 @@ def save_huggingface(
             "clean_up_tokenization_spaces": False,
             "model_input_names": list(input_names),
             **({} if max_length is None else {"model_max_length": max_length}),
+            **({} if tokenizer.chat_format is None else {"chat_template": write_template(tokenizer.chat_format)}),
             **_roles(tokenizer, settings, before, after),
         },
     )

@@ -1,0 +1,163 @@
+"""From a chat template of Hugging Face to a `ChatFormat`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from zoo.tokenizers.chat.chat_format import DATE, ChatFormat
+from zoo.tokenizers.chat.inference import BLANK, END_OF_THOUGHTS, THOUGHTS, infer
+from zoo.tokenizers.chat.pieces import render
+from zoo.tokenizers.chat.rendering import DATE_BEGINS, DATE_ENDS, render_template
+
+_ROLES = {"s": "system", "u": "user", "a": "assistant"}
+# Conversations as letters, upper case for messages with white space around them; + asks for a reply.
+_READ = ("u+", "u", "uu+", "ua", "uau+", "su+", "suau+", "U+", "sU+", "uAu+", "uA", "Su+")
+_COMPARED = (
+    *("u+", "ua", "uau+", "uaua", "uauau+", "U+", "UA", "UAU+", "UAUA", "uA"),
+    *("su+", "sua", "suau+", "suaua", "suauau+", "SU+", "SUA", "SUAU+", "SUAUA"),
+)
+_MIXED = ("uu+", "uuau+", "uaau+", "au+", "uuaa", "suu+", "sau+")
+_ODD = ("{{ 7 * 7 }} {% if %} {# a #}", "\u4f60\u597d <b>&amp;'\"\n\\", "a\n\n b  c\r\nd", "")
+
+
+def chat_format_of(template: str, variables: Mapping[str, Any], tokens: Sequence[str]) -> ChatFormat:
+    """Returns the format that writes conversations as a chat template does.
+
+    Nothing is compared with a list of known templates: those of one model differ from upload to upload. What the
+    template renders for conversations of marked messages tells the texts before and behind each of them, and so a
+    format. The format is then tried on further conversations, with and without a system message, with one and several
+    turns, white space at the ends of messages, thoughts, and what looks like Jinja: a template that a `ChatFormat` can
+    express is read exactly, whoever wrote it, and one that depends on more is refused and not approximated. (What a
+    template does with tools, with documents, with options or with certain words in a message is not looked at.)
+
+    The template is run in Jinja's sandbox in a process of its own, bounded in time, memory and output; once, here.
+
+    Args:
+        template: The template.
+        variables: What it gets besides the messages: `bos_token` and other special tokens.
+        tokens: Tokens of the tokenizer that may be control tokens.
+
+    Raises:
+        ValueError: If the template is none, does too much, or does what no `ChatFormat` says; the error says what.
+
+    Example:
+
+    >>> template = "{% for message in messages %}[{{ message.role }}] {{ message.content }}</s>{% endfor %}"
+    >>> chat_format_of(template, {}, ["</s>"]).turns["user"]
+    Turn(before='[user] ', after='</s>', ...)
+    """
+    seen = Renderings(template, variables)
+    chat_format = infer(seen, tokens)
+    differing = seen.differing(chat_format)
+    if differing & set(_MIXED):
+        # a conversation that is written in another way is none of the format
+        chat_format = dataclasses.replace(chat_format, alternates=True)
+    for name in sorted(differing - set(_MIXED), key=len):
+        raise ValueError(f"no ChatFormat writes a conversation as it does: {seen[name]!r:.300}")
+    return chat_format
+
+
+class Renderings:
+    """What a template renders for all conversations that are looked at.
+
+    Args:
+        template: The template.
+        variables: What it gets besides the messages.
+
+    Attributes:
+        date: How it writes today's date, as for `strftime`; None for a template that does not.
+
+    Raises:
+        ValueError: If the template is none, does too much, or writes dates in several ways.
+    """
+
+    def __init__(self, template: str, variables: Mapping[str, Any]) -> None:
+        names = dict.fromkeys((*_READ, *_COMPARED, *_MIXED))
+        self._talks = {name: _messages(name.rstrip("+")) for name in names}
+        user, reply, later = _messages("uau")
+        thought = THOUGHTS + END_OF_THOUGHTS
+        changed = {**reply, "content": thought + reply["content"].join(BLANK)}
+        self._talks["Thoughtless+"] = [user, changed, later]
+        self._talks["thoughts"] = [user, {**reply, "content": f"{thought}\n\n{reply['content']}"}]
+        self._talks |= {f"odd {number}+": [{"role": "user", "content": text}] for number, text in enumerate(_ODD)}
+        self._odd = [name for name in self._talks if name not in names]
+        probes = [(talk, name.endswith("+")) for name, talk in self._talks.items()]
+        self._texts = dict(zip(self._talks, render_template(template, dict(variables), probes), strict=True))
+        written = [text for text in self._texts.values() if text is not None]
+        forms = {part.split(DATE_ENDS)[0] for text in written for part in text.split(DATE_BEGINS)[1:]}
+        if len(forms) > 1 or (forms and any(DATE in text for text in written)):
+            raise ValueError(f"it writes dates in several forms, {sorted(forms)[:5]}")
+        self.date = next(iter(forms), None)
+        if self.date is not None:
+            marked = f"{DATE_BEGINS}{self.date}{DATE_ENDS}"
+            self._texts = {name: text and text.replace(marked, DATE) for name, text in self._texts.items()}
+
+    def __getitem__(self, name: str) -> str:
+        text = self._texts[name]
+        if text is None:
+            raise ValueError(f"it cannot write {', '.join(message['role'] for message in self._talks[name])}")
+        return text
+
+    def has(self, name: str) -> bool:
+        """Whether the template renders a conversation with all its messages."""
+        text = self._texts[name]
+        return text is not None and all(message["content"].strip() in text for message in self._talks[name])
+
+    @property
+    def drops_thoughts(self) -> bool:
+        """Whether earlier replies lose their thoughts."""
+        text = self._texts["Thoughtless+"]
+        return text is not None and THOUGHTS.strip() not in text and END_OF_THOUGHTS not in text
+
+    def places(self, name: str) -> list[int]:
+        """Returns where the messages of a conversation stand, in their order."""
+        return [self[name].find(mark) for mark in _marks(name)]
+
+    def parts(self, name: str) -> list[str]:
+        """Returns the texts before, between and behind the marks of the messages of a conversation."""
+        text, result = self[name], []
+        for mark in _marks(name):
+            before, found, text = text.partition(mark)
+            if not found:
+                raise ValueError(f"it leaves out or moves messages of {', '.join(map(_role, name.rstrip('+')))}")
+            result.append(before)
+        return [*result, text]
+
+    def differing(self, chat_format: ChatFormat) -> set[str]:
+        """Returns the names of the conversations that a format writes in another way.
+
+        Some templates leave a system message that the last turn of the user takes up out of conversations that do not
+        ask for a reply; a format has it there, as it was when it was asked for.
+        """
+        undated = dataclasses.replace(chat_format, date=None, alternates=False)
+        names = [*_COMPARED, *_MIXED, *self._odd]
+        if "system" not in chat_format.turns:
+            names = [name for name in names if name[0] not in "sS"]
+        found = set()
+        for asked in (True, False):
+            chosen = [name for name in names if name.endswith("+") == asked]
+            written = render(undated, [self._talks[name] for name in chosen], asked)
+            for name, text in zip(chosen, written, strict=True):
+                left_out = not asked and chat_format.system_place == "last_user" and name[0] in "sS"
+                if text != self._texts[name] and not (left_out and self._texts[name] == self._texts[name[1:]]):
+                    found.add(name)
+        return found
+
+
+def _role(letter: str) -> str:
+    return _ROLES[letter.lower()]
+
+
+def _marks(name: str) -> list[str]:
+    """The marks of the messages of a conversation."""
+    letters = "uau" if name.lower().startswith("thoughtless") else name.rstrip("+").lower()
+    return [f"Zq{_role(letter)}{letters[:place].count(letter)}qZ" for place, letter in enumerate(letters)]
+
+
+def _messages(letters: str) -> list[dict[str, str]]:
+    pairs = zip(letters, _marks(letters), strict=True)
+    return [
+        {"role": _role(letter), "content": mark if letter.islower() else mark.join(BLANK)} for letter, mark in pairs
+    ]
