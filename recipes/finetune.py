@@ -27,7 +27,7 @@ from recipes.common.models import TokenizerConfig, load_or_train_tokenizer, make
 from recipes.common.run_folder import RunFolder
 from recipes.common.text_metrics import exact_match
 from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
-from zoo.tokenizers.chat import CHAT_FORMATS, ChatFormat, as_ragged
+from zoo.tokenizers.chat import CHAT_FORMATS, ChatFormat, as_ragged, get_chat_format
 from zoo.training import TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
 
 
@@ -109,7 +109,7 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
     prepare(config)
     data = config.data
     with errors_of("data.chat_format"):
-        chat_format = ChatFormat.of(data.chat_format or "chatml")
+        chat_format = get_chat_format(data.chat_format or "chatml")
     if config.model.lora_rank is not None and config.training.average_checkpoints != 1:
         raise ConfigError(
             "training.average_checkpoints must be 1 with model.lora_rank, got "

@@ -9,6 +9,7 @@ import pytest
 
 import zoo
 from recipes import (
+    chat,
     classify,
     embed,
     evaluate,
@@ -45,7 +46,7 @@ def test_file(path):
 @pytest.mark.parametrize(
     "kind",
     [
-        *(classify.ClassifyConfig, embed.EmbedConfig, evaluate.EvaluateConfig, export.ExportConfig),
+        *(chat.ChatConfig, classify.ClassifyConfig, embed.EmbedConfig, evaluate.EvaluateConfig, export.ExportConfig),
         *(finetune.FinetuneConfig, generate.GenerateConfig, language_model.LanguageModelConfig),
         *(pretrain_masked_lm.MaskedLMConfig, summarize.SummarizeConfig, tag.TagConfig, translate.TranslateConfig),
     ],

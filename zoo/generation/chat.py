@@ -12,7 +12,7 @@ from zoo.generation.defaults import GenerationDefaults
 from zoo.generation.request import Request, make_request, room
 from zoo.preprocessing.rows import as_text, as_texts, shorten
 from zoo.tokenizers.chat import ChatFormat, as_ragged, require_chat_format
-from zoo.tokenizers.chat.chat_format import units
+from zoo.tokenizers.chat.turn import units
 
 
 @dataclasses.dataclass(frozen=True)

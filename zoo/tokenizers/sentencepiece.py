@@ -13,6 +13,7 @@ import numpy as np
 from zoo.storage import naming, quote, read_bytes
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.chat.chat_format import ChatFormat
+from zoo.tokenizers.chat.formats import get_chat_format
 from zoo.tokenizers.distinct import Tokens
 from zoo.tokenizers.offsets import to_characters
 from zoo.tokenizers.sentencepiece_check import MOST_BYTES, parse_model
@@ -147,7 +148,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
                 "To read a file use SentencePieceTokenizer.from_file(path)."
             )
         model = parse_model(proto)
-        chat_format = ChatFormat.of(chat_format)
+        chat_format = get_chat_format(chat_format)
         if chat_format is not None:
             proto = _with_control(model, proto, chat_format.special_tokens)
         types = {piece.piece: piece.type for piece in model.pieces}

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from zoo.storage import TokenizerFiles, naming, quote, quote_key, read_tokenizer, require_type, write_tokenizer
 from zoo.tokenizers.chat.chat_format import ChatFormat
+from zoo.tokenizers.chat.formats import get_chat_format
 
 _KINDS: dict[str, type[StoredTokenizer]] = {}
 
@@ -119,7 +120,7 @@ class StoredTokenizer:
         >>> tokenizer.with_chat_format("chatml").chat_format.reply
         '<|im_start|>assistant\\n'
         """
-        chat_format = ChatFormat.of(chat_format)
+        chat_format = get_chat_format(chat_format)
         if self._spelled_by_no_text(() if chat_format is None else chat_format.special_tokens):
             # the same tokens in the same roles: nothing is built again
             copy = object.__new__(type(self))

@@ -9,6 +9,7 @@ import numpy as np
 
 from zoo.storage import quote
 from zoo.tokenizers.chat.chat_format import ChatFormat
+from zoo.tokenizers.chat.formats import get_chat_format
 from zoo.tokenizers.sentencepiece_check import check_tokens
 
 # most tokens that are looked for in every text; Llama 3 has 256
@@ -47,7 +48,7 @@ class Vocabulary:
         self.end_id = self._special_id("end_token", end_token)
         self.unknown_id = self._special_id("unknown_token", unknown_token)
         self.mask_id = self._special_id("mask_token", mask_token)
-        self.chat_format = ChatFormat.of(chat_format)
+        self.chat_format = get_chat_format(chat_format)
         control = () if self.chat_format is None else self.chat_format.special_tokens
         for token in control:
             if token not in self._ids:

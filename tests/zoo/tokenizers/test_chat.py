@@ -7,7 +7,7 @@ import json
 import pytest
 
 from zoo.tokenizers import CHAT_FORMATS, ChatFormat, SentencePieceTokenizer, Tokenizer, Turn, tokenize_chat
-from zoo.tokenizers.chat import as_ragged, chat_tokens
+from zoo.tokenizers.chat import as_ragged, chat_tokens, get_chat_format
 
 CONVERSATION = [
     {"role": "user", "content": " Hello "},
@@ -66,7 +66,7 @@ def test_system_messages():
 def test_formats_are_data(name):
     chat_format = CHAT_FORMATS[name]
     assert ChatFormat.from_dict(json.loads(json.dumps(chat_format.to_dict()))) == chat_format
-    assert ChatFormat.of(name) is chat_format
+    assert get_chat_format(name) is chat_format
     for token in chat_format.special_tokens:
         assert any(token in text for text in chat_format.texts)
 
@@ -105,7 +105,7 @@ def test_formats_that_contradict_themselves():
     with pytest.raises(ValueError, match=r"chat_format: turns.user.strip is not known. Did you mean 'strips'"):
         ChatFormat.from_dict({"turns": {"user": {"strip": "both"}, "assistant": {}}})
     with pytest.raises(ValueError, match="chat_format must be one of .*, got 'irc'"):
-        ChatFormat.of("irc")
+        get_chat_format("irc")
 
 
 def test_system_message_in_a_turn_of_the_user():

@@ -4,55 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import itertools
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from zoo.storage import to_dataclass
-
-Message = Mapping[str, str]
-# What stands for today's date in the texts of a format with a `date`.
-DATE = "{date}"
-# White space as `str.strip` sees it, as RE2 and Python's re write it.
-SPACE = "\\t-\\r\\x1c-\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-# Kinds of stripping: the characters that go at the left and at the right of a text, as classes of RE2.
-STRIPS: dict[str, tuple[str, str]] = {
-    "": ("", ""),
-    "both": (SPACE, SPACE),
-    "left": (SPACE, ""),
-    "right": ("", SPACE),
-    "newlines": ("\\n", "\\n"),
-    "left_newlines": ("\\n", ""),
-    "right_newlines": ("", "\\n"),
-}
-Strip = Literal["", "both", "left", "right", "newlines", "left_newlines", "right_newlines"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Turn:
-    """How the words of a role are written.
-
-    Args:
-        before: Text before the words.
-        after: Text behind them. That of the assistant begins with what ends a turn.
-        strips: White space around the words that is dropped: "both", "left" or "right" for any, "newlines",
-            "left_newlines" or "right_newlines" for line breaks; "" drops none.
-        thoughts_end: What ends thoughts, such as `"</think>"`: words up to its last occurrence are dropped with it.
-        thoughts_strips: What is stripped of the words behind the thoughts, as `strips`.
-    """
-
-    before: str = ""
-    after: str = ""
-    strips: Strip = ""
-    thoughts_end: str = ""
-    thoughts_strips: Strip = ""
-
-    def __post_init__(self) -> None:
-        for name in ("strips", "thoughts_strips"):
-            if getattr(self, name) not in STRIPS:
-                raise ValueError(f"{name} must be one of {list(STRIPS)}, got {getattr(self, name)!r}.")
+from zoo.tokenizers.chat.pieces import render
+from zoo.tokenizers.chat.turn import DATE, Message, Turn, common_prefix, units
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,26 +68,6 @@ class ChatFormat:
             raise ValueError(f"system_place must be 'turn', 'first_user' or 'last_user', got {self.system_place!r}.")
         if "" in self.special_tokens:
             raise ValueError("special_tokens must not hold an empty token.")
-
-    @classmethod
-    def of(cls, value: Any) -> ChatFormat | None:
-        """Returns the format that a value describes.
-
-        Args:
-            value: A `ChatFormat`, a name in `CHAT_FORMATS`, what `to_dict` returned, or None.
-
-        Raises:
-            ValueError: If it is none of these.
-        """
-        if value is None or isinstance(value, ChatFormat):
-            return value
-        if isinstance(value, Mapping):
-            return cls.from_dict(value)
-        from zoo.tokenizers.chat.formats import CHAT_FORMATS
-
-        if not isinstance(value, str) or value not in CHAT_FORMATS:
-            raise ValueError(f"chat_format must be one of {sorted(CHAT_FORMATS)}, or a ChatFormat, got {value!r}.")
-        return CHAT_FORMATS[value]
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ChatFormat:
@@ -253,29 +191,8 @@ class ChatFormat:
         Raises:
             ValueError: As for `check`.
         """
-        from zoo.tokenizers.chat.pieces import render
-
         self.check(messages, add_reply=add_reply)
         return render(self, [messages], add_reply)[0]
-
-
-def units(text: str, special_tokens: Sequence[str]) -> list[str]:
-    """Returns the control tokens and characters of a text.
-
-    Args:
-        text: A text of a format.
-        special_tokens: The control tokens; of those that begin at one place the longest counts.
-    """
-    if not special_tokens:
-        return list(text)
-    pattern = "|".join(re.escape(token) for token in sorted(special_tokens, key=len, reverse=True))
-    parts = re.split(f"({pattern})", text)
-    return [unit for place, part in enumerate(parts) for unit in ([part] if place % 2 else part)]
-
-
-def common_prefix(*lists: list[str]) -> list[str]:
-    """Returns the units with which all lists begin."""
-    return [each[0] for each in itertools.takewhile(lambda each: len(set(each)) == 1, zip(*lists, strict=False))]
 
 
 @dataclasses.dataclass(frozen=True)

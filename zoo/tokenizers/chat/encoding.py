@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zoo.tokenizers.chat.chat_format import ChatFormat, Message, units
+from zoo.tokenizers.chat.chat_format import ChatFormat
 from zoo.tokenizers.chat.pieces import Pieces, as_ragged, pieces_of
+from zoo.tokenizers.chat.turn import Message, units
 from zoo.tokenizers.special_tokens import RE2_SPACE
 from zoo.tokenizers.tensors import import_tensorflow
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from zoo.tokenizers.chat.chat_format import ChatFormat, Strip, Turn
+from zoo.tokenizers.chat.chat_format import ChatFormat
+from zoo.tokenizers.chat.turn import Strip, Turn
 
 
 def _same(roles: Sequence[str], before: str, after: str, strips: Strip = "") -> dict[str, Turn]:
@@ -82,3 +84,21 @@ CHAT_FORMATS: dict[str, ChatFormat] = {
     ),
     "zephyr": ChatFormat(_same(_ALL, "<|{role}|>\n", "</s>\n"), reply="<|assistant|>\n", special_tokens=("</s>",)),
 }
+
+
+def get_chat_format(value: Any) -> ChatFormat | None:
+    """Returns the format that a value describes.
+
+    Args:
+        value: A `ChatFormat`, a name in `CHAT_FORMATS`, what `ChatFormat.to_dict` returned, or None.
+
+    Raises:
+        ValueError: If it is none of these.
+    """
+    if value is None or isinstance(value, ChatFormat):
+        return value
+    if isinstance(value, Mapping):
+        return ChatFormat.from_dict(value)
+    if not isinstance(value, str) or value not in CHAT_FORMATS:
+        raise ValueError(f"chat_format must be one of {sorted(CHAT_FORMATS)}, or a ChatFormat, got {value!r}.")
+    return CHAT_FORMATS[value]

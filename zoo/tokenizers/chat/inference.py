@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from zoo.tokenizers.chat.chat_format import ChatFormat, Strip, Turn, common_prefix, units
+from zoo.tokenizers.chat.chat_format import ChatFormat
+from zoo.tokenizers.chat.turn import Strip, Turn, common_prefix, units
 
 # White space around a message, and which of it stays by the kind of stripping.
 BLANK = ("\n \t", "\t \n")

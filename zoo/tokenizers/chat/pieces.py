@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zoo.tokenizers.chat.chat_format import STRIPS, ChatFormat, Message, Turn
+from zoo.tokenizers.chat.turn import STRIPS, Message, Turn
 from zoo.tokenizers.chat.words import checked_kinds, has_thoughts, stripped, written_words
 from zoo.tokenizers.tensors import import_tensorflow
 
@@ -42,7 +42,7 @@ class Pieces(NamedTuple):
 class _Texts:
     """The texts of a format, each split once, by numbers."""
 
-    def __init__(self, chat_format: ChatFormat, split: Split) -> None:
+    def __init__(self, chat_format: Any, split: Split) -> None:
         self._format, self._split = chat_format, split
         self._numbers = {"": 0}
         self.pieces: list[list[tuple[str, int]]] = [[]]
@@ -66,14 +66,14 @@ class _Texts:
 
 
 def pieces_of(
-    chat_format: ChatFormat, roles: tf.RaggedTensor, contents: tf.RaggedTensor, add_reply: bool, split: Split
+    chat_format: Any, roles: tf.RaggedTensor, contents: tf.RaggedTensor, add_reply: bool, split: Split
 ) -> Pieces:
     """Returns the pieces of conversations; a graph function.
 
     A conversation that the format does not allow is an `InvalidArgumentError`, which names the rows.
 
     Args:
-        chat_format: The format.
+        chat_format: The `ChatFormat`.
         roles, contents: Ragged `tf.string` `(batch, None)`.
         add_reply: Whether to end with what asks for a reply.
         split: How texts of the format are split.
@@ -119,7 +119,7 @@ def pieces_of(
     )
 
 
-def _with_default_system(chat_format: ChatFormat, kinds: Any, contents: Any) -> tuple[Any, Any]:
+def _with_default_system(chat_format: Any, kinds: Any, contents: Any) -> tuple[Any, Any]:
     """The same with the default system message where there is none."""
     if chat_format.default_system is None:
         return kinds, contents
@@ -135,9 +135,7 @@ def _with_default_system(chat_format: ChatFormat, kinds: Any, contents: Any) -> 
     return joined(system, kinds), joined(chat_format.today(chat_format.default_system), contents)
 
 
-def _parts_of_messages(
-    chat_format: ChatFormat, kinds: Any, contents: Any, add_reply: bool, texts: _Texts
-) -> tuple[Any, Any]:
+def _parts_of_messages(chat_format: Any, kinds: Any, contents: Any, add_reply: bool, texts: _Texts) -> tuple[Any, Any]:
     """Numbers of the texts of each message, int32 `(messages, parts)`, and its words as they are written."""
     tf = import_tensorflow()
     turns = list(chat_format.turns.values())
@@ -165,7 +163,7 @@ def _parts_of_messages(
 
 
 def _take_up_system(
-    chat_format: ChatFormat, kinds: Any, contents: Any, parts: Any, words: Any, texts: _Texts
+    chat_format: Any, kinds: Any, contents: Any, parts: Any, words: Any, texts: _Texts
 ) -> tuple[Any, Any]:
     """The parts and words of messages where a turn of the user takes up the system message."""
     tf = import_tensorflow()
@@ -206,7 +204,7 @@ def as_ragged(conversations: Sequence[Sequence[Message]]) -> tuple[tf.RaggedTens
     return column("role"), column("content")
 
 
-def render(chat_format: ChatFormat, conversations: Sequence[Sequence[Message]], add_reply: bool = True) -> list[str]:
+def render(chat_format: Any, conversations: Sequence[Sequence[Message]], add_reply: bool = True) -> list[str]:
     """Returns checked conversations as texts, see `ChatFormat.render`."""
     tf = import_tensorflow()
     with tf.device("CPU:0"):

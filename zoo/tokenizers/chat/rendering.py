@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from zoo.tokenizers.chat.chat_format import Message
+from zoo.tokenizers.chat.turn import Message
 
 MOST_TEMPLATE = 2**17  # characters; that of gpt-oss has 17,000
 # what a template gets in the place of today's date: the form that it asks for between these

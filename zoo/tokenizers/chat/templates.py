@@ -6,10 +6,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zoo.tokenizers.chat.chat_format import DATE, ChatFormat
+from zoo.tokenizers.chat.chat_format import ChatFormat
 from zoo.tokenizers.chat.inference import BLANK, END_OF_THOUGHTS, THOUGHTS, infer
 from zoo.tokenizers.chat.pieces import render
 from zoo.tokenizers.chat.rendering import DATE_BEGINS, DATE_ENDS, render_template
+from zoo.tokenizers.chat.turn import DATE
 
 _ROLES = {"s": "system", "u": "user", "a": "assistant"}
 # Conversations as letters, upper case for messages with white space around them; + asks for a reply.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from zoo.tokenizers.chat.chat_format import STRIPS, ChatFormat, Turn
+from zoo.tokenizers.chat.turn import STRIPS, Turn
 from zoo.tokenizers.special_tokens import escape
 from zoo.tokenizers.tensors import import_tensorflow
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 
-def checked_kinds(chat_format: ChatFormat, roles: tf.RaggedTensor, add_reply: bool) -> tf.RaggedTensor:
+def checked_kinds(chat_format: Any, roles: tf.RaggedTensor, add_reply: bool) -> tf.RaggedTensor:
     """Returns the number of each role among those of the format, ragged int32 `(batch, None)`.
 
     A conversation that the format does not allow, see `ChatFormat.check`, is an `InvalidArgumentError`, which names the
     rows.
 
     Args:
-        chat_format: The format.
+        chat_format: The `ChatFormat`.
         roles: Ragged `tf.string` `(batch, None)`.
         add_reply: Whether a reply is asked for.
     """

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from zoo.tokenizers.chat.chat_format import DATE, ChatFormat, Strip, Turn
+from zoo.tokenizers.chat.chat_format import ChatFormat
+from zoo.tokenizers.chat.turn import DATE, Strip, Turn
 
 _METHODS: dict[Strip, str] = {
     "": "",
