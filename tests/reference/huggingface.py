@@ -591,7 +591,7 @@ CASES = {
         {},
     ),
     "gpt_neox_question_answerer": ("GPTNeoXForQuestionAnswering", "GPTNeoXConfig", GPT_NEOX, {"rows": "both"}),
-    "opt_question_answerer": ("OPTForQuestionAnswering", "OPTConfig", OPT, {}),
+    "opt_question_answerer": ("OPTForQuestionAnswering", "OPTConfig", {**OPT, "word_embed_proj_dim": 10}, {}),
     "roberta_token_classifier": ("RobertaForTokenClassification", "RobertaConfig", {**BERT, "type_vocab_size": 1}, {}),
     "distilbert_token_classifier": ("DistilBertForTokenClassification", "DistilBertConfig", DISTILBERT, {}),
     "modernbert_token_classifier": (

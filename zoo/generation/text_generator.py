@@ -121,6 +121,11 @@ class TextGenerator(TokenGenerator):
                 "return_cache must be False with stop strings, which can end a text within a token, and with several "
                 "results, got True."
             )
+        if return_cache and not options.sampler.incremental:
+            raise ValueError(
+                "return_cache must be False with a sampler that does not keep the caches of its results, got True with "
+                f'{options.sampler!r}: pass sampler="greedy".'
+            )
         if cache is not None and repeats > 1:
             raise ValueError(f"num_results must be None or 1 with a cache, got {num_results}.")
         if return_cache and isinstance(asked, Conversations):

@@ -139,7 +139,7 @@ def save_task(
         if task.tokenizer is not None:
             _save_tokenizer(task, folder)
         if type(task).__name__ == "TextEmbedder":
-            write_sentence_options(folder, task.options(), task.backbone.config.hidden_dim)
+            write_sentence_options(folder, task.options(), task.width)
         architecture = read_config_file(folder)["architectures"][0]
         title = Path(os.path.abspath(directory)).name if name is None else name
         card = model_card(task, title, architecture=architecture, license=license, base_model=base_model)

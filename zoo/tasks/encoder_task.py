@@ -67,14 +67,17 @@ class EncoderTask(Task):
 
     @property
     def width(self) -> int:
-        """Width of the hidden states."""
-        return self.backbone.config.hidden_dim
+        """Width of what `hidden` returns."""
+        embedding = self.backbone.config.embedding
+        return embedding.factor_dim if embedding.factor_output else self.backbone.config.hidden_dim
 
     def own_options(self) -> dict[str, Any]:
         return {} if self.decoder_start_id is None else {"decoder_start_id": self.decoder_start_id}
 
     def hidden(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        """Returns hidden states, `(batch, length, hidden_dim)`: those of the decoder, where there are both stacks.
+        """Returns hidden states, `(batch, length, width)`: those of the decoder, where there are both stacks.
+
+        Where a map of its own leads to another width (OPT), they are those behind it.
 
         Args:
             inputs: `token_ids` and `padding_mask`, `(batch, length)`, and what else the backbone takes; with both
@@ -82,7 +85,8 @@ class EncoderTask(Task):
             training: Whether dropout is active.
         """
         if self.decoder_start_id is None:
-            return self.backbone(inputs, training=training)
+            states, narrow = self.backbone(inputs, training=training), self.backbone.output_factor
+            return states if narrow is None else narrow(states)
         ids, mask = inputs["token_ids"], inputs["padding_mask"]
         if self.decoder_start_id == "last":
             start = ops.squeeze(pool(ids[:, :, None], mask, "last"), -1)

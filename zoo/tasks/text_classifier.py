@@ -103,7 +103,7 @@ class TextClassifier(EncoderTask):
             name="head",
             dtype=self.dtype_policy,
         )
-        self.head.build((None, config.hidden_dim))
+        self.head.build((None, self.width))
         self.uses_pooler = self.pooling == "pooler"
         self.built = True
 

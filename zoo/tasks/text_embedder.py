@@ -84,7 +84,7 @@ class TextEmbedder(EncoderTask):
         return self._embed(inputs, training)
 
     def _embed(self, inputs: dict[str, Any], training: bool | None) -> Any:
-        hidden = self.backbone(inputs, training=training)
+        hidden = self.hidden(inputs, training)
         vectors = ops.cast(pool(hidden, inputs["padding_mask"], self.pooling, self.backbone), "float32")
         return ops.normalize(vectors, axis=-1) if self.normalize else vectors
 
@@ -117,7 +117,7 @@ class TextEmbedder(EncoderTask):
             return self.embed([texts], batch_size=batch_size)[0]
         rows = self.preprocessor.rows(texts, "texts")
         vectors = self.map_batches(lambda numbers, inputs, outputs: ops.convert_to_numpy(outputs), rows, batch_size)
-        return np.array(vectors, "float32").reshape(len(vectors), self.backbone.config.hidden_dim)
+        return np.array(vectors, "float32").reshape(len(vectors), self.width)
 
     def predict_texts(self, x: Any, batch_size: int) -> np.ndarray:
         """Returns what `embed` does."""
@@ -133,5 +133,5 @@ class TextEmbedder(EncoderTask):
         def serve(texts: Any) -> Any:
             return self(self.preprocessor.inference_batch(texts), training=False)
 
-        vectors = Field("embeddings", ("batch", self.backbone.config.hidden_dim), "float32", "a vector per text")
+        vectors = Field("embeddings", ("batch", self.width), "float32", "a vector per text")
         return {"serve": Endpoint(serve, (Field("texts", ("batch",), "string", "texts"),), (vectors,), "Embeds texts.")}

@@ -85,7 +85,7 @@ class TokenClassifier(EncoderTask):
             name="head",
             dtype=self.dtype_policy,
         )
-        self.head.build((None, None, config.hidden_dim))
+        self.head.build((None, None, self.width))
         self.built = True
 
     @property
@@ -106,7 +106,7 @@ class TokenClassifier(EncoderTask):
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         inputs = dict(inputs)
         positions = inputs.pop("word_positions", None)
-        hidden = self.backbone(inputs, training=training)
+        hidden = self.hidden(inputs, training)
         if positions is not None:
             hidden = take_positions(hidden, positions)
         return self.head(hidden, training=training)
