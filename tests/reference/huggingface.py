@@ -431,6 +431,22 @@ CASES = {
     ),
     "gpt_neox_token_classifier": ("GPTNeoXForTokenClassification", "GPTNeoXConfig", GPT_NEOX, {"rows": "both"}),
     "qwen2_token_classifier": ("Qwen2ForTokenClassification", "Qwen2Config", DECODER, {}),
+    "gpt2_scaled": (
+        "GPT2LMHeadModel",
+        "GPT2Config",
+        {
+            "vocab_size": VOCABULARY,
+            "n_positions": 80,
+            "n_embd": 12,
+            "n_layer": 3,
+            "n_head": 3,
+            "n_inner": 20,
+            "pad_token_id": 0,
+            "scale_attn_by_inverse_layer_idx": True,
+            "reorder_and_upcast_attn": True,
+        },
+        {"greedy": 64},
+    ),
     "gpt2_classifier": (
         "GPT2ForSequenceClassification",
         "GPT2Config",

@@ -153,6 +153,9 @@ class TransformerStack(keras.layers.Layer):
         config, attention = self.config, self.config.attention
         stack = "decoder" if self.causal else "encoder"
         gains = config.initial_gains(stack)
+        scale = attention.scale
+        if attention.scale_by_layer:
+            scale = (config.head_dim**-0.5 if scale is None else scale) / (index + 1)
 
         def make_latents() -> Latents | None:
             if attention.latent_dim is None:
@@ -174,7 +177,7 @@ class TransformerStack(keras.layers.Layer):
                 num_key_value_heads=attention.num_key_value_heads,
                 value_head_dim=attention.value_head_dim,
                 use_bias=[part for part in PROJECTIONS if attention.has_bias(part)],
-                scale=attention.scale,
+                scale=scale,
                 logit_soft_cap=attention.logit_soft_cap,
                 query_norm=self._query_key_norm("query_norm"),
                 key_norm=self._query_key_norm("key_norm"),

@@ -27,6 +27,7 @@ class AttentionConfig:
         use_bias: Whether the projections have biases: True, False or the names of those that do; with `latent_dim`,
             those to the latents and the shared key are "latent".
         scale: Factor on the scores; None for `head_dim ** -0.5`.
+        scale_by_layer: Whether that factor is divided by the number of the layer, from 1 (Mistral's GPT-2).
         logit_soft_cap: Soft cap on the scores; None for none.
         query_key_norm: Kind of norm on queries and keys, with the options of the model's norm where it is of the same
             kind; None for none.
@@ -51,6 +52,7 @@ class AttentionConfig:
     query_latent_dim: int | None = None
     use_bias: bool | tuple[str, ...] = True
     scale: float | None = None
+    scale_by_layer: bool = False
     logit_soft_cap: float | None = None
     query_key_norm: str | None = None
     query_key_norm_scope: str = "head"

@@ -228,6 +228,7 @@ class TransformerConfig(ModelConfig):
             ("attention.window_layers", self.attention.window_layers is not None),
             ("position.layers", self.position_in_attention.layers is not None),
             ("feed_forward.expert_layers", self.feed_forward.expert_layers is not None),
+            ("attention.scale_by_layer", self.attention.scale_by_layer),
             ("norm.first_attention=False", not self.norm.first_attention),
             ("drop_path", self.drop_path > 0),
         ):

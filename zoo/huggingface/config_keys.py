@@ -122,6 +122,7 @@ _GROUPS = {
         scale_decoder_outputs is_llama_config reorder_and_upcast_attn sinusoidal_pos_embds tie_weights_
         use_bias use_parallel_residual norm_topk_prob qkv_bias do_layer_norm_before enable_bias
         layer_norm_elementwise_affine _remove_final_layer_norm rope_interleave
+        scale_attn_by_inverse_layer_idx
         """,
     dataclasses.replace(FLAG, may_be_null=True): "use_sliding_window token_classification_bias use_qk_norm",
     _POSITIVE: """
@@ -170,6 +171,7 @@ _CHOICES = {
     "attention.dropout": "attention_probs_dropout_prob attention_dropout attn_pdrop",
     "attention.window": "sliding_window local_attention",
     "attention.scale": "query_pre_attn_scalar scale_attn_weights attention_multiplier",
+    "attention.scale_by_layer": "scale_attn_by_inverse_layer_idx",
     "attention.logit_soft_cap": "attn_logit_softcapping",
     "position.num_buckets": "relative_attention_num_buckets",
     "position.max_distance": "relative_attention_max_distance",

@@ -35,7 +35,6 @@ TABLE = {
 
 def read(reader: ConfigReader) -> TransformerConfig:
     """Returns the configuration of a GPT-2."""
-    reader.take_only("scale_attn_by_inverse_layer_idx", False)
     reader.take_only("add_cross_attention", False)
     reader.take("reorder_and_upcast_attn", False)  # scores are float32 here in any case
     reader.skip("n_ctx")  # older name of n_positions
@@ -50,6 +49,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
         attention=AttentionConfig(
             reader.take("n_head"),
             scale=None if reader.take("scale_attn_weights", True) else 1.0,
+            scale_by_layer=reader.take("scale_attn_by_inverse_layer_idx", False),
             dropout=reader.take("attn_pdrop", 0.1),
         ),
         position=PositionConfig("learned"),
@@ -82,6 +82,7 @@ def write(config: TransformerConfig) -> dict[str, Any]:
         "attn_pdrop": config.attention.dropout,
         "layer_norm_epsilon": config.norm.epsilon,
         "scale_attn_weights": config.attention.scale is None,
+        "scale_attn_by_inverse_layer_idx": config.attention.scale_by_layer,
         "tie_word_embeddings": embedding.tie_output,
         "initializer_range": config.initializer_range or 0.02,
     }

@@ -45,7 +45,11 @@ def change_tensors(folder, change):
             {"num_attention_heads": 5},
             "config.json: num_attention_heads must be a divisor of hidden_size=16",
         ),
-        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx must be one of"),
+        (
+            "gpt2",
+            {"scale_attn_by_inverse_layer_idx": 2},
+            "scale_attn_by_inverse_layer_idx must be true or false, got 2",
+        ),
         ("llama", {"rope_parameters": {"rope_type": "spiral"}}, "rope_type must be one of .*'yarn'.* got 'spiral'"),
         (
             "llama",
