@@ -1,0 +1,78 @@
+"""Writes docs/families.md: what works for each family of models, tried on tiny ones, and how many lines a family takes.
+
+    python docs/make_family_table.py
+
+A cell is what a function of `family_trials.py` returned; its ValueError is the reason of a "no", and anything else that
+goes wrong ends this script. `tests/docs/test_families.py` compares the page with what it finds.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+
+import count_family_lines  # noqa: E402
+import family_trials as trials  # noqa: E402
+
+PAGE = ROOT / "docs" / "families.md"
+COLUMNS: dict[str, Callable[[str], str]] = {
+    "import": trials.imports,
+    "heads": trials.heads,
+    "tokenizer": trials.tokenizer,
+    "generate": trials.generate,
+    "LoRA": trials.lora,
+    "int8": trials.int8,
+    "export back": trials.export_back,
+}
+
+
+def cell(column: str, name: str) -> str:
+    """What was found out; a ValueError is the reason of a "no"."""
+    try:
+        return COLUMNS[column](name)
+    except ValueError as error:
+        return f"no: {str(error).splitlines()[0]}"
+
+
+def page(cells: dict[str, dict[str, str]]) -> str:
+    """The text of the page."""
+    rows = [[f"`{name}`", *found.values()] for name, found in cells.items()]
+    tried = "\n".join(f"* **{name}**: {' '.join(column.__doc__.split())}" for name, column in COLUMNS.items())
+    table = count_family_lines.as_table(["`model_type`", *COLUMNS], rows)
+    return TEMPLATE.format(table=table, tried=tried, **count_family_lines.counted())
+
+
+TEMPLATE = """# Families
+
+What works for each family of the Transformers library. The table is made by `python docs/make_family_table.py`, which
+tries each cell on models of two to seven layers with random weights that Transformers wrote
+(`tests/reference/huggingface`); `tests/docs/test_families.py` compares the page with what it finds.
+
+{table}
+
+What was tried:
+
+{tried}
+
+## Lines of a family
+
+A family is a file of data: the meaning of its configuration, and the names of its weights. Next to it the lines of the
+folders of the same models in KerasHub {version} (`keras_hub/src/models/<folder>/*.py`), which hold layers, backbone,
+tokenizer, preprocessors, tasks and the list of presets of each model. `python docs/count_family_lines.py` counts both,
+empty lines and comments included. The {total} lines here rest on {shared} more that all families share:
+`zoo/huggingface` without the files of the table, and `layers`.
+
+{lines}
+"""
+
+
+def main() -> None:
+    cells = {name: {column: cell(column, name) for column in COLUMNS} for name in trials.families()}
+    PAGE.write_text(page(cells), encoding="utf-8")
+    print(PAGE)
+
+
+if __name__ == "__main__":
+    main()
