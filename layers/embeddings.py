@@ -6,6 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.dense import Dense
+
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TokenEmbedding(keras.layers.Layer):
@@ -79,7 +81,7 @@ class TokenEmbedding(keras.layers.Layer):
         )
         self.factor = None
         if factor_dim is not None:
-            self.factor = keras.layers.Dense(dim, use_bias=factor_bias, dtype=self.dtype_policy, name="factor")
+            self.factor = Dense(dim, use_bias=factor_bias, dtype=self.dtype_policy, name="factor")
 
     def build(self, input_shape: tuple | None = None) -> None:
         self.table.build(input_shape)
@@ -163,7 +165,7 @@ class TokenEmbedding(keras.layers.Layer):
     def _factor_kernel(self) -> Any:
         """The kernel of the linear map `(factor_dim, dim)`, with low-rank updates, in floating point."""
         if self.factor.quantization_mode is None:
-            return self.factor.kernel
+            return self.factor.updated_kernel()
         # A quantized layer has its kernel as integers and scales; what it does to unit vectors are the rows.
         rows = self.factor(ops.eye(self.factor_dim, dtype=self.compute_dtype))
         return rows if self.factor.bias is None else rows - ops.cast(self.factor.bias, rows.dtype)

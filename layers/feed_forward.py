@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from layers.activations import GatedActivation, get_activation
+from layers.dense import Dense
 from layers.dropout import Dropout
 from layers.initializers import separate
 
@@ -17,7 +18,7 @@ class FeedForward(keras.layers.Layer):
     * gated: `down(activation(gate(x)) * up(x))`; with "sigmoid" this is GLU, with "gelu" GEGLU, with "silu" SwiGLU,
       with "relu" ReGLU and with "identity" the bilinear network; `gate_limit` and `up_offset` are those of gpt-oss.
 
-    The projections are `keras.layers.Dense`, so LoRA and quantization work on them.
+    The projections are `layers.dense.Dense`, so LoRA and quantization work on them.
 
     Args:
         intermediate_dim: Width between the two layers.
@@ -98,10 +99,10 @@ class FeedForward(keras.layers.Layer):
         self.down = None  # its width may be that of the input
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout") if dropout else None
 
-    def _dense(self, units: int, name: str) -> keras.layers.Dense:
+    def _dense(self, units: int, name: str) -> Dense:
         initializer = (name == "down" and self.output_initializer) or self.kernel_initializer
         index = ("up", "down", "gate").index(name)
-        return keras.layers.Dense(
+        return Dense(
             units,
             use_bias=self.use_bias,
             kernel_initializer=separate(initializer, index),

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.dense import Dense
 from layers.padding import hide_padding
 
 
@@ -64,7 +65,7 @@ class ConvolutionMixer(keras.layers.Layer):
         options = {"use_bias": self.use_bias, "dtype": self.dtype_policy}
         if self.separable:
             self.depthwise.build((input_shape[0], None, dim))
-            self.pointwise = keras.layers.Dense(dim, name="pointwise", **options)
+            self.pointwise = Dense(dim, name="pointwise", **options)
             self.pointwise.build(input_shape)
         else:
             self.convolution = keras.layers.Conv1D(dim, self.kernel_size, name="convolution", **options)

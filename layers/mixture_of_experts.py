@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from layers.activations import GatedActivation, get_activation
+from layers.dense import Dense
 from layers.dropout import Dropout
 from layers.expert_blocks import combine, gather_blocks, place_in_blocks, place_within_capacity
 from layers.feed_forward import FeedForward, require_gate
@@ -184,7 +185,7 @@ class MixtureOfExperts(keras.layers.Layer):
                 name="shared_experts",
             )
         if shared_gate:
-            self.shared_gate = keras.layers.Dense(1, use_bias=False, dtype=self.dtype_policy, name="shared_gate")
+            self.shared_gate = Dense(1, use_bias=False, dtype=self.dtype_policy, name="shared_gate")
 
     def build(self, input_shape: tuple) -> None:
         self.router.build(input_shape)

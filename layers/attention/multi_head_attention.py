@@ -13,6 +13,7 @@ from layers.attention.kernels import attend
 from layers.attention.latents import LatentHeads, Latents
 from layers.attention.masks import AttentionMask
 from layers.attention.weighting import AttentionWeighting, FunctionWeighting
+from layers.dense import Dense
 from layers.dropout import Dropout
 from layers.initializers import separate
 from layers.parts import serialized_part
@@ -188,10 +189,10 @@ class MultiHeadAttention(keras.layers.Layer):
         self.gate_projection = self._dense("gate", self.num_heads * self.value_head_dim) if output_gate else None
         self.weight_dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy) if dropout else None
 
-    def _dense(self, name: str, units: int) -> keras.layers.Dense:
+    def _dense(self, name: str, units: int) -> Dense:
         initializer = {"value": self.value_initializer, "output": self.output_initializer}.get(name)
         index = (*PROJECTIONS, "gate").index(name)
-        return keras.layers.Dense(
+        return Dense(
             units,
             use_bias=name in self.use_bias,
             kernel_initializer=separate(initializer or self.kernel_initializer, index),

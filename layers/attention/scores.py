@@ -19,6 +19,7 @@ from keras import ops
 
 from layers.attention.kernels.plain import to_float32
 from layers.attention.scored_attention import ScoredAttention
+from layers.dense import Dense
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -49,9 +50,9 @@ class AdditiveAttention(ScoredAttention):
         self.units = units
         self.use_bias = use_bias
         options = {"dtype": self.dtype_policy}
-        self.query_projection = keras.layers.Dense(units, use_bias=use_bias, name="query_projection", **options)
-        self.key_projection = keras.layers.Dense(units, use_bias=False, name="key_projection", **options)
-        self.score_projection = keras.layers.Dense(
+        self.query_projection = Dense(units, use_bias=use_bias, name="query_projection", **options)
+        self.key_projection = Dense(units, use_bias=False, name="key_projection", **options)
+        self.score_projection = Dense(
             1,
             use_bias=False,
             dtype=keras.backend.result_type(self.variable_dtype, "float32"),  # scores are not rounded to half precision
@@ -124,9 +125,7 @@ class BilinearAttention(ScoredAttention):
     """
 
     def build(self, query_shape: tuple, keys_shape: tuple | None = None, values_shape: tuple | None = None) -> None:
-        self.key_projection = keras.layers.Dense(
-            query_shape[-1], use_bias=False, dtype=self.dtype_policy, name="key_projection"
-        )
+        self.key_projection = Dense(query_shape[-1], use_bias=False, dtype=self.dtype_policy, name="key_projection")
         _build_key_projection(self.key_projection, keys_shape)
 
     def project_keys(self, keys: Any) -> Any:

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from layers.attention.scores import make_scored_attention
+from layers.dense import Dense
 from layers.recurrent.layer import RecurrentLayer
 from layers.recurrent.passes import read_at_once, read_in_loop, read_own_output
 from layers.recurrent.readout import RecurrentReadout
@@ -152,15 +153,13 @@ class RecurrentDecoder(keras.layers.Layer):
             if window is not None:
                 self.window = AttentionWindow(window, window_center, dtype=policy, name="window")
         if context_input:
-            self.context_layer = keras.layers.Dense(units, activation="tanh", dtype=policy, name="context")
+            self.context_layer = Dense(units, activation="tanh", dtype=policy, name="context")
         self.readout = RecurrentReadout(readout, readout_dim, dtype=policy, name="readout")
         self.bridges = []
         if bridge != "copy":
             self.bridges = [
                 [
-                    keras.layers.Dense(
-                        units, activation=None if number else "tanh", dtype=policy, name=f"bridge_{index}_{number}"
-                    )
+                    Dense(units, activation=None if number else "tanh", dtype=policy, name=f"bridge_{index}_{number}")
                     for number in range(layer.number_of_states)
                 ]
                 for index, layer in enumerate(self.recurrent_layers)

@@ -5,6 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.dense import Dense
+
 READOUTS = ("state", "attentional", "concatenation", "maxout")
 
 
@@ -64,10 +66,10 @@ class RecurrentReadout(keras.layers.Layer):
             self.output_dim = units + context_dim + embedded_shape[-1]
         options = {"dtype": self.dtype_policy, "name": "projection"}
         if self.kind == "attentional":
-            self.projection = keras.layers.Dense(self.output_dim, activation="tanh", use_bias=False, **options)
+            self.projection = Dense(self.output_dim, activation="tanh", use_bias=False, **options)
             self.projection.build((None, units + context_dim))
         elif self.kind == "maxout":
-            self.projection = keras.layers.Dense(2 * self.output_dim, **options)
+            self.projection = Dense(2 * self.output_dim, **options)
             self.projection.build((None, units + context_dim + embedded_shape[-1]))
 
     def call(self, state: Any, context: Any = None, embedded: Any = None) -> Any:

@@ -5,6 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.dense import Dense
+
 CENTERS = ("predicted", "monotonic")
 
 
@@ -59,13 +61,13 @@ class AttentionWindow(keras.layers.Layer):
     def build(self, query_shape: tuple, mask_shape: tuple | None = None) -> None:
         if self.center == "predicted":
             dim = query_shape[-1]
-            self.hidden_projection = keras.layers.Dense(
+            self.hidden_projection = Dense(
                 dim, activation="tanh", use_bias=False, dtype=self.dtype_policy, name="hidden_projection"
             )
             self.hidden_projection.build(query_shape)
             # In float32: in half precision a long source has more positions than numbers.
             dtype = keras.backend.result_type(self.variable_dtype, "float32")
-            self.position_projection = keras.layers.Dense(1, use_bias=False, dtype=dtype, name="position_projection")
+            self.position_projection = Dense(1, use_bias=False, dtype=dtype, name="position_projection")
             self.position_projection.build((*query_shape[:-1], dim))
 
     def call(self, query: Any, mask: Any, step: Any = None) -> Any:

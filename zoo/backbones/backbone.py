@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from zoo.backbones.adapters import Adapters, active_variables, is_factor, size_of
 from zoo.config import RecurrentConfig, TransformerConfig, config_from_dict
 from zoo.export import Endpoint, Field, require_format, write_saved_model
 from zoo.storage import find_reader
@@ -54,6 +55,7 @@ class Backbone(keras.Model):
         super().__init__(**kwargs)
         require_plain_policy(self.dtype_policy)
         self.config = config
+        self.adapters = Adapters(self)
 
     @classmethod
     def from_config(cls, config: TransformerConfig | RecurrentConfig | dict[str, Any]) -> "Backbone":
@@ -62,14 +64,16 @@ class Backbone(keras.Model):
         Raises:
             TypeError: If `config` is neither.
         """
-        options = {}
+        options, adapters = {}, {}
         if isinstance(config, dict):
             options = dict(config)
-            config = config_from_dict(options.pop("config"))
+            config, adapters = config_from_dict(options.pop("config")), options.pop("adapters", {})
         if type(config) not in _BACKBONES:
             allowed = " or ".join(sorted(kind.__name__ for kind in _BACKBONES))
             raise TypeError(f"config must be a {allowed} or a dictionary, got {type(config).__name__}.")
-        return _BACKBONES[type(config)](config, **options)
+        backbone = _BACKBONES[type(config)](config, **options)
+        backbone.adapters.restore(adapters)
+        return backbone
 
     @classmethod
     def from_preset(
@@ -119,6 +123,7 @@ class Backbone(keras.Model):
         require_quantization_mode(mode)
         with quick_collection():
             super().quantize(mode, **kwargs)
+            self.adapters.quantize(mode)
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Saves the backbone to a `.keras` file, see `keras.Model.save`.
@@ -269,7 +274,7 @@ class Backbone(keras.Model):
         TensorShape([2, 10, 512])
         """
         require_format(format)
-        write_saved_model(directory, self.endpoints(), variables=self.variables)
+        write_saved_model(directory, self.endpoints(), variables=self.active_variables)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -277,11 +282,17 @@ class Backbone(keras.Model):
             "name": self.name,
             "trainable": self.trainable,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
+            "adapters": self.adapters.config(),
         }
 
+    @property
+    def active_variables(self) -> list[keras.Variable]:
+        """The variables without those of low-rank updates that are not active: what outputs depend on."""
+        return active_variables(self)
+
     def parameter_count(self) -> int:
-        """Returns the number of weights, shared ones counted once."""
-        return self.count_params()
+        """Returns the number of weights, shared ones counted once, those of low-rank updates not at all."""
+        return sum(size_of(weight) for weight in self.weights if not is_factor(weight))
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.dense import Dense
 from layers.dropout import Dropout
 from layers.embeddings import TokenEmbedding
 from layers.recurrent import RecurrentDecoder, RecurrentEncoder, ScheduledSampling
@@ -101,7 +102,7 @@ class RecurrentSeq2Seq(Backbone):
         )
         self.output_projection = None
         if not config.tie_output:
-            self.output_projection = keras.layers.Dense(config.vocabulary_size, name="output_projection", **options)
+            self.output_projection = Dense(config.vocabulary_size, name="output_projection", **options)
         self.sampling = None
         if config.feeding == "scheduled_sampling":
             self.sampling = ScheduledSampling(

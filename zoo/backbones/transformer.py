@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from layers.dense import Dense
 from layers.embeddings import SegmentEmbedding, TokenEmbedding
 from zoo.backbones import lengths
 from zoo.backbones.backbone import Backbone, require_right_padding
@@ -102,7 +103,7 @@ class Transformer(Backbone):
             )
         self.output_factor = None
         if embedding.factor_output:
-            self.output_factor = keras.layers.Dense(
+            self.output_factor = Dense(
                 embedding.factor_dim,
                 use_bias=False,
                 kernel_initializer="glorot_uniform" if deviation is None else initializer.clone(),
@@ -111,7 +112,7 @@ class Transformer(Backbone):
             )
         self.output_projection = None
         if not embedding.tie_output:
-            self.output_projection = keras.layers.Dense(
+            self.output_projection = Dense(
                 config.vocabulary_size,
                 use_bias=embedding.output_bias,
                 kernel_initializer="glorot_uniform" if deviation is None else initializer.clone(),
@@ -121,7 +122,7 @@ class Transformer(Backbone):
         self.output_bias = None
         self.pooler = None
         if config.pooler:
-            self.pooler = keras.layers.Dense(
+            self.pooler = Dense(
                 config.hidden_dim,
                 activation="tanh",
                 kernel_initializer="glorot_uniform" if deviation is None else initializer.clone(),

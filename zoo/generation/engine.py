@@ -42,7 +42,10 @@ class Engine:
         self._programs = Programs(self._variables)
 
     def _variables(self) -> list[Any]:
-        return [*self.backbone.variables, *(self.draft.variables if self.draft is not None else ())]
+        return [
+            *self.backbone.active_variables,
+            *(self.draft.active_variables if self.draft is not None else ()),
+        ]
 
     # Batches of any sizes, step by step.
 

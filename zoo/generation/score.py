@@ -60,7 +60,7 @@ class TextScorer:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._programs = Programs(lambda: model.variables)
+        self._programs = Programs(lambda: model.active_variables)
 
     def tokens(self, inputs: dict[str, Any], labels: Any, mask: Any) -> Any:
         """Returns the log-likelihood of each row's labels, `(batch,)`; a graph function.

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from zoo.backbones.backbone import Backbone
-from zoo.backbones.low_rank import is_factor
 from zoo.config import TransformerConfig, in_names, require_weights
 from zoo.config.checks import ChoiceError
 from zoo.huggingface.config_reader import ConfigReader
@@ -311,9 +310,8 @@ def check_count(rows: list[Row], backbone: Backbone) -> None:
         ValueError: If one is.
     """
     counted = sum(int(np.prod(row.shape)) for row in rows)
-    adapted = sum(int(np.prod(weight.shape)) for weight in backbone.weights if is_factor(weight))
-    if counted != backbone.parameter_count() - adapted:
-        raise ValueError(f"{counted} weights have names, the backbone has {backbone.parameter_count() - adapted}.")
+    if counted != backbone.parameter_count():
+        raise ValueError(f"{counted} weights have names, the backbone has {backbone.parameter_count()}.")
 
 
 def _head_tensors(family: Family, head: Head, tensors: TensorFiles, rows: list[Row]) -> dict[str, np.ndarray]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from layers.feed_forward import FeedForward
 from layers.mixture_of_experts import MixtureOfExperts
-from zoo.backbones.low_rank import is_factor, kernel_with_update
+from zoo.backbones.adapters import is_factor
 from zoo.backbones.transformer import Transformer
 from zoo.config import TransformerConfig
 from zoo.huggingface.config_keys import CHOICE_OF
@@ -358,9 +358,9 @@ def leaves_of(name: str, layer: Any) -> list[str]:
 
 
 def variable_of(layer: Any, leaf: str) -> Any:
-    # Keras adds a low-rank update in the precision of computations
-    is_updated = leaf == "kernel" and getattr(layer, "lora_enabled", False)
-    return kernel_with_update(layer) if is_updated else getattr(layer, leaf)
+    # with low-rank updates where they are active
+    is_updated = leaf == "kernel" and getattr(layer, "active_updates", ())
+    return layer.updated_kernel() if is_updated else getattr(layer, leaf)
 
 
 def _is_flag(layer: Any, leaf: str) -> bool:

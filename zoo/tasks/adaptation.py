@@ -4,17 +4,17 @@ import dataclasses
 import threading
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
+from zoo.backbones.adapters import DEFAULT_TARGETS, LoraReport, size_of
 from zoo.backbones.backbone import quick_collection, require_quantization_mode
 from zoo.preprocessing.rows import require_count
-from zoo.tasks.low_rank import LORA_LAYERS, LoraReport, LowRankUpdates, add_updates, layers_of, size_of
 
-QUANTIZED_LAYERS = (*LORA_LAYERS, keras.layers.Embedding)
+QUANTIZED_LAYERS = (keras.layers.Dense, keras.layers.Embedding)
 # the tasks of each backbone, as long as both are used
 _TASKS_OF: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 _LOCK = threading.Lock()
@@ -46,12 +46,13 @@ class QuantizationReport:
 class Adaptation:
     """What was done to the weights of a task after it was made: quantized, given low-rank updates.
 
+    The updates belong to the backbone, so that all its tasks share them.
+
     Args:
         task: The task, with its backbone, of which other tasks may be made too.
 
     Attributes:
         mode: The mode of quantized weights, or None.
-        updates: The low-rank updates, or None.
     """
 
     def __init__(self, task: keras.Model) -> None:
@@ -59,33 +60,17 @@ class Adaptation:
         with _LOCK:
             _TASKS_OF.setdefault(task.backbone, weakref.WeakSet()).add(task)
         self.mode: str | None = None
-        self.updates: LowRankUpdates | None = None
-
-    def config(self) -> dict[str, Any]:
-        """Returns what `restore` takes, plain values."""
-        return {"quantization": self.mode, "lora": None if self.updates is None else self.updates.config()}
-
-    def restore(self, quantization: str | None, lora: dict[str, Any] | None) -> None:
-        """Prepares the layers of a fresh task for weights that were saved quantized or adapted.
-
-        Args:
-            quantization, lora: What `config` returned.
-        """
-        if quantization is not None:
-            self.quantize(quantization)
-        if lora is not None:
-            self.enable_lora(**lora)
 
     def require_trainable(self, what: str) -> None:
         """Raises a ValueError where the weights cannot train; see `TextModel.require_trainable`."""
-        # a backbone may have been adapted by another of its tasks
-        modes = (layer.quantization_mode for _, layer in layers_of(self._task, QUANTIZED_LAYERS))
+        # a backbone may have been quantized by another of its tasks
+        modes = (layer.quantization_mode for _, layer in _layers_of(self._task, QUANTIZED_LAYERS))
         mode = next((mode for mode in modes if mode is not None), None)
-        if mode is not None and not self._updated_layers():
+        if mode is not None and not len(self._task.backbone.adapters):
             by, of = ("", "") if self.mode is not None else (" by another task of the backbone", " of that task")
             raise ValueError(
                 f"{what} needs weights that can train; these are stored in {mode}{by}. Train before quantize(){of}, or "
-                f"call enable_lora(){of} behind it."
+                "call enable_lora() behind it."
             )
 
     def require_own(self, what: str) -> None:
@@ -94,7 +79,7 @@ class Adaptation:
         Args:
             what: What needs that, for the error.
         """
-        for path, layer in layers_of(self._task, QUANTIZED_LAYERS):
+        for path, layer in _layers_of(self._task, QUANTIZED_LAYERS):
             if self.mode is None and layer.quantization_mode is not None:
                 raise ValueError(
                     f"{what} needs weights that this task has quantized; {path} was stored in "
@@ -102,26 +87,35 @@ class Adaptation:
                 )
 
     def enable_lora(
-        self, rank: int, *, alpha: float | None = None, targets: Sequence[str] = ("query", "value")
+        self,
+        rank: int,
+        *,
+        alpha: float | None = None,
+        dropout: float = 0.0,
+        targets: Sequence[str] = DEFAULT_TARGETS,
+        blocks: Sequence[int] | None = None,
+        name: str = "default",
     ) -> LoraReport:
         """Adds low-rank updates to layers of the backbone; only these and the task's head train from then on.
 
-        A `.keras` file loads with the updates, to train on. A preset holds them added to the weights and loads as a
-        model without, as `merge_lora` makes one in memory; quantized weights, which would be rounded again, cannot be
-        saved so.
+        The weights may be quantized. Updates that are there already, under other names, stay active and stop training.
+        Saved models keep the updates apart from the weights; `merge_lora` makes a model without of them.
 
         Args:
             rank: Rank of the updates.
             alpha: The updates are multiplied by `alpha / rank`. Default `rank`.
+            dropout: Rate at which inputs of updates are dropped in training, at least 0 and below 1.
             targets: Names of the layers to adapt: "query", "key", "value", "output" (attention), "up", "down" and so on
-                (feed-forward), or paths of single layers.
+                (feed-forward), "all" for all layers of the blocks, or paths of single layers.
+            blocks: Numbers of the blocks to adapt, counted from 0 in each stack, negative ones from the last. Default
+                all.
+            name: Name of the updates.
 
         Returns:
             What was adapted: paths, trainable and total number of weights. It prints as one line.
 
         Raises:
-            ValueError: If a target matches no layer, a number is out of range, updates are there already, or another
-                task has quantized the backbone.
+            ValueError: If a target matches no layer, a number is out of range, or the name is taken.
 
         Example:
 
@@ -129,35 +123,65 @@ class Adaptation:
         LoRA of rank 8 on 24 layers: 300,290 of 109,785,604 weights train (0.27 %).
 
         Reference:
-            Hu et al. 2022, "LoRA", section 4.
+            Hu et al. 2022, "LoRA", section 4; on quantized weights Dettmers et al. 2023, "QLoRA", section 3.
         """
         require_count(rank, "rank")
-        if alpha is not None and not alpha > 0:
-            raise ValueError(f"alpha must be above 0, got {alpha!r}.")
-        self.require_own("enable_lora()")
-        if self._of_another():
-            raise ValueError(f"enable_lora() needs a model without low-rank updates; {self._of_another()}.")
-        report, self.updates = add_updates(self._task, rank, alpha=alpha, targets=targets)
+        adapters = self._task.backbone.adapters
+        paths = adapters.choose(targets, blocks)
+        adapters.add(name, {path: (rank, alpha) for path in paths}, dropout)
         self._renew_training()
-        return report
+        return LoraReport(
+            paths,
+            rank,
+            sum(size_of(variable) for variable in self._task.trainable_variables),
+            sum(size_of(variable) for variable in self._task.weights),
+        )
 
-    def merge_lora(self) -> None:
-        """Adds the low-rank updates to the weights and takes them away: a model as before `enable_lora`, adapted.
+    def activate_adapters(self, *names: str, trainable: Sequence[str] = ()) -> None:
+        """Adds the low-rank updates of these names from now on, and no others.
 
-        All weights that trained before `enable_lora` train again.
+        Args:
+            *names: Names of updates; none for the backbone alone.
+            trainable: Those of them that train.
+
+        Raises:
+            ValueError: If there are none of a name.
+        """
+        self._task.backbone.adapters.activate(names, trainable)
+        self._renew_training()
+
+    def remove_adapters(self, *names: str) -> None:
+        """Takes low-rank updates away; with the last ones, what trained before `enable_lora` trains again.
+
+        Args:
+            *names: Names of updates.
+
+        Raises:
+            ValueError: If there are none of a name.
+        """
+        self._task.backbone.adapters.remove(names)
+        self._renew_training()
+
+    def merge_lora(self, *names: str) -> None:
+        """Adds low-rank updates to the weights and takes them away: a model as before `enable_lora`, adapted.
+
+        When none are left, all weights that trained before `enable_lora` train again.
+
+        Args:
+            *names: Names of updates. Default the active ones.
 
         Raises:
             ValueError: If there are no updates, or the weights are quantized.
         """
-        if self.updates is None:
-            hint = self._of_another() or "call enable_lora() first"
-            raise ValueError(f"merge_lora() needs low-rank updates of this task: {hint}.")
-        self.updates.merge()
-        self.updates = None
+        adapters = self._task.backbone.adapters
+        names = names or adapters.active
+        if not names:
+            raise ValueError("merge_lora() needs active low-rank updates: call enable_lora() first.")
+        adapters.remove(names, merge=True)
         self._renew_training()
 
     def quantize(self, mode: str = "int8") -> QuantizationReport:
-        """Stores weights in fewer bits, for prediction; saved models stay so.
+        """Stores weights in fewer bits, for prediction; saved models stay so. Low-rank updates are left as they are.
 
         Args:
             mode: "int8" (weights and, while it runs, activations) or "int4".
@@ -166,17 +190,13 @@ class Adaptation:
             What was quantized: paths, size before and after. It prints as one line.
 
         Raises:
-            ValueError: If there is no such mode, no layer can be quantized, it was done already, or there are low-rank
-                updates.
+            ValueError: If there is no such mode, no layer can be quantized, or it was done already.
 
         Example:
 
         >>> print(model.quantize("int8"))
         int8 weights in 77 layers: 437,935,112 bytes became 110,713,352 (4.0 times less).
         """
-        if self._updated_layers():
-            hint = self._of_another() or "call merge_lora() first"
-            raise ValueError(f"quantize() needs a model without low-rank updates: {hint}.")
         require_quantization_mode(mode)
         if self._quantized_layers():
             raise ValueError(f"{self._quantized_layers()[0]} is quantized already: quantize() can be called once.")
@@ -185,6 +205,7 @@ class Adaptation:
             # layers without weights to quantize; what was and what was not is in the report
             warnings.filterwarnings("ignore", message=".*does not have a `quantize.*")
             keras.Model.quantize(self._task, mode)
+            self._task.backbone.adapters.quantize(mode)
         layers = self._quantized_layers()
         if not layers:
             raise ValueError(f"mode={mode!r} quantized no layer of {type(self._task).__name__}.")
@@ -201,18 +222,16 @@ class Adaptation:
         for task in tasks:
             task.renew_training()
 
-    def _of_another(self) -> str:
-        """What to do about updates that another task has made; nothing where there are none."""
-        if self.updates is not None or not self._updated_layers():
-            return ""
-        return "those that are there belong to another task of the backbone, call its merge_lora()"
-
     def _quantized_layers(self) -> tuple[str, ...]:
-        layers = layers_of(self._task, QUANTIZED_LAYERS)
+        layers = _layers_of(self._task, QUANTIZED_LAYERS)
         return tuple(path for path, layer in layers if layer.quantization_mode is not None)
 
-    def _updated_layers(self) -> tuple[str, ...]:
-        return tuple(path for path, layer in layers_of(self._task, LORA_LAYERS) if layer.lora_enabled)
+
+def _layers_of(model: Any, kinds: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
+    """Paths and layers of some kinds, each layer once."""
+    for layer in model._flatten_layers():
+        if isinstance(layer, kinds) and layer.weights:
+            yield layer.weights[0].path.rpartition("/")[0], layer
 
 
 def _bytes(variable: Any) -> int:

@@ -24,7 +24,7 @@ from zoo.storage.deferred import deferred
 from zoo.storage.preset_format import CONFIG_FILE
 from zoo.tasks.arguments import keyword_arguments, parameters_of
 from zoo.tasks.kinds import registered_tasks, task_class_of
-from zoo.tasks.saving import PREPROCESSOR, QUANTIZATION, registered_kind
+from zoo.tasks.saving import ADAPTERS, PREPROCESSOR, QUANTIZATION, read_adapters, registered_kind
 from zoo.tokenizers import Tokenizer
 
 # options of another task that hold for any: those of the texts
@@ -95,6 +95,7 @@ class _Saved(NamedTuple):
     parameters: dict[str, Any]
     options: dict[str, Any]
     mode: str | None
+    adapters: dict[str, dict[str, Any]]
 
     def make(self, backbone: Backbone, tokenizer: Any, options: dict[str, Any]) -> Any:
         """The task with initial weights."""
@@ -115,6 +116,7 @@ def _read_saved(task_class: type, preset: Preset) -> _Saved:
     options = dict(preset.description.options)
     mode, name = options.pop(QUANTIZATION, None), options.pop(PREPROCESSOR, None)
     require_type(mode, str | None, f"{preset.path}: options.{QUANTIZATION}")
+    adapters = read_adapters(options.pop(ADAPTERS, {}), f"{preset.path}: options.{ADAPTERS}")
     preprocessor = saved_class.preprocessor_class
     if name is not None:
         preprocessor = registered_kind(name, f"{preset.path}: options.{PREPROCESSOR}")
@@ -136,7 +138,7 @@ def _read_saved(task_class: type, preset: Preset) -> _Saved:
             f"{preset.path}: options.labels must be at most as many as {preset.weights.path} holds numbers, "
             f"{preset.weights.elements}, got {count}."
         )
-    return _Saved(saved_class, preprocessor, allowed, options, mode)
+    return _Saved(saved_class, preprocessor, allowed, options, mode, adapters)
 
 
 def _from_open_preset(
@@ -169,6 +171,8 @@ def _from_open_preset(
         )
     with deferred(directory.name):
         backbone = _backbone(config, description, preset.path)
+        with naming(f"{preset.path}: options.{ADAPTERS}"):
+            backbone.adapters.restore(saved.adapters)
         with _naming_options(preset):
             as_saved = saved.make(backbone, tokenizer, saved.options)
             task = saved.make(backbone, tokenizer, {**saved.options, **given}) if same and given else as_saved

@@ -11,11 +11,11 @@ import keras
 
 from zoo.preprocessing import Preprocessor
 from zoo.preprocessing.rows import shorten
-from zoo.storage import PresetDescription, write_preset
-from zoo.tasks.low_rank import updates_added
+from zoo.storage import PresetDescription, require_type, write_preset
 
-# Keys of a saved model's options: the mode of its quantized weights, the class of a preprocessor of one's own.
-QUANTIZATION, PREPROCESSOR = "quantization", "preprocessor"
+# Keys of a saved model's options: the mode of its quantized weights, its low-rank updates, the class of a preprocessor
+# of one's own.
+QUANTIZATION, ADAPTERS, PREPROCESSOR = "quantization", "adapters", "preprocessor"
 # the tokenizers of tasks that have been saved or copied in this process, by a key, as long as they are used
 _TOKENIZERS: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 _LOCK = threading.Lock()
@@ -95,14 +95,9 @@ def save_task(task: Any, directory: str | os.PathLike) -> None:
         directory: Where to; replaced if it holds a saved model, an error if it holds something else.
 
     Raises:
-        ValueError: If the task has low-rank updates of quantized weights, or its backbone was quantized by another.
+        ValueError: If its backbone was quantized by another task.
     """
     task.adaptation.require_own("save_to_preset()")
-    if task.adaptation.mode is not None and task.adaptation.updates is not None:
-        raise ValueError(
-            f"save_to_preset() adds low-rank updates to the weights, and those in {task.adaptation.mode} would be "
-            "rounded again: save the task to a .keras file, which keeps both."
-        )
     description = PresetDescription(
         task=type(task).__name__,
         backbone=task.backbone.config.to_dict(),
@@ -124,17 +119,41 @@ def saved_options(task: Any) -> dict[str, Any]:
     options, kind = task.options(), type(task.preprocessor)
     if task.adaptation.mode is not None:
         options[QUANTIZATION] = task.adaptation.mode
+    if len(task.backbone.adapters):
+        options[ADAPTERS] = task.backbone.adapters.config()
     if kind is not task.preprocessor_class:
         options[PREPROCESSOR] = registered_name(kind)
     return options
+
+
+def read_adapters(values: Any, where: str) -> dict[str, dict[str, Any]]:
+    """Returns the low-rank updates of a saved task, their types checked.
+
+    Args:
+        values: What the file says.
+        where: The file and key, for errors.
+
+    Raises:
+        ValueError: If a value is of another type, naming it.
+    """
+    kinds = {"layers": dict[str, list[int | float]], "dropout": float, "active": bool, "trainable": bool}
+    require_type(values, dict[str, dict[str, Any]], where)
+    for name, adapter in values.items():
+        if adapter.keys() != kinds.keys():
+            raise ValueError(f"{where}.{name} must have the keys {list(kinds)}, got {shorten(list(adapter))}.")
+        for key, kind in kinds.items():
+            require_type(adapter[key], kind, f"{where}.{name}.{key}")
+        for path, of in adapter["layers"].items():
+            if len(of) != 2:
+                raise ValueError(f"{where}.{name}.layers.{path} must be rank and alpha, got {shorten(of)}.")
+    return values
 
 
 def _save_weights(task: Any, path: Path) -> None:
     # Keras would write the optimizer's moments, too: twice the weights again
     optimizer = vars(task).pop("optimizer", None)
     try:
-        with updates_added():
-            task.save_weights(path)
+        task.save_weights(path)
     finally:
         if optimizer is not None:
             task.optimizer = optimizer

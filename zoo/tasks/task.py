@@ -8,17 +8,16 @@ from typing import Any, ClassVar
 
 import keras
 
+from zoo.backbones.adapters import LoraReport, active_variables, is_factor, size_of
 from zoo.backbones.backbone import Backbone, default_policy, require_plain_policy
-from zoo.backbones.low_rank import is_factor
 from zoo.export import Endpoint, require_format, write_saved_model
 from zoo.huggingface import save_task as save_huggingface_task
 from zoo.keras_hub import save_task as save_keras_hub_task
 from zoo.preprocessing import Preprocessor
 from zoo.storage import find_reader
-from zoo.tasks.adaptation import Adaptation, LoraReport, QuantizationReport
+from zoo.tasks.adaptation import Adaptation, QuantizationReport
 from zoo.tasks.arguments import parameters_of
 from zoo.tasks.kinds import task_class_of
-from zoo.tasks.low_rank import size_of
 from zoo.tasks.publishing import push_task
 from zoo.tasks.saving import SavedPreprocessor, save_task
 from zoo.tasks.text_model import TextModel
@@ -152,7 +151,7 @@ class Task(TextModel):
         write_saved_model(
             directory,
             self.endpoints(**options),
-            variables=self.variables,
+            variables=self.active_variables,
             resources=tokenizer.trackables,
             save_assets=self.save_assets,
         )
@@ -295,21 +294,22 @@ class Task(TextModel):
             "name": self.name,
             "trainable": self.trainable,
             "dtype": serialize(self.dtype_policy),
-            **self.adaptation.config(),
+            "quantization": self.adaptation.mode,
             **self.own_options(),
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Task":
         config = dict(config)
-        adaptation = {name: config.pop(name) for name in ("quantization", "lora")}
+        mode = config.pop("quantization")
         for part in ("backbone", "preprocessor"):
             if isinstance(config[part], dict):
                 config[part] = keras.saving.deserialize_keras_object(config[part])
         config["preprocessor"] = config["preprocessor"].preprocessor
         task = cls(**config)
-        # weights are given to it later, quantized and adapted as they were saved
-        task.adaptation.restore(**adaptation)
+        # weights are given to it later, quantized as they were saved
+        if mode is not None:
+            task.quantize(mode)
         return task
 
     def save_assets(self, directory: str) -> None:
@@ -323,23 +323,12 @@ class Task(TextModel):
             preprocessor = self.preprocessor
             self.preprocessor = type(preprocessor)(Tokenizer.load(directory), **preprocessor.options())
 
-    def save_own_variables(self, store: Any) -> None:
-        super().save_own_variables(store)
-        if self.adaptation.updates is not None:
-            self.adaptation.updates.save(store)
-
-    def load_own_variables(self, store: Any) -> None:
-        if self.adaptation.updates is not None:
-            self.adaptation.updates.load(store)
-        elif any(str(name).startswith("lora_") for name in store.keys()):
-            raise ValueError(
-                "These weights belong to a task with low-rank updates: call enable_lora() before they are loaded, or "
-                "merge_lora() before they are saved."
-            )
-        own = {name: store[name] for name in store.keys() if not str(name).startswith("lora_")}
-        super().load_own_variables(own)
-
     # Adapting.
+
+    @property
+    def active_variables(self) -> list[keras.Variable]:
+        """The variables without those of low-rank updates that are not active: what outputs depend on."""
+        return active_variables(self)
 
     def require_trainable(self, what: str) -> None:
         self.adaptation.require_trainable(what)
@@ -349,8 +338,16 @@ class Task(TextModel):
         return self.adaptation.enable_lora(*arguments, **options)
 
     @functools.wraps(Adaptation.merge_lora)
-    def merge_lora(self) -> None:
-        self.adaptation.merge_lora()
+    def merge_lora(self, *names: str) -> None:
+        self.adaptation.merge_lora(*names)
+
+    @functools.wraps(Adaptation.activate_adapters)
+    def activate_adapters(self, *names: str, **options: Any) -> None:
+        self.adaptation.activate_adapters(*names, **options)
+
+    @functools.wraps(Adaptation.remove_adapters)
+    def remove_adapters(self, *names: str) -> None:
+        self.adaptation.remove_adapters(*names)
 
     @functools.wraps(Adaptation.quantize)
     def quantize(self, *arguments: Any, **options: Any) -> QuantizationReport:

@@ -56,12 +56,14 @@ def test_lora_trains_the_projections_only():
     x = normal(2, 5, 8)
     before = ops.convert_to_numpy(layer(x))
     for projection in (layer.query_projection, layer.key_projection, layer.value_projection, layer.output_projection):
-        projection.enable_lora(2)
-    # the kernel that LoRA adds starts at zero
+        projection.trainable = False
+        projection.add_update("default", 2)
+    # updates start at zero
     np.testing.assert_allclose(ops.convert_to_numpy(layer(x)), before, rtol=1e-6, atol=1e-6)
     names = [variable.name for variable in layer.trainable_variables]
-    assert sorted(names) == ["bias"] * 4 + ["lora_kernel_a"] * 4 + ["lora_kernel_b"] * 4
-    layer.query_projection.lora_kernel_b.assign(np.ones(layer.query_projection.lora_kernel_b.shape))
+    assert sorted(names) == ["lora_a"] * 4 + ["lora_b"] * 4
+    update = layer.query_projection.updates["default"]
+    update.lora_b.assign(np.ones(update.lora_b.shape))
     assert np.abs(ops.convert_to_numpy(layer(x)) - before).max() > 1e-3
 
 

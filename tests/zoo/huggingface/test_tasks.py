@@ -116,12 +116,12 @@ def test_low_rank_updates_are_added_in_full_precision(reference, tmp_path):
     with default_policy("mixed_bfloat16"):
         task = huggingface.load_task(TextClassifier, reference / "bert_classifier")
     task.enable_lora(2, alpha=3.0, targets=["query"])
-    layer = task.backbone.encoder.blocks[0].attention.query_projection
-    layer.lora_kernel_b.assign(np.random.default_rng(0).normal(size=layer.lora_kernel_b.shape))
+    ((_, factors),) = task.backbone.adapters.updates("default").items()
+    factors.lora_b.assign(np.random.default_rng(0).normal(size=factors.lora_b.shape))
     huggingface.save_task(task, tmp_path / "model", model_type="bert")
     ours, theirs = tensors(tmp_path / "model"), tensors(reference / "bert_classifier")
     name = "bert.encoder.layer.0.attention.self.query.weight"
-    update = 1.5 * np.matmul(layer.lora_kernel_a, layer.lora_kernel_b)
+    update = 1.5 * np.matmul(factors.lora_a, factors.lora_b)
     np.testing.assert_allclose(ours.pop(name), theirs[name] + update.T, rtol=1e-6, atol=1e-7)
     for name, tensor in ours.items():
         np.testing.assert_array_equal(tensor, theirs[name], err_msg=name)

@@ -67,8 +67,8 @@ def test_lora_trains_updates_alone_and_they_are_saved_and_served(model, texts, t
     model.save(tmp_path / "model.keras")
     model.save_to_huggingface(tmp_path / "llama")
     for loaded, has_updates in (
-        (CausalLM.from_preset(tmp_path / "preset"), False),
-        # a file of Keras goes on where it was saved
+        # our own files go on where they were saved
+        (CausalLM.from_preset(tmp_path / "preset"), True),
         (keras.models.load_model(tmp_path / "model.keras"), True),
         (CausalLM.from_preset(tmp_path / "llama"), False),
     ):

@@ -1,0 +1,224 @@
+"""A dense layer that low-rank updates can be added to, several of them, each under a name."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from layers.dropout import Dropout
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class LowRankUpdate(keras.layers.Layer):
+    """What is added to the outputs of a dense layer: `alpha / rank * dropout(x) A B`.
+
+    `A` starts random and `B` at zero, so that a fresh update changes nothing. Both are kept in float32 whatever the
+    layer computes in: their steps are small.
+
+    Args:
+        units: Number of outputs.
+        rank: Number of columns of `A` and rows of `B`.
+        alpha: The product is multiplied by `alpha / rank`. Default `rank`.
+        dropout: Rate at which inputs of `A` are dropped in training, at least 0 and below 1.
+
+    Call arguments:
+        inputs: `(..., dim)`.
+        training: Whether inputs are dropped.
+
+    Returns:
+        `(..., units)`.
+
+    Raises:
+        ValueError: If a number is out of range.
+
+    Example:
+
+    >>> LowRankUpdate(64, rank=8)(keras.ops.ones((2, 5, 32))).shape
+    (2, 5, 64)
+
+    Reference:
+        Hu et al. 2022, "LoRA", section 4.1.
+    """
+
+    def __init__(self, units: int, rank: int, alpha: float | None = None, dropout: float = 0.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+            raise ValueError(f"rank must be an integer of at least 1, got {rank!r}.")
+        if alpha is not None and not alpha > 0:
+            raise ValueError(f"alpha must be above 0, got {alpha!r}.")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, got {dropout!r}.")
+        self.units, self.rank, self.dropout = units, rank, dropout
+        self.alpha = float(rank if alpha is None else alpha)
+        self.input_dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout") if dropout else None
+
+    def build(self, input_shape: tuple) -> None:
+        # initializers of Hu et al.'s own code, which spread as those of a linear layer of PyTorch
+        self.lora_a = self.add_weight(
+            name="lora_a", shape=(input_shape[-1], self.rank), initializer="he_uniform", dtype="float32"
+        )
+        self.lora_b = self.add_weight(
+            name="lora_b", shape=(self.rank, self.units), initializer="zeros", dtype="float32"
+        )
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        if self.input_dropout is not None:
+            inputs = self.input_dropout(inputs, training=training)
+        first, second = (ops.cast(factor, inputs.dtype) for factor in (self.lora_a, self.lora_b))
+        return self.alpha / self.rank * ops.matmul(ops.matmul(inputs, first), second)
+
+    def product(self) -> Any:
+        """Returns what the update adds to the kernel: `alpha / rank * A B`, `(dim, units)`, in float32."""
+        return self.alpha / self.rank * ops.matmul(self.lora_a.value, self.lora_b.value)
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        return (*input_shape[:-1], self.units)
+
+    def get_config(self) -> dict[str, Any]:
+        own = {"units": self.units, "rank": self.rank, "alpha": self.alpha, "dropout": self.dropout}
+        return {**super().get_config(), **own}
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class Dense(keras.layers.Dense):
+    """`keras.layers.Dense` that low-rank updates can be added to: `activation(x W + b + sum of active updates)`.
+
+    The kernel may be quantized: the updates are computed beside it, in floating point.
+
+    Args:
+        units: Number of outputs.
+        **kwargs: As for `keras.layers.Dense`.
+
+    Attributes:
+        updates: The updates by their names, active or not, in the order in which they were added.
+        active_updates: Names of those that a call adds.
+
+    Example:
+
+    >>> layer = Dense(64)
+    >>> layer.build((None, 32))
+    >>> layer.add_update("default", rank=8)
+    >>> layer(keras.ops.ones((2, 32))).shape
+    (2, 64)
+    """
+
+    def __init__(self, units: int, **kwargs: Any) -> None:
+        super().__init__(units, **kwargs)
+        self.updates: dict[str, LowRankUpdate] = {}
+        self.active_updates: Sequence[str] = ()
+
+    def add_update(self, name: str, rank: int, alpha: float | None = None, dropout: float = 0.0) -> LowRankUpdate:
+        """Adds an update, active and trainable; the layer's own weights are left as they are.
+
+        Args:
+            name: Its name.
+            rank, alpha, dropout: See `LowRankUpdate`.
+
+        Raises:
+            ValueError: If the name is taken, a number is out of range, or the layer cannot have updates.
+        """
+        if name in self.updates:
+            raise ValueError(f"{self.path} has an update named {name!r} already.")
+        self._require_no_activation(self.quantization_mode is not None)
+        policy = self.dtype_policy
+        if policy.quantization_mode is not None:
+            policy = policy.name.partition("_from_")[2]
+        update = LowRankUpdate(self.units, rank, alpha, dropout, dtype=policy, name=f"update_{name}")
+        with keras.name_scope(self.name, override_parent=self.path.rpartition("/")[0]):
+            update.build((None, self.input_spec.axes[-1]))
+        self._tracker.unlock()
+        self.updates[name] = update
+        self._tracker.lock()
+        self.active_updates = (*self.active_updates, name)
+        return update
+
+    def remove_update(self, name: str, *, merge: bool = False) -> None:
+        """Takes an update away.
+
+        Args:
+            name: Its name.
+            merge: Whether to add it to the kernel first.
+
+        Raises:
+            ValueError: If the kernel it is to be added to is quantized.
+        """
+        if merge:
+            if self.quantization_mode is not None:
+                raise ValueError(f"The kernel of {self.path} must not be quantized, got {self.quantization_mode}.")
+            kernel = self._kernel
+            kernel.assign(ops.cast(ops.cast(kernel.value, "float32") + self.updates[name].product(), kernel.dtype))
+        self._tracker.unlock()
+        self.updates.pop(name)
+        self._tracker.lock()
+        self.active_updates = tuple(other for other in self.active_updates if other != name)
+
+    def updated_kernel(self) -> Any:
+        """Returns the kernel with the active updates, added in float32, in the dtype of the kernel.
+
+        Raises:
+            ValueError: If the kernel is quantized.
+        """
+        if self.quantization_mode is not None:
+            raise ValueError(f"The kernel of {self.path} must not be quantized, got {self.quantization_mode}.")
+        kernel = self._kernel
+        if not self.active_updates:
+            return kernel.value
+        total = ops.cast(kernel.value, "float32")
+        for name in self.active_updates:
+            total = total + self.updates[name].product()
+        return ops.cast(total, kernel.dtype)
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        if not self.active_updates:
+            return super().call(inputs, training=training)
+        outputs = ops.matmul(inputs, self.kernel)
+        if self.bias is not None:
+            outputs = ops.add(outputs, self.bias)
+        return self.activation(self._updated(outputs, inputs, training))
+
+    def quantized_call(self, inputs: Any, training: bool | None = None) -> Any:
+        return self._updated(super().quantized_call(inputs, training=training), inputs, training)
+
+    def _updated(self, outputs: Any, inputs: Any, training: bool | None) -> Any:
+        for name in self.active_updates:
+            update = self.updates[name](inputs, training=training)
+            outputs = ops.add(outputs, ops.cast(update, outputs.dtype))
+        return outputs
+
+    def quantize(self, mode: str | None = None, type_check: bool = True, config: Any = None) -> None:
+        """As `keras.layers.Dense.quantize`, which refuses subclasses unless `type_check` is false."""
+        self._require_no_activation(bool(self.updates))
+        super().quantize(mode, type_check=False, config=config)
+
+    def save_own_variables(self, store: Any) -> None:
+        super().save_own_variables(store)
+        if self.updates:
+            store["updates"] = np.frombuffer(json.dumps(list(self.updates)).encode("utf-8"), "uint8")
+
+    def load_own_variables(self, store: Any) -> None:
+        values = {name: store[name] for name in store.keys()}
+        # Keras reads past what a file has and a model does not
+        saved = json.loads(np.asarray(values.pop("updates")).tobytes()) if "updates" in values else []
+        if saved != list(self.updates) or (not values and self.built):
+            # Keras tries again where the file has nothing, and shows the last error
+            found = saved if values else "others"
+            raise ValueError(
+                f"The low-rank updates of {self.path} must be those of the weights that are loaded, got "
+                f"{list(self.updates)} in the model and {found} in the file: add those of the same names first, or "
+                "merge them before weights are saved."
+            )
+        super().load_own_variables(values)
+
+    def _require_no_activation(self, is_needed: bool) -> None:
+        if is_needed and self.activation is not keras.activations.linear:
+            # Keras applies it together with the product of integers
+            raise ValueError(
+                f"{self.path} must have no activation to be both quantized and updated, got {self.activation.__name__}."
+            )
+
+    def enable_lora(self, *args: Any, **kwargs: Any) -> None:
+        """Refused: the update of Keras is part of the kernel, and there is one; see `add_update`."""
+        raise NotImplementedError("Low-rank updates of this layer are added by add_update(name, rank).")

@@ -1,0 +1,332 @@
+"""Low-rank updates (LoRA) of a backbone: sets of them, each under a name, added, switched, merged and described."""
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+
+from layers.dense import Dense, LowRankUpdate
+
+# What `enable_lora` adapts unless it is told otherwise (Hu et al. 2022, section 4.2).
+DEFAULT_TARGETS = ("query", "value")
+
+
+@dataclasses.dataclass(frozen=True)
+class LoraReport:
+    """What `enable_lora` adapted.
+
+    Args:
+        layers: Paths of the layers.
+        rank: Rank of the updates.
+        trainable_parameters: Number of weights that train now.
+        total_parameters: Number of all weights.
+    """
+
+    layers: tuple[str, ...]
+    rank: int
+    trainable_parameters: int
+    total_parameters: int
+
+    def __str__(self) -> str:
+        share = 100 * self.trainable_parameters / self.total_parameters
+        return (
+            f"LoRA of rank {self.rank} on {len(self.layers)} layers: {self.trainable_parameters:,} of "
+            f"{self.total_parameters:,} weights train ({share:.2f} %)."
+        )
+
+
+@dataclasses.dataclass
+class Adapter:
+    """Low-rank updates that belong together, as plain values.
+
+    Args:
+        layers: Rank and alpha of the update of each layer, by the layer's path within the backbone.
+        dropout: Rate at which inputs of updates are dropped in training.
+        active: Whether the layers add the updates to their outputs.
+        trainable: Whether the updates train.
+    """
+
+    layers: Mapping[str, tuple[int, float]]
+    dropout: float = 0.0
+    active: bool = True
+    trainable: bool = True
+
+
+class Adapters:
+    """The adapters of a backbone by name.
+
+    While there are any, the backbone's own weights do not train.
+
+    Args:
+        backbone: The backbone.
+    """
+
+    def __init__(self, backbone: keras.Model) -> None:
+        self._backbone = backbone
+        self._known: dict[str, Adapter] = {}
+        # the backbone's own variables with whether they trained before
+        self._trained: list[tuple[Any, bool]] = []
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __contains__(self, name: Any) -> bool:
+        return name in self._known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __getitem__(self, name: str) -> Adapter:
+        """Returns the description of an adapter.
+
+        Raises:
+            ValueError: If there is none of this name.
+        """
+        if name not in self._known:
+            raise ValueError(f"The name of an adapter must be one of {list(self._known)}, got {name!r}.")
+        return self._known[name]
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """Names of those whose updates are added."""
+        return tuple(name for name, adapter in self._known.items() if adapter.active)
+
+    def add(self, name: str, layers: Mapping[str, tuple[int, float | None]], dropout: float = 0.0) -> None:
+        """Adds an adapter, active and trainable; those that are there stay as active as they are and stop training.
+
+        Args:
+            name: Its name.
+            layers: Rank and alpha (None: the rank) of the update of each layer, by the layer's path.
+            dropout: Rate at which inputs of updates are dropped in training.
+
+        Raises:
+            ValueError: If the name is taken or no name, there are no layers, or a number is out of range; nothing is
+                changed then.
+        """
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ValueError(f"name must be a name of letters, digits and underscores, got {name!r}.")
+        if name in self._known:
+            raise ValueError(f"name must be another than those of {list(self._known)}, got {name!r}.")
+        if not layers:
+            raise ValueError("layers must hold at least one layer, got none.")
+        known = dict(self.candidates())
+        for path in layers:
+            if path not in known:
+                raise ValueError(f"layers must be among {', '.join(known)}, got {path!r}.")
+        if not self._known:
+            self._trained = [(variable, variable.trainable) for variable in self._backbone.variables]
+        added = {}
+        try:
+            for path, (rank, alpha) in layers.items():
+                added[path] = known[path].add_update(name, rank, alpha, dropout)
+        except ValueError:
+            for path in added:
+                known[path].remove_update(name)
+            raise
+        for adapter in self._known.values():
+            adapter.trainable = False
+        self._known[name] = Adapter({path: (update.rank, update.alpha) for path, update in added.items()}, dropout)
+        self._apply()
+
+    def activate(self, names: Collection[str], trainable: Collection[str] = ()) -> None:
+        """Makes the layers add the updates of some adapters and of no others.
+
+        Args:
+            names: Names of adapters; none for the backbone alone.
+            trainable: Those of them that train.
+
+        Raises:
+            ValueError: If there is none of a name, or one that is not active is to train.
+        """
+        for name in (*names, *trainable):
+            self[name]  # raises
+        left = sorted(set(trainable) - set(names))
+        if left:
+            raise ValueError(f"trainable must be among the active adapters {list(names)}, got {left} too.")
+        for name, adapter in self._known.items():
+            adapter.active, adapter.trainable = name in names, name in trainable
+        self._apply()
+
+    def remove(self, names: Collection[str], *, merge: bool = False) -> None:
+        """Takes adapters away; with the last one, what trained before trains again.
+
+        Args:
+            names: Names of adapters.
+            merge: Whether to add their updates to the kernels first.
+
+        Raises:
+            ValueError: If there is none of a name, or a kernel that is to be changed is quantized; nothing is changed
+                then.
+        """
+        chosen = {name: self[name] for name in names}
+        known = dict(self.candidates())
+        for adapter in chosen.values() if merge else ():
+            for path in adapter.layers:
+                if known[path].quantization_mode is not None:
+                    raise ValueError(
+                        f"Kernels must not be quantized for merge_lora(), got {path} in "
+                        f"{known[path].quantization_mode}."
+                    )
+        for name, adapter in chosen.items():
+            for path in adapter.layers:
+                known[path].remove_update(name, merge=merge)
+            del self._known[name]
+        self._apply()
+
+    def updates(self, name: str) -> dict[str, LowRankUpdate]:
+        """Returns the updates of an adapter by the paths of their layers."""
+        known = dict(self.candidates())
+        return {path: known[path].updates[name] for path in self[name].layers}
+
+    def config(self) -> dict[str, Any]:
+        """Returns what `restore` takes, plain values."""
+        return {
+            name: {**dataclasses.asdict(adapter), "layers": {path: list(of) for path, of in adapter.layers.items()}}
+            for name, adapter in self._known.items()
+        }
+
+    def restore(self, config: Mapping[str, Mapping[str, Any]]) -> None:
+        """Adds adapters as they were saved, for weights that are loaded afterwards.
+
+        Args:
+            config: What `config` returned.
+        """
+        for name, values in config.items():
+            self.add(name, values["layers"], values["dropout"])
+        names = [name for name, values in config.items() if values["active"]]
+        if config:
+            self.activate(names, [name for name in names if config[name]["trainable"]])
+
+    def quantize(self, mode: str) -> None:
+        """Stores the kernels of adapted layers in fewer bits; Keras leaves out layers that have layers.
+
+        Args:
+            mode: "int8" or "int4".
+        """
+        for _, layer in self.candidates():
+            if layer.updates and layer.quantization_mode is None:
+                layer.quantize(mode)
+
+    def candidates(self) -> Iterator[tuple[str, Dense]]:
+        """Returns the layers that can be adapted, each once, with their paths within the backbone."""
+        start = len(self._backbone.path) + 1
+        for layer in self._backbone._flatten_layers():
+            if isinstance(layer, Dense) and layer.built:
+                yield layer.path[start:], layer
+
+    def choose(self, targets: Sequence[str], blocks: Sequence[int] | None = None) -> tuple[str, ...]:
+        """Returns the paths of the layers that targets mean.
+
+        Args:
+            targets: Names of layers ("query", "key", "value", "output", "gate", "up", "down", ...), "all" for each
+                layer of the blocks, or paths.
+            blocks: Numbers of the blocks to adapt, counted from 0, negative ones from the last; None for all.
+
+        Raises:
+            ValueError: If a target matches no layer (naming the nearest), or a block is not there.
+        """
+        if isinstance(targets, str) or not targets:
+            raise ValueError(f"targets must be a list of names of layers, got {targets!r}.")
+        candidates = dict(self.candidates())
+        if blocks is not None:
+            candidates = _in_blocks(candidates, blocks)
+        chosen: dict[str, None] = {}
+        for target in targets:
+            matches = [
+                path
+                for path, layer in candidates.items()
+                if target in (path, layer.name) or (target == "all" and _block_of(path) is not None)
+            ]
+            if not matches:
+                names = sorted({layer.name for layer in candidates.values()})
+                near = difflib.get_close_matches(str(target), names, n=1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise ValueError(
+                    f"targets must be names of layers, got {target!r}.{hint} There are: {', '.join(names)}, all."
+                )
+            chosen |= dict.fromkeys(matches)
+        return tuple(chosen)
+
+    def _apply(self) -> None:
+        """Tells layers and variables what the descriptions say."""
+        known = dict(self.candidates())
+        for layer in known.values():
+            layer.active_updates = tuple(name for name in layer.updates if self._known[name].active)
+        if not self._known:
+            for variable, trains in self._trained:
+                variable.trainable = trains
+            self._trained = []
+            return
+        for variable, _ in self._trained:
+            variable.trainable = False
+        for name, adapter in self._known.items():
+            for path in adapter.layers:
+                for variable in known[path].updates[name].variables:
+                    if is_factor(variable):
+                        variable.trainable = adapter.trainable
+
+
+def is_factor(variable: Any) -> bool:
+    """Returns whether a variable is a factor of a low-rank update, which no architecture has by itself.
+
+    Args:
+        variable: A variable of a layer.
+    """
+    return variable.name.startswith("lora_")
+
+
+def active_variables(model: keras.Model) -> list[Any]:
+    """Returns the variables of a model without those of updates that are not active: what its outputs depend on.
+
+    Args:
+        model: The model.
+    """
+    idle = {
+        id(variable)
+        for layer in model._flatten_layers()
+        if isinstance(layer, Dense)
+        for name, update in layer.updates.items()
+        if name not in layer.active_updates
+        for variable in update.variables
+    }
+    return [variable for variable in model.variables if id(variable) not in idle]
+
+
+def size_of(variable: Any) -> int:
+    """Returns how many numbers a variable holds.
+
+    Args:
+        variable: The variable.
+    """
+    return math.prod(variable.shape)
+
+
+def _block_of(path: str) -> int | None:
+    """The number of the block that a layer is in; None for one outside of all."""
+    names = [part for part in path.split("/") if part.startswith("block_")]
+    return int(names[0].removeprefix("block_")) if names else None
+
+
+def _in_blocks(candidates: Mapping[str, Dense], blocks: Sequence[int]) -> dict[str, Dense]:
+    """The layers that are in some blocks of their stack, each stack counted by itself."""
+    counts: dict[str, int] = {}
+    for path in candidates:
+        block = _block_of(path)
+        if block is not None:
+            stack = path.partition("/block_")[0]
+            counts[stack] = max(counts.get(stack, 0), block + 1)
+    most = max(counts.values(), default=0)
+    if isinstance(blocks, str) or not all(isinstance(block, int) and -most <= block < most for block in blocks):
+        raise ValueError(f"blocks must be a list of integers from {-most} to {most - 1}, got {blocks!r}.")
+    chosen = {}
+    for path, layer in candidates.items():
+        block = _block_of(path)
+        if block is None:
+            continue
+        count = counts[path.partition("/block_")[0]]
+        if block in blocks or block - count in blocks:
+            chosen[path] = layer
+    return chosen
