@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from layers.attention.heads import Heads
+from layers.dense import Dense
 from layers.norms import RMSNorm
 
 
@@ -60,8 +61,8 @@ class Latents(keras.layers.Layer):
         self.query_latent = None if query_dim is None else self._dense("query_latent", query_dim)
         self.query_latent_norm = None if query_dim is None else self._norm("query_latent_norm")
 
-    def _dense(self, name: str, units: int) -> keras.layers.Dense:
-        return keras.layers.Dense(
+    def _dense(self, name: str, units: int) -> Dense:
+        return Dense(
             units,
             use_bias=self.use_bias,
             kernel_initializer=self.kernel_initializer.clone(),
@@ -174,9 +175,9 @@ class LatentHeads(Heads):
         matrix = self._matrix(self.layer.value_projection, self.layer.value_head_dim, heads.dtype)
         return ops.einsum("bhlc,chd->bhld", heads, matrix)
 
-    def _matrix(self, projection: keras.layers.Dense, width: int, dtype: str) -> Any:
+    def _matrix(self, projection: Dense, width: int, dtype: str) -> Any:
         """The matrix of a projection, `(latent_dim, heads, width)`; what it makes of unit vectors where it is coded."""
         latent_dim = self.layer.latents.dim
         coded = projection.quantization_mode is not None
-        matrix = projection(ops.eye(latent_dim, dtype=dtype)) if coded else projection.kernel
+        matrix = projection(ops.eye(latent_dim, dtype=dtype)) if coded else projection.updated_kernel()
         return ops.cast(ops.reshape(matrix, (latent_dim, self.layer.num_heads, width)), dtype)

@@ -200,6 +200,24 @@ class Adapters:
         if config:
             self.activate(names, [name for name in names if config[name]["trainable"]])
 
+    def least_weights(self, config: Mapping[str, Mapping[str, Any]]) -> int:
+        """Returns how many weights adapters would have.
+
+        Args:
+            config: What `config` returned.
+
+        Raises:
+            ValueError: If a layer is not there.
+        """
+        sizes = {path: layer.input_spec.axes[-1] + layer.units for path, layer in self.candidates()}
+        total = 0
+        for adapter in config.values():
+            for path, (rank, _) in adapter["layers"].items():
+                if path not in sizes:
+                    raise ValueError(f"layers must be among {', '.join(sizes)}, got {path!r}.")
+                total += rank * sizes[path]
+        return total
+
     def quantize(self, mode: str) -> None:
         """Stores the kernels of adapted layers in fewer bits; Keras leaves out layers that have layers.
 

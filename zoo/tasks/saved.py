@@ -172,6 +172,12 @@ def _from_open_preset(
     with deferred(directory.name):
         backbone = _backbone(config, description, preset.path)
         with naming(f"{preset.path}: options.{ADAPTERS}"):
+            needed = backbone.adapters.least_weights(saved.adapters)
+            if needed > preset.weights.elements:
+                raise ValueError(
+                    f"ranks must fit the {preset.weights.elements} numbers in {preset.weights.path.name}, got updates "
+                    f"of {needed}."
+                )
             backbone.adapters.restore(saved.adapters)
         with _naming_options(preset):
             as_saved = saved.make(backbone, tokenizer, saved.options)

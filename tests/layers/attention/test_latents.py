@@ -97,8 +97,8 @@ def test_config(layer, inputs):
 
 def test_adapted_and_quantized(inputs):
     layer = make(None)
-    layer.key_projection.enable_lora(2)
-    layer.key_projection.lora_kernel_b.assign(np.ones((2, HEADS * OWN)))
+    layer.key_projection.add_update("default", 2)
+    layer.key_projection.updates["default"].lora_b.assign(np.ones((2, HEADS * OWN)))
     layer.value_projection.quantize("int8")
     output, _ = layer(inputs, cache=layer.make_cache(2, LENGTH), cache_index=0)
     # latents are rounded in a full pass alone

@@ -41,7 +41,7 @@ def test_lora_trains_updates_and_head_alone(make_task, texts, tmp_path):
     model.save_to_preset(tmp_path / "preset")
     model.save(tmp_path / "model.keras")
     loaded = TextClassifier.from_preset(tmp_path / "preset")
-    assert {weight.path for weight in loaded.trainable_weights} == {weight.path for weight in model.trainable_weights}
+    assert _paths(loaded.trainable_weights) == _paths(model.trainable_weights)
     np.testing.assert_allclose(loaded.predict(texts[:4]), adapted, rtol=1e-3, atol=1e-5)
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(loaded.predict(texts[:4]), adapted, rtol=1e-3, atol=1e-5)
@@ -103,7 +103,7 @@ def test_updates_of_quantized_weights_are_kept(make_task, texts, tmp_path, mode)
         keras.models.load_model(tmp_path / "quantized.keras")
     model.enable_lora(2, targets=["query", "value", "up"])
     model.fit(texts[:4], [0, 1, 0, 1], epochs=2, verbose=0)
-    expected, before = model.predict(texts[:8]), values(model)
+    expected = model.predict(texts[:8])
     model.save(tmp_path / "model.keras")
     model.save_to_preset(tmp_path / "preset")
     for loaded in (
@@ -111,9 +111,9 @@ def test_updates_of_quantized_weights_are_kept(make_task, texts, tmp_path, mode)
         TextClassifier.from_preset(tmp_path / "preset"),
     ):
         np.testing.assert_allclose(loaded.predict(texts[:8]), expected, rtol=1e-5, atol=1e-6)
-        after = values(loaded)
-        assert after.keys() == before.keys() and sum("lora" in path for path in after) == 6
-        for path, value in before.items():
+        assert sum("lora" in weight.path for weight in loaded.weights) == 6
+        after = dict(zip(_paths(loaded.weights), loaded.weights, strict=True))
+        for path, value in zip(_paths(model.weights), model.weights, strict=True):
             np.testing.assert_array_equal(value, after[path])
 
 
@@ -251,7 +251,7 @@ def test_several_adapters_are_stacked_switched_and_merged(make_task, texts, tmp_
     for name, target in (("first", "query"), ("second", "up"), ("third", "query")):
         report = model.enable_lora(2, alpha=4.0, targets=[target], name=name)
         # the newest alone trains
-        assert all(f"update_{name}" in path or "head" in path for path in _paths(model.trainable_weights))
+        assert all(f"update_{name}" in weight.path or "head" in weight.path for weight in model.trainable_weights)
         ((path, update),) = model.backbone.adapters.updates(name).items()
         assert report.layers == (path,)
         update.lora_b.assign(random.normal(size=update.lora_b.shape))
@@ -290,7 +290,8 @@ def test_several_adapters_are_stacked_switched_and_merged(make_task, texts, tmp_
 
 
 def _paths(weights):
-    return [weight.path for weight in weights]
+    """Paths without the name of the model, which Keras numbers."""
+    return [weight.path.partition("/")[2] for weight in weights]
 
 
 def test_wrong_names_of_adapters(make_task):
