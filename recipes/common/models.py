@@ -239,7 +239,8 @@ def start_from(kind: type[AnyTask], directory: str, **task_options: Any) -> AnyT
 
     Args:
         kind: The class.
-        directory: What `from_preset` takes; of a model of the same kind or another, whose head is left.
+        directory: What `from_preset` takes; of a model of the same kind or another, whose head is left. Active low-rank
+            updates are merged.
         **task_options: Arguments of the task.
 
     Raises:
@@ -253,6 +254,11 @@ def start_from(kind: type[AnyTask], directory: str, **task_options: Any) -> AnyT
             f"model.start_from must be a model whose weights can train, those of {directory} are stored in "
             f"{task.adaptation.mode}"
         )
+    adapters = task.backbone.adapters
+    if adapters.active:
+        print(f"low-rank updates are merged: {', '.join(adapters.active)}")
+        task.merge_lora()
+    task.remove_adapters(*adapters)  # those that were not active
     print(f"{directory}: {task.count_params():,} parameters")
     return task
 
