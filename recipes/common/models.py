@@ -258,7 +258,8 @@ def start_from(kind: type[AnyTask], directory: str, **task_options: Any) -> AnyT
     if adapters.active:
         print(f"low-rank updates are merged: {', '.join(adapters.active)}")
         task.merge_lora()
-    task.remove_adapters(*adapters)  # those that were not active
+    if len(adapters):
+        task.remove_adapters(*adapters)  # those that were not active
     print(f"{directory}: {task.count_params():,} parameters")
     return task
 
