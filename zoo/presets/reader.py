@@ -43,6 +43,12 @@ class NamedReader(Reader):
         reader, directory = _published(source)
         return reader.load_tokenizer(directory)
 
+    def load_preprocessor(self, kind: type, source: Path, tokenizer: Any, options: dict[str, Any]) -> Any:
+        if tokenizer is not None and get_preset(os.fspath(source)).weights is None:
+            return super().load_preprocessor(kind, source, tokenizer, options)
+        reader, directory = _published(source)
+        return reader.load_preprocessor(kind, directory, tokenizer, options)
+
 
 def _published(source: Path) -> tuple[Reader, Path]:
     """Who reads the published files of a preset, and where they are."""

@@ -76,7 +76,7 @@ def read_config_file(directory: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def open_checkpoint(directory: Path) -> Iterator[TensorFiles]:
-    """Opens the safetensors files of a directory.
+    """Opens the safetensors files of a directory: the single one where there is one, else those that an index names.
 
     Args:
         directory: The directory.
@@ -110,7 +110,8 @@ def open_checkpoint(directory: Path) -> Iterator[TensorFiles]:
 
 def _read_index(directory: Path) -> dict[str, str] | None:
     """File of each tensor; None where all are in one."""
-    if (directory / INDEX_FILE).is_file():
+    # as for the Transformers library, which does not look at an index beside a single file
+    if not (directory / WEIGHTS_FILE).is_file() and (directory / INDEX_FILE).is_file():
         values, key = read_json(directory / INDEX_FILE), f"{directory / INDEX_FILE}: weight_map"
         if "weight_map" not in values:
             raise ValueError(f"{key} is missing.")

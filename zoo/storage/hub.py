@@ -9,6 +9,12 @@ PREFIX = "hf://"
 PATTERNS = ("*.json", "*.txt", "*.model", "*.jinja", "*.spm", "*.safetensors", "*.weights.h5")
 # the same weights a second time
 LEFT_OUT = ("consolidated*", "original/*", "onnx/*", "openvino/*", "coreml/*", "rust_model*")
+# what an earlier model has left there would be read with the files of the new one, or in their place
+REPLACED = (
+    *("model*.safetensors", "model*.safetensors.index.json", "model*.weights.h5", "task.json", "task.weights.h5"),
+    *("generation_config.json", "chat_template.*", "modules.json", "*sentence_*.json", "config_sentence_*.json"),
+    *("tokenizer*", "vocab*", "merges.txt", "added_tokens.json", "special_tokens_map.json", "*.model", "*.spm"),
+)
 _ADDRESS = re.compile(r"hf://(?P<name>[\w.-]+/[\w.-]+|[\w.-]+)(@(?P<revision>[\w./-]+))?")
 # what the errors of the hub's library mean, by their names: they have changed their modules
 _CAUSES = {
@@ -62,6 +68,9 @@ def fetch(address: str) -> Path:
 def push(folder: Path, address: str, *, private: bool | None = None, message: str = "Upload model") -> str:
     """Puts the files of a folder into a model of the hub, in one commit.
 
+    Weights, tokenizers and settings of a model that is there already, and that the folder has not, are removed by the
+    same commit; other files stay.
+
     Args:
         folder: The folder.
         address: `owner/name`, or `hf://owner/name`, with `@revision` behind it for a branch. It is made if there is
@@ -82,7 +91,7 @@ def push(folder: Path, address: str, *, private: bool | None = None, message: st
     >>> push(Path("exported"), "me/model")
     'hf://me/model@3f1c...'
     """
-    address = address if address.startswith(PREFIX) else PREFIX + address
+    address = checked_address(address)
     name, revision = _parse(address)
     hub = _library(address)
     try:
@@ -91,11 +100,32 @@ def push(folder: Path, address: str, *, private: bool | None = None, message: st
         if revision is not None:
             api.create_branch(name, branch=revision, exist_ok=True)
         done = api.upload_folder(
-            repo_id=name, folder_path=str(folder), revision=revision, commit_message=message, ignore_patterns=[".*"]
+            repo_id=name,
+            folder_path=str(folder),
+            revision=revision,
+            commit_message=message,
+            ignore_patterns=[".*"],
+            delete_patterns=list(REPLACED),
         )
     except Exception as error:
-        raise HubError(f"{address} could not be written. {_cause(error, name)}") from error
+        is_offline = type(error).__name__ == "OfflineModeIsEnabled"
+        cause = "HF_HUB_OFFLINE is set: unset it to write." if is_offline else _cause(error, name)
+        raise HubError(f"{address} could not be written. {cause}") from error
     return f"{PREFIX}{name}@{done.oid}"
+
+
+def checked_address(address: str) -> str:
+    """Returns the address of a model that is to be written, with `hf://` before it.
+
+    Args:
+        address: `owner/name`, or `hf://owner/name`, with `@revision` behind it for a branch.
+
+    Raises:
+        ValueError: If it has another form.
+    """
+    address = address if str(address).startswith(PREFIX) else f"{PREFIX}{address}"
+    _parse(address)
+    return address
 
 
 def _parse(address: str) -> tuple[str, str | None]:

@@ -8,7 +8,7 @@ from zoo.huggingface import read_config
 from zoo.huggingface import save_task as save_huggingface_task
 from zoo.huggingface.card import CARD_FILE, model_card
 from zoo.storage import open_preset, push
-from zoo.storage.hub import PREFIX
+from zoo.storage.hub import PREFIX, checked_address
 from zoo.tasks.saving import save_task
 
 FORMATS = ("huggingface", "preset")
@@ -35,6 +35,7 @@ def push_task(
     """
     if format not in FORMATS:
         raise ValueError(f"format must be one of {FORMATS}, got {format!r}.")
+    address = checked_address(address)
     name = address.removeprefix(PREFIX).partition("@")[0]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"

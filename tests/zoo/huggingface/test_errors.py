@@ -227,6 +227,17 @@ def test_damaged_index(copy):
             load_backbone(folder)
 
 
+def test_an_index_beside_a_single_file_is_not_looked_at(copy):
+    folder = copy("bert_base")
+    expected = load_backbone(folder).weights
+    shifted = {name: tensor + 1 for name, tensor in load_file(folder / "model.safetensors").items()}
+    save_file(shifted, folder / "model-00001-of-00001.safetensors")
+    index = {"weight_map": dict.fromkeys(shifted, "model-00001-of-00001.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    for found, weight in zip(load_backbone(folder).weights, expected, strict=True):
+        np.testing.assert_array_equal(found, weight)
+
+
 def test_what_is_a_model_of_the_library(copy, tmp_path):
     assert is_huggingface(copy("bert_base"))
     assert not is_huggingface(tmp_path / "absent")

@@ -1,5 +1,6 @@
 """Models of the hub: fetched from a local stand-in, named presets, and models that are put there."""
 
+import fnmatch
 import http.server
 import json
 import shutil
@@ -12,6 +13,7 @@ import pytest
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 constants = pytest.importorskip("huggingface_hub.constants")
+errors = pytest.importorskip("huggingface_hub.errors")
 pytest.importorskip("tensorflow")
 
 import zoo  # noqa: E402
@@ -133,13 +135,19 @@ def test_named_presets(hub, classifier, monkeypatch):
     same_weights(zoo.TextClassifier.from_preset("mine"), classifier)
     same_weights(zoo.Backbone.from_preset("mine"), classifier.backbone)
     assert Tokenizer.from_preset("mine").get_vocabulary() == classifier.tokenizer.get_vocabulary()
+    preprocessor = TextClassifierPreprocessor.from_preset("mine")
+    assert preprocessor.tokenizer.get_vocabulary() == classifier.tokenizer.get_vocabulary()
+    assert preprocessor.options()["labels"] == ["no", "yes"]
+    own = TextClassifierPreprocessor.from_preset("gpt_tiny", tokenizer=classifier.tokenizer, labels=2)
+    assert own.tokenizer is classifier.tokenizer
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(hub.folder))
     message = (
         "The preset 'mine' has its weights and tokenizer in hf://owner/model. hf://owner/model could not be fetched. "
         "It is not in the cache, .* `hf download owner/model`.* Else pass load_weights=False"
     )
-    for load in (zoo.TextClassifier.from_preset, zoo.Backbone.from_preset, Tokenizer.from_preset):
+    everything = (zoo.TextClassifier, zoo.Backbone, Tokenizer, TextClassifierPreprocessor)
+    for load in (kind.from_preset for kind in everything):
         with pytest.raises(HubError, match=message):
             load("mine")
     assert zoo.Backbone.from_preset("mine", load_weights=False, num_layers=2).config.num_layers == 2
@@ -157,19 +165,30 @@ def test_models_are_put_there(classifier, monkeypatch, tmp_path):
         def create_branch(self, name, branch, exist_ok):
             calls.append((name, branch))
 
-        def upload_folder(self, repo_id, folder_path, revision, commit_message, ignore_patterns):
+        def upload_folder(self, repo_id, folder_path, revision, commit_message, ignore_patterns, delete_patterns):
             if repo_id == "owner/full":
                 raise OSError("no room\nat all")
-            shutil.rmtree(pushed, ignore_errors=True)
-            shutil.copytree(folder_path, pushed)
+            if repo_id == "owner/offline":
+                raise errors.OfflineModeIsEnabled("offline")
+            for name in [str(path.relative_to(pushed)) for path in pushed.rglob("*") if path.is_file()]:
+                if any(fnmatch.fnmatch(name, pattern) for pattern in delete_patterns):
+                    (pushed / name).unlink()
+            shutil.copytree(folder_path, pushed, dirs_exist_ok=True)
             calls.append((repo_id, revision, commit_message))
             return types.SimpleNamespace(oid="abc")
 
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    # of an earlier model
+    stale = ("model.safetensors.index.json", "generation_config.json", "modules.json", "1_Pooling/config.json")
+    own = ("eval_results.json", "requirements.txt")
+    for name in (*stale, *own):
+        (pushed / name).parent.mkdir(parents=True, exist_ok=True)
+        (pushed / name).write_text("{}")
     address = classifier.push("owner/model@next", private=True, license="apache-2.0", base_model="owner/base")
     assert address == "hf://owner/model@abc"
     assert calls == [("owner/model", True, True), ("owner/model", "next"), ("owner/model", "next", "Upload model")]
     same_weights(zoo.TextClassifier.from_preset(pushed), classifier)
+    assert not any((pushed / name).exists() for name in stale[:3]) and all((pushed / name).exists() for name in own)
     card = (pushed / "README.md").read_text()
     header = huggingface_hub.ModelCard(card).data
     assert (header.library_name, header.pipeline_tag, header.license) == (
@@ -189,4 +208,6 @@ def test_models_are_put_there(classifier, monkeypatch, tmp_path):
         classifier.push("a model")
     with pytest.raises(HubError, match="hf://owner/full could not be written. OSError: no room$"):
         classifier.push("owner/full")
-    assert len(calls) == before + 1  # create_repo
+    with pytest.raises(HubError, match="hf://owner/offline could not be written. HF_HUB_OFFLINE is set: unset it"):
+        classifier.push("owner/offline")
+    assert len(calls) == before + 2  # create_repo, twice
