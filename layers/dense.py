@@ -1,6 +1,7 @@
 """A dense layer that low-rank updates can be added to, several of them, each under a name."""
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,8 +48,8 @@ class LowRankUpdate(keras.layers.Layer):
         super().__init__(**kwargs)
         if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
             raise ValueError(f"rank must be an integer of at least 1, got {rank!r}.")
-        if alpha is not None and not alpha > 0:
-            raise ValueError(f"alpha must be above 0, got {alpha!r}.")
+        if alpha is not None and not 0 < alpha < math.inf:
+            raise ValueError(f"alpha must be above 0 and finite, got {alpha!r}.")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {dropout!r}.")
         self.units, self.rank, self.dropout = units, rank, dropout

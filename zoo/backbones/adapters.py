@@ -122,7 +122,7 @@ class Adapters:
         try:
             for path, (rank, alpha) in layers.items():
                 added[path] = known[path].add_update(name, rank, alpha, dropout)
-        except ValueError:
+        except BaseException:
             for path in added:
                 known[path].remove_update(name)
             raise
@@ -227,6 +227,9 @@ class Adapters:
         for _, layer in self.candidates():
             if layer.updates and layer.quantization_mode is None:
                 layer.quantize(mode)
+        # kernels in floating point that are replaced must not be kept
+        held = {id(variable) for variable in self._backbone.variables}
+        self._trained = [(variable, trains) for variable, trains in self._trained if id(variable) in held]
 
     def candidates(self) -> Iterator[tuple[str, Dense]]:
         """Returns the layers that can be adapted, each once, with their paths within the backbone."""

@@ -47,6 +47,15 @@ class Deferred(keras.StatelessScope):
             )
         self._bar.update(_bytes_of(variable))
 
+    def forget(self, variables: Iterable[keras.Variable]) -> None:
+        """Leaves out variables that are of no use any more: they get no initial values at the end.
+
+        Args:
+            variables: The variables.
+        """
+        gone = {id(variable) for variable in variables}
+        self.variables[:] = [variable for variable in self.variables if id(variable) not in gone]
+
     def close(self) -> None:
         """Ends the progress bar."""
         if self._bar is not None:

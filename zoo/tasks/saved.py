@@ -159,7 +159,7 @@ def _from_open_preset(
             f"tokens in {tokenizer.source}, got {config.vocabulary_size}."
         )
     same = saved.task is task_class and (
-        "labels" not in given or have_same_outputs(given["labels"], saved.options["labels"])
+        "labels" not in given or have_same_outputs(given["labels"], saved.options.get("labels"))
     )
     if not same and saved.mode is not None:
         raise ValueError(
@@ -169,7 +169,7 @@ def _from_open_preset(
         raise ValueError(
             f"labels must be names or a number of labels, got none: {directory} holds a {description.task}."
         )
-    with deferred(directory.name):
+    with deferred(directory.name) as scope:
         backbone = _backbone(config, description, preset.path)
         with naming(f"{preset.path}: options.{ADAPTERS}"):
             needed = backbone.adapters.least_weights(saved.adapters)
@@ -189,8 +189,11 @@ def _from_open_preset(
                 f"weights: leave them out, or make a {task_class.__name__} on the backbone of the loaded model."
             )
         if saved.mode is not None:
+            before = task.variables
             with naming(f"{preset.path}: options.{QUANTIZATION}"):
                 task.quantize(saved.mode)
+            held = {id(variable) for variable in task.variables}
+            scope.forget(variable for variable in before if id(variable) not in held)
         if load_weights:
             preset.weights.check_shapes(task, str(preset.path))
             preset.weights.load_into(task)

@@ -1,6 +1,8 @@
 """Low-rank updates and 8-bit weights: what trains, what is reported, what is saved."""
 
+import gc
 import warnings
+import weakref
 
 import keras
 import numpy as np
@@ -88,6 +90,21 @@ def test_quantized_weights_do_not_train_in_silence(make_task, texts):
     adapted.enable_lora(2)
     adapted.quantize("int8")
     assert sum("lora" in weight.path for weight in adapted.trainable_weights) == 4
+
+
+def test_quantized_weights_are_not_held_in_floating_point_too(make_task, tmp_path, monkeypatch):
+    model = make_task(TextClassifier, labels=2)
+    model.enable_lora(2)
+    replaced = [weakref.ref(weight) for weight in model.backbone.weights if weight.path.endswith("/kernel")]
+    model.quantize("int8")
+    gc.collect()
+    assert replaced and all(weight() is None for weight in replaced)
+    model.save_to_preset(tmp_path / "preset")
+    made, make = [], keras.Variable._deferred_initialize
+    monkeypatch.setattr(keras.Variable, "_deferred_initialize", lambda self: (made.append(self.path), make(self))[1])
+    loaded = TextClassifier.from_preset(tmp_path / "preset")
+    assert not [path for path in made if path.endswith(("kernel", "embeddings"))]
+    assert sum("lora" in weight.path for weight in loaded.trainable_weights) == 4
 
 
 @pytest.mark.parametrize("mode", ["int8", "int4"])
@@ -219,7 +236,8 @@ def test_lora_of_a_sequence_to_sequence_model(untrained, copied):
         ({"rank": 2, "targets": ["query", "gate"]}, "targets must be names of layers, got 'gate'"),
         ({"rank": 2, "targets": "query"}, "targets must be a list of names of layers, got 'query'"),
         ({"rank": 0}, "rank must be an integer of at least 1, got 0"),
-        ({"rank": 2, "alpha": 0}, "alpha must be above 0, got 0"),
+        ({"rank": 2, "alpha": 0}, "alpha must be above 0 and finite, got 0"),
+        ({"rank": 2, "alpha": float("inf")}, "alpha must be above 0 and finite, got inf"),
     ],
 )
 def test_wrong_arguments_of_lora(make_task, options, message):
