@@ -67,6 +67,8 @@ def main(config: EvaluateConfig) -> dict[str, Any]:
     if config.options.get("sampler") is not None:
         make_sampler(config.options["sampler"])
     task = load_task(config.model, config.task)
+    if isinstance(task, zoo.QuestionAnswerer):
+        raise ConfigError("model must be of a task whose data are read here; a QuestionAnswerer has evaluate() for its")
     for name in ("options", "language_tokens"):
         if getattr(config, name) and not isinstance(task, zoo.Seq2SeqLM):
             raise ConfigError(f"{name} must be empty for a {type(task).__name__}, got {getattr(config, name)!r}")

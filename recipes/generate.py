@@ -56,6 +56,8 @@ def main(config: GenerateConfig) -> list[dict[str, Any]]:
     if not texts:
         raise ConfigError("texts or file must be given")
     task = load_task(config.model, config.task)
+    if isinstance(task, zoo.QuestionAnswerer):
+        raise ConfigError("model must be of a task that takes single texts; a QuestionAnswerer has answer() for pairs")
     tokens = config.language_tokens
     if tokens and not isinstance(task, zoo.Seq2SeqLM):
         raise ConfigError(f"language_tokens must be null for a {type(task).__name__}, got {tokens!r}")
@@ -93,6 +95,8 @@ def apply(task: zoo.Task, texts: list[str], options: dict[str, Any]) -> list[Any
         return task.tag([text.split() for text in texts], **options)
     if isinstance(task, zoo.TextEmbedder):
         return np.asarray(task.embed(texts, **options)).tolist()
+    if isinstance(task, zoo.ReplacedTokenDetector):
+        return [[token._asdict() for token in tokens] for tokens in task.detect(texts, **options)]
     return task.fill_mask(texts, **options)
 
 

@@ -29,7 +29,10 @@ AnyTask = TypeVar("AnyTask", bound=Task)
 _MOST_BEAMS = 256
 _MOST = {"num_layers": 1000, "num_decoder_layers": 1000, "max_length": 1 << 20, "": 1 << 24}
 
-TASKS = ("CausalLM", "MaskedLM", "Seq2SeqLM", "TextClassifier", "TextEmbedder", "TokenClassifier")
+TASKS = (
+    *("CausalLM", "MaskedLM", "QuestionAnswerer", "ReplacedTokenDetector", "Seq2SeqLM", "TextClassifier"),
+    *("TextEmbedder", "TokenClassifier"),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from recipes import convert
+import zoo
+from recipes import convert, generate
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError
 from recipes.common.models import load_task
@@ -29,6 +30,25 @@ def test_around_all_libraries(tiny_llama, tmp_path, capsys):
         np.testing.assert_array_equal(found, np.asarray(expected))
     vocabulary = load_task(str(tmp_path / "again")).tokenizer.get_vocabulary()
     assert vocabulary == tiny_llama.tokenizer.get_vocabulary()
+
+
+def test_tasks_without_a_recipe_of_their_own(tiny_tokenizer, tmp_path, capsys):
+    config = zoo.preset_config(
+        *("encoder_tiny",),
+        **{"vocabulary_size": tiny_tokenizer.vocabulary_size, "hidden_dim": 16, "num_layers": 1, "max_length": 20},
+        attention={"num_heads": 2},
+        feed_forward={"intermediate_dim": 32},
+    )
+    for kind in (zoo.QuestionAnswerer, zoo.ReplacedTokenDetector):
+        kind(zoo.Backbone.from_config(config), tiny_tokenizer).save_to_preset(tmp_path / kind.__name__)
+        run(tmp_path / kind.__name__, tmp_path / f"{kind.__name__}-again", "--format", "zoo")
+        assert f"a {kind.__name__} of " in capsys.readouterr().out
+    words = ["--model", str(tmp_path / "ReplacedTokenDetector"), "--texts", "a"]
+    ((row,),) = [generate.main(parse(generate.GenerateConfig, words))]
+    assert all(set(token) == {"text", "start", "end", "probability"} for token in row["output"])
+    words = ["--model", str(tmp_path / "QuestionAnswerer"), "--texts", "a"]
+    with pytest.raises(ConfigError, match="a QuestionAnswerer has answer"):
+        generate.main(parse(generate.GenerateConfig, words))
 
 
 def test_refusals(tiny_llama, tmp_path):
