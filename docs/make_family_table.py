@@ -25,6 +25,7 @@ COLUMNS: dict[str, Callable[[str], str]] = {
     "LoRA": trials.lora,
     "int8": trials.int8,
     "export back": trials.export_back,
+    "SavedModel": trials.saved_model,
 }
 
 
