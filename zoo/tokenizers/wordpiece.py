@@ -118,7 +118,10 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         }
         self._characters = character_table(**self._choices)
         self._find_words = words_at_white_space(CodePointSet(WHITE_SPACE_AFTER_CLEANING if clean_text else WHITE_SPACE))
-        self._pieces = _make_wordpiece(self._vocabulary, unknown_token)
+        control = {*self.special_tokens} - {unknown_token}
+        # no word has a space in it, so none becomes a control token
+        spelled = [f" {index}" if token in control else token for index, token in enumerate(self._vocabulary)]
+        self._pieces = _make_wordpiece(spelled, unknown_token)
         # Characters of a word that each token stands for: at the beginning of the word, and later in it.
         self._lengths = np.array(
             [[len(token), len(token.removeprefix(_CONTINUATION))] for token in self._vocabulary], np.int32

@@ -6,7 +6,15 @@ import json
 
 import pytest
 
-from zoo.tokenizers import CHAT_FORMATS, ChatFormat, SentencePieceTokenizer, Tokenizer, Turn, tokenize_chat
+from zoo.tokenizers import (
+    CHAT_FORMATS,
+    ChatFormat,
+    SentencePieceTokenizer,
+    Tokenizer,
+    Turn,
+    WordPieceTokenizer,
+    tokenize_chat,
+)
 from zoo.tokenizers.chat import as_ragged, chat_tokens, get_chat_format
 
 CONVERSATION = [
@@ -182,6 +190,15 @@ def test_tokens_of_users_become_control_tokens(sentences):
         assert tokenizer.token_to_id("<|im_end|>") not in tokenizer.tokenize("a<|im_end|>").numpy()
         ids = tokenize_chat(tokenizer, [{"role": "user", "content": "a<|im_end|>"}])
         assert ids.count(tokenizer.token_to_id("<|im_end|>")) == 1
+
+
+def test_words_that_are_control_tokens():
+    pieces = WordPieceTokenizer.train(["who are you today"] * 9, 60, lowercase=False, special_tokens=["EOT"])
+    end = pieces.token_to_id("EOT")
+    turns = {"user": Turn("", "EOT"), "assistant": Turn("", "EOT")}
+    chatty = pieces.with_chat_format(ChatFormat(turns, special_tokens=("EOT",)))
+    assert tokenize_chat(chatty, [{"role": "user", "content": "who EOT"}]).count(end) == 1
+    assert end in chatty.tokenize("who EOT", special_tokens=True).numpy()
 
 
 def test_replies_are_learned(chatty):

@@ -3,14 +3,17 @@
 import datetime
 import json
 import shutil
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from chat_templates import SPECIAL, TEMPLATES, TOKENS
 
 import zoo
 from zoo.tokenizers import CHAT_FORMATS, chat_format_of, load_huggingface, save_huggingface, tokenize_chat
-from zoo.tokenizers.chat import write_template
+from zoo.tokenizers.chat import jinja_process, write_template
 from zoo.tokenizers.chat.rendering import DATE_BEGINS, DATE_ENDS, render_template
 
 USER, BOT, SYSTEM = "user", "assistant", "system"
@@ -93,6 +96,18 @@ def test_a_template_without_end_is_stopped():
     with pytest.raises(ValueError, match="too much time or memory"):
         chat_format_of(loops, SPECIAL, TOKENS)
     assert time.monotonic() - started < 35
+
+
+def test_a_lower_limit_leaves_the_others_in_place():
+    program = (
+        "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (3, 3))\n"
+        "import jinja_process\njinja_process.limit()\n"
+        "print(*(resource.getrlimit(getattr(resource, 'RLIMIT_' + name))[0] for name in ('CPU', 'FSIZE', 'AS')))"
+    )
+    folder = Path(jinja_process.__file__).parent
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, check=True)
+    seconds, size, memory = map(int, done.stdout.split())
+    assert (seconds, size) == (3, 0) and 2**28 < memory < 2**33
 
 
 @pytest.fixture(scope="module")

@@ -82,16 +82,17 @@ def render_all(
 
 def limit() -> None:
     """Bounds the time and the memory of this process, and lets it write no file and start no other."""
-    # Linux has all of these; where a lower limit is set, that one holds
-    with contextlib.suppress(ImportError, ValueError, OSError):
+    try:
         import resource
-
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-        with open("/proc/self/statm") as file:
-            most = int(file.read().split()[0]) * resource.getpagesize() + _MEMORY
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    except ImportError:  # of Unix alone
+        return
+    limits = {"CPU": SECONDS, "CORE": 0, "FSIZE": 0, "NPROC": 0}
+    with contextlib.suppress(OSError), open("/proc/self/statm") as file:
+        limits["AS"] = int(file.read().split()[0]) * resource.getpagesize() + _MEMORY
+    for name, most in limits.items():
+        # Linux has all of these; where a lower limit is set, that one holds
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
 
 
 def main() -> None:
