@@ -166,18 +166,38 @@ class LatentHeads(Heads):
         return ops.expand_dims(latent, 1), ops.transpose(shared, (0, 2, 1, 3))
 
     def of_cache(self, query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
+        layer = self.layer
         own, shared = ops.split(query, [self.own_dim], axis=-1)
-        matrix = self._matrix(self.layer.key_projection, self.own_dim, query.dtype)
-        query = ops.concatenate([ops.einsum("bhld,chd->bhlc", own, matrix), shared], axis=-1)
-        return query, ops.concatenate([key, value], axis=-1), key
+        matrix = self._matrix(layer.key_projection, self.own_dim, query.dtype)
+        queries, keys, values = [ops.einsum("bhld,chd->bhlc", own, matrix), shared], [key, value], [key]
+        # biases are the rows of these matrices for a further entry of the latents, which is always 1
+        one = ops.ones_like(key[..., :1])
+        if layer.key_projection.bias is not None:
+            queries.append(
+                ops.sum(own * self._bias(layer.key_projection, self.own_dim, query.dtype), -1, keepdims=True)
+            )
+            keys.append(one)
+        if layer.value_projection.bias is not None:
+            values.append(one)
+        return tuple(ops.concatenate(parts, axis=-1) for parts in (queries, keys, values))
 
     def results_of_cache(self, heads: Any) -> Any:
-        matrix = self._matrix(self.layer.value_projection, self.layer.value_head_dim, heads.dtype)
-        return ops.einsum("bhlc,chd->bhld", heads, matrix)
+        projection, width = self.layer.value_projection, self.layer.value_head_dim
+        dim, matrix = self.layer.latents.dim, self._matrix(projection, width, heads.dtype)
+        results = ops.einsum("bhlc,chd->bhld", heads[..., :dim], matrix)
+        if projection.bias is None:
+            return results
+        return results + heads[..., dim:] * self._bias(projection, width, heads.dtype)
+
+    def _bias(self, projection: Dense, width: int, dtype: str) -> Any:
+        """The bias of a projection, `(heads, 1, width)`."""
+        return ops.cast(ops.reshape(projection.bias, (self.layer.num_heads, 1, width)), dtype)
 
     def _matrix(self, projection: Dense, width: int, dtype: str) -> Any:
         """The matrix of a projection, `(latent_dim, heads, width)`; what it makes of unit vectors where it is coded."""
-        latent_dim = self.layer.latents.dim
-        coded = projection.quantization_mode is not None
-        matrix = projection(ops.eye(latent_dim, dtype=dtype)) if coded else projection.updated_kernel()
-        return ops.cast(ops.reshape(matrix, (latent_dim, self.layer.num_heads, width)), dtype)
+        if projection.quantization_mode is None:
+            matrix = projection.updated_kernel()
+        else:
+            matrix = projection(ops.eye(self.layer.latents.dim, dtype=dtype))
+            matrix = matrix if projection.bias is None else matrix - ops.cast(projection.bias, matrix.dtype)
+        return ops.cast(ops.reshape(matrix, (-1, self.layer.num_heads, width)), dtype)

@@ -16,10 +16,9 @@ def make(query_dim, **options):
         OWN + SHARED,
         value_head_dim=VALUE,
         causal=True,
-        use_bias=("output",),
         position=RotaryEmbedding(OWN + SHARED, rotary_dim=SHARED, rotary_start=OWN, layout="interleaved"),
         latents=Latents(LATENT, SHARED, query_dim, use_bias=True),
-        **options,
+        **{"use_bias": ("output",), **options},
     )
     layer.build((None, LENGTH, WIDTH))
     rng = np.random.default_rng(0)
@@ -85,6 +84,16 @@ def test_the_cache_holds_latents(layer, inputs):
         outputs.append(ops.convert_to_numpy(output))
         index += count
     np.testing.assert_allclose(np.concatenate(outputs, 1), formula(layer, inputs), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+def test_biases_of_what_makes_keys_and_values(inputs, quantized):
+    layer = make(None, use_bias=True, sinks=True)
+    if quantized:
+        layer.value_projection.quantize("int8")
+    output, _ = layer(inputs, cache=layer.make_cache(2, LENGTH), cache_index=0)
+    tolerance = 0.15 if quantized else 1e-4  # latents are rounded in a full pass alone
+    np.testing.assert_allclose(ops.convert_to_numpy(output), ops.convert_to_numpy(layer(inputs)), atol=tolerance)
 
 
 def test_config(layer, inputs):
