@@ -43,7 +43,7 @@ def table(config: TransformerConfig) -> Table:
     return names
 
 
-def _read(reader: ConfigReader, routing: dict[str, Any], layout: str, **defaults: int) -> TransformerConfig:
+def _read(reader: ConfigReader, routing: dict[str, Any], layout: str, **defaults: float) -> TransformerConfig:
     """Returns the configuration of a DeepSeek.
 
     Args:
@@ -63,7 +63,8 @@ def _read(reader: ConfigReader, routing: dict[str, Any], layout: str, **defaults
     heads = reader.take("num_attention_heads")
     kept = reader.take_number("num_key_value_heads", heads)
     require(kept == heads, "num_key_value_heads", kept, f"num_attention_heads={heads}")
-    config = llama.read(reader, lambda reader: {}, head_dim=turned)
+    length = sizes["max_position_embeddings"]
+    config = llama.read(reader, lambda reader: {}, head_dim=turned, max_position_embeddings=length)
     bias = reader.take("attention_bias", False)
     scaling = config.position.scaling or {}
     factor, stretch = scaling.get("factor", 1.0), scaling.get("mscale_all_dim")
@@ -80,7 +81,6 @@ def _read(reader: ConfigReader, routing: dict[str, Any], layout: str, **defaults
     )
     position = dataclasses.replace(config.position, rotary_dim=turned, layout=layout, options={"rotary_start": own})
     first, layers = min(sizes["first_k_dense_replace"], config.num_layers), config.num_layers
-    weight_scale = float(reader.take("routed_scaling_factor", 1.0))
     load_balance_weight = reader.take_number("aux_loss_alpha", 0.001)
     network = config.feed_forward
     if first < layers:
@@ -90,7 +90,7 @@ def _read(reader: ConfigReader, routing: dict[str, Any], layout: str, **defaults
             num_experts=sizes["n_routed_experts"],
             experts_per_token=sizes["num_experts_per_tok"],
             shared_intermediate_dim=sizes["moe_intermediate_size"] * sizes["n_shared_experts"],
-            weight_scale=weight_scale,
+            weight_scale=float(sizes["routed_scaling_factor"]),
             load_balance_weight=load_balance_weight,
             **routing,
         )
@@ -118,6 +118,7 @@ def _read_v2(reader: ConfigReader) -> TransformerConfig:
         "interleaved",
         first_k_dense_replace=0,
         kv_lora_rank=512,
+        max_position_embeddings=2048,
         moe_intermediate_size=1407,
         n_routed_experts=64,
         n_shared_experts=2,
@@ -125,6 +126,7 @@ def _read_v2(reader: ConfigReader) -> TransformerConfig:
         q_lora_rank=1536,
         qk_nope_head_dim=128,
         qk_rope_head_dim=64,
+        routed_scaling_factor=1.0,
         v_head_dim=128,
     )
 
@@ -144,6 +146,7 @@ def _read_v3(reader: ConfigReader) -> TransformerConfig:
         "interleaved" if reader.take("rope_interleave", True) else "half_split",
         first_k_dense_replace=3,
         kv_lora_rank=512,
+        max_position_embeddings=4096,
         moe_intermediate_size=2048,
         n_routed_experts=256,
         n_shared_experts=1,
@@ -151,6 +154,7 @@ def _read_v3(reader: ConfigReader) -> TransformerConfig:
         q_lora_rank=1536,
         qk_nope_head_dim=128,
         qk_rope_head_dim=64,
+        routed_scaling_factor=2.5,
         v_head_dim=128,
     )
 

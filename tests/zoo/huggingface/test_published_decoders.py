@@ -306,3 +306,9 @@ def test_published_configuration_is_read_and_written(name):
     again = ConfigReader(family.write(config))
     assert effective(family.read(again)) == found
     again.finish()
+
+
+def test_missing_keys_of_deepseek_v3_mean_what_its_class_says():
+    values = {key: value for key, value in sizes(48, 32, 24, 4, 2, 2, 64).items() if key != "max_position_embeddings"}
+    config = get_family("deepseek_v3").read(ConfigReader(values))
+    assert (config.max_length, config.feed_forward.weight_scale, config.feed_forward.num_experts) == (4096, 2.5, 256)
