@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import zoo
+from zoo.huggingface.generation import write_generation
 from zoo.tokenizers import ByteLevelBPETokenizer, tokenize_chat
 
 SHORT = {"max_new_tokens": 8, "jit_compile": False}
@@ -174,6 +175,11 @@ def test_a_long_conversation_keeps_its_end(model):
 def test_endpoint_cuts_answers(llama):
     chat = llama.endpoints(**script(llama, "  Hi  ", "</s>"))["chat"].function
     assert chat(tf.constant([["user", ""]]), tf.constant([["hello", "left out"]])).numpy().tolist() == [b" Hi "]
+
+
+def test_the_end_of_a_turn_is_written_for_the_library(model):
+    values = write_generation(model)
+    assert values["eos_token_id"] == [model.tokenizer.end_id, model.tokenizer.token_to_id("<|im_end|>")]
 
 
 def test_export_and_preset(llama, tmp_path):
