@@ -107,8 +107,10 @@ class Row:
         for variable in self.variables:
             width = variable.shape[-1] // self.groups
             part, start = tensor[..., start : start + width], start + width
-            # a copy in its precision: no variable depends on the file any more
-            value = np.array(part, ml_dtypes.bfloat16 if variable.dtype == "bfloat16" else variable.dtype, order="C")
+            # in its precision; of a mapped file a copy: no variable depends on it any more
+            dtype = ml_dtypes.bfloat16 if variable.dtype == "bfloat16" else variable.dtype
+            make = np.array if isinstance(part, np.memmap) else np.asarray
+            value = make(part, dtype, order="C")
             if variable is self.variables[-1]:
                 del tensor, part  # what was read of the file leaves the memory
             variable.assign(value.reshape(variable.shape))

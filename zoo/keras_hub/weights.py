@@ -28,7 +28,7 @@ class Pair:
         Args:
             value: The values of theirs.
         """
-        value = ops.convert_to_numpy(value)
+        value = value if isinstance(value, np.ndarray) else ops.convert_to_numpy(value)
         if self._is_turned():
             value = np.swapaxes(value, 0, 1)
         # theirs have an axis for the heads

@@ -122,6 +122,20 @@ def passed_on(scope: Deferred, receivers: Iterable[tuple[keras.Variable, Callabl
         yield
 
 
+def give(variable: keras.Variable, value: np.ndarray) -> None:
+    """Assigns to a variable; where it is passed on, no tensor is made of the value on the way.
+
+    Args:
+        variable: The variable.
+        value: Its value, of its shape.
+    """
+    scope = global_state.get_global_attribute("stateless_scope")
+    if isinstance(scope, _PassedOn):
+        scope.add_update((variable, value))
+    else:
+        variable.assign(value)
+
+
 @contextlib.contextmanager
 def _collected(scope: Deferred) -> Iterator[Deferred]:
     before = global_state.get_global_attribute(_WAITING)

@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 
 from zoo.storage import h5_sizes
+from zoo.storage.deferred import give
 
 # by the clock, for each second of processor time that the process may take: other processes and disks take their share
 _PATIENCE = 5
@@ -93,7 +94,7 @@ class H5Weights:
             for name in sorted(tables, key=lambda name: -math.prod(self.shapes[name])):
                 # Keras stores bfloat16 in its own way
                 if file[name].dtype.kind == "f":
-                    tables[name].weights[0].assign(file[name][()])
+                    give(tables[name].weights[0], file[name][()])
                     read.append(tables[name])
         return read
 
