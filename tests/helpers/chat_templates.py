@@ -123,6 +123,13 @@ TEMPLATES = {
         "' ' ~ words.strip() ~ ' ' ~ eos_token",
         "'<<SYS>>\n' ~ system ~ '\n<</SYS>>\n\n' ~ words",
     ).replace("{{ START }}", ""),
+    "llama2_default": instruct(
+        "bos_token ~ '[INST] ' ~ words.strip() ~ ' [/INST]'",
+        "' ' ~ words.strip() ~ ' ' ~ eos_token",
+        "'<<SYS>>\n' ~ system ~ '\n<</SYS>>\n\n' ~ words",
+    )
+    .replace("{{ START }}", "")
+    .replace("set system = none", "set system = 'Be good.'"),
     "llama3": headers(),
     "llama3.1": headers("{{ 'Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n' }}", always=True),
     "llama3.2": headers(

@@ -52,7 +52,9 @@ def infer(seen: Any, tokens: Sequence[str]) -> ChatFormat:
     if around_system is not None:
         start, default, place, turn = _system(seen, opening, around_system, before_user, tokens)
         turns["system"] = turn
-    turns["user"] = Turn(before_user, after_user, _strips(seen, "U+", 0))
+    # a default system message may stand in the first turn, too
+    strips = _strips(seen, "U+", 0) if place == "turn" else _strips(seen, "uaU+", 2)
+    turns["user"] = Turn(before_user, after_user, strips)
     turns["assistant"] = Turn(before_assistant, after_assistant, _strips(seen, "uAu+", 1), *_thoughts(seen))
     last = Turn(before_last[len(after_user) :], last_end, _strips(seen, "uA", 1))
     plain = Turn(before_assistant, after_assistant, turns["assistant"].strips)

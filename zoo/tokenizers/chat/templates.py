@@ -14,7 +14,7 @@ from zoo.tokenizers.chat.turn import DATE
 
 _ROLES = {"s": "system", "u": "user", "a": "assistant"}
 # Conversations as letters, upper case for messages with white space around them; + asks for a reply.
-_READ = ("u+", "u", "uu+", "ua", "uau+", "su+", "suau+", "U+", "sU+", "uAu+", "uA", "Su+")
+_READ = ("u+", "u", "uu+", "ua", "uau+", "su+", "suau+", "U+", "sU+", "uaU+", "uAu+", "uA", "Su+")
 _COMPARED = (
     *("u+", "ua", "uau+", "uaua", "uauau+", "U+", "UA", "UAU+", "UAUA", "uA"),
     *("su+", "sua", "suau+", "suaua", "suauau+", "SU+", "SUA", "SUAU+", "SUAUA"),
