@@ -57,7 +57,7 @@ def save_numbers(model, first, count):
 
 def test_readers_see_one_version_while_two_processes_save(tmp_path, monkeypatch):
     # a process for each look at the weights would take longer than all saves
-    monkeypatch.setattr(h5, "_shapes_from_outside", lambda path: h5.h5_sizes.sizes_of(str(path)))
+    monkeypatch.setattr(h5, "_shapes_from_outside", lambda path: h5.h5_sizes.shapes_of(str(path)))
     model = tmp_path / "model"
     savers = [start(save_numbers, model, first, 25) for first in (1, 1001)]
     wait_for(model / "config.json", savers)
