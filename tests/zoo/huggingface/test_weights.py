@@ -1,5 +1,6 @@
 """Tables of weights whose tensors are not simply kernels and biases, against NumPy."""
 
+import keras
 import numpy as np
 import pytest
 from small_transformers import TOLERANCE, array, made, token_ids
@@ -116,3 +117,18 @@ def test_interleaved_pairs_are_written_as_half_split_ones(tmp_path, rotary_dim, 
     assert again.config.position.layout is None and again.config.position.rotary_dim == rotary_dim
     inputs = {"token_ids": token_ids(2, 7), "padding_mask": np.ones((2, 7), "bool")}
     np.testing.assert_allclose(array(again(inputs)), array(backbone(inputs)), **TOLERANCE)
+
+
+def test_no_initial_weights_are_drawn(copy, reference, monkeypatch):
+    """Nor later: Keras gives values to what waits for them when any layer is called symbolically."""
+
+    def fail(*args, **kwargs):
+        raise AssertionError("initial weights are drawn")
+
+    for kind in ("TruncatedNormal", "RandomNormal", "GlorotUniform"):
+        monkeypatch.setattr(getattr(keras.initializers, kind), "__call__", fail)
+    backbone = load_backbone(reference / "bert_base")
+    assert all(np.asarray(weight).shape == tuple(weight.shape) for weight in backbone.weights)
+    with pytest.raises(ValueError, match="do not fit the configuration"):
+        load_backbone(copy("bert_base", vocab_size=1000))
+    keras.layers.Lambda(lambda x: x + 1)(keras.Input((1,)))
