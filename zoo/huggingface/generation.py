@@ -164,7 +164,7 @@ def _read_processors(values: dict[str, Any], ends: list[int], has_start: bool) -
 def write_generation(task: Any) -> dict[str, Any]:
     """Returns the content of `generation_config.json` for a task: its special tokens and its `generation`.
 
-    What ends a turn of a chat model is among the end tokens.
+    What ends a turn of a chat model is among the end tokens, unless `generation` names these.
 
     Args:
         task: A task that writes texts.
@@ -206,18 +206,20 @@ def write_generation(task: Any) -> dict[str, Any]:
             + ", ".join(f"{name}={quote(str(theirs[name]), most=200, plain=True)}" for name in differing)
             + "."
         )
-    return {**values, **_end_of_turn(values, tokenizer)}
+    if defaults.end_ids is None and task.preprocessor.takes_conversations:
+        values |= _end_of_turn(tokenizer)
+    return values
 
 
-def _end_of_turn(values: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
-    """The end tokens with the one that ends an answer: the library has one list for texts and conversations."""
+def _end_of_turn(tokenizer: Any) -> dict[str, Any]:
+    """The end token and the one that ends an answer: the library has one list for texts and conversations."""
     chat_format = getattr(tokenizer, "chat_format", None)
     token = None if chat_format is None else chat_format.end_of_turn[0]
     if token is None:
         return {}
-    ends = values.get("eos_token_id", [])
-    ends, end = ends if isinstance(ends, list) else [ends], tokenizer.token_to_id(token)
-    return {} if end in ends else {"eos_token_id": [*ends, end] if ends else end}
+    end = tokenizer.token_to_id(token)
+    ends = [index for index in (tokenizer.end_id, end) if index is not None]
+    return {} if end == tokenizer.end_id else {"eos_token_id": ends if len(ends) > 1 else end}
 
 
 def _write_sampler(sampler: Any) -> dict[str, Any]:

@@ -110,6 +110,11 @@ def test_formats_that_contradict_themselves():
         ChatFormat(turns, default_system="")
     with pytest.raises(ValueError, match="strips must be one of"):
         Turn(strips="some")
+    with pytest.raises(ValueError, match=r"turns\['user'\] must be a Turn, got \{"):
+        ChatFormat({**turns, "user": {"before": "a"}})
+    with pytest.raises(ValueError, match="special_tokens must be a tuple of tokens, got '<s>'"):
+        ChatFormat(turns, special_tokens="<s>")
+    assert ChatFormat(turns, special_tokens=["<s>"]) == ChatFormat(turns, special_tokens=("<s>",))
     with pytest.raises(ValueError, match=r"chat_format: turns.user.strip is not known. Did you mean 'strips'"):
         ChatFormat.from_dict({"turns": {"user": {"strip": "both"}, "assistant": {}}})
     with pytest.raises(ValueError, match="chat_format must be one of .*, got 'irc'"):

@@ -66,6 +66,12 @@ class ChatFormat:
             raise ValueError(f"default_system must be None without the role 'system', got {self.default_system!r}.")
         if self.system_place not in ("turn", "first_user", "last_user"):
             raise ValueError(f"system_place must be 'turn', 'first_user' or 'last_user', got {self.system_place!r}.")
+        for role, turn in self.turns.items():
+            if not isinstance(turn, Turn):
+                raise ValueError(f"turns[{role!r}] must be a Turn, got {turn!r:.80}.")
+        if isinstance(self.special_tokens, str):
+            raise ValueError(f"special_tokens must be a tuple of tokens, got {self.special_tokens!r:.80}.")
+        object.__setattr__(self, "special_tokens", tuple(self.special_tokens))
         if "" in self.special_tokens:
             raise ValueError("special_tokens must not hold an empty token.")
 
