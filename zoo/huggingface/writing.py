@@ -1,5 +1,6 @@
 """Writing directories of the Transformers library."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -14,6 +15,9 @@ from zoo.huggingface.labels import written_names
 from zoo.huggingface.weights import Row, named_layers, table_rows, with_half_split_pairs
 from zoo.storage import replace_folder, write_tensors
 from zoo.storage.checkpoint import CONFIG_FILE, WEIGHTS_FILE
+
+# of the families that cannot express a model
+_MOST_SHOWN, _FAR = 3, 1000
 
 
 def write_backbone(
@@ -51,13 +55,13 @@ def write_backbone(
     task_name = generators.get(getattr(backbone.config, "architecture", None)) if task is None else type(task).__name__
     if task is None and backbone.is_base_model:
         task_name = None
-    candidates = all_families() if model_type is None else [get_family(model_type)]
-    problems = []
-    for family in candidates:
+    _require_plain_weights(backbone)
+    problems: dict[str, tuple[int, str]] = {}
+    for family in _candidates(backbone, task_name) if model_type is None else [get_family(model_type)]:
         try:
             values, rows = _describe(family, backbone, task, task_name)
         except (ValueError, KeyError, TypeError) as error:
-            problems.append(f"{family.model_type}: {error}")
+            problems.setdefault(str(error), (_distance(error), family.model_type))
             continue
         with replace_folder(directory, is_huggingface, "model of the Transformers library") as folder:
             (folder / CONFIG_FILE).write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
@@ -66,14 +70,46 @@ def write_backbone(
             if extra is not None:
                 extra(folder)
         return family.model_type
-    raise ValueError("The Transformers library has no family here for this model:\n  " + "\n  ".join(problems))
+    nearest = sorted(problems, key=lambda text: problems[text][0])[:_MOST_SHOWN]
+    lines = [f"{problems[text][1]}: {text}" for text in nearest]
+    raise ValueError(
+        "The Transformers library has no family here for this model; what the nearest lack:\n  " + "\n  ".join(lines)
+    )
+
+
+def _distance(error: Exception) -> int:
+    """How far away a family is: the more choices or weights its refusal names, the further."""
+    text = str(error)
+    if not isinstance(error, ValueError):
+        return _FAR
+    kinds = {"its ": 0, "it cannot express": 0, "This kind of model has no place for the weights": 1}
+    return text.count(", ") + next((far for start, far in kinds.items() if text.startswith(start)), 10)
+
+
+def _require_plain_weights(backbone: Backbone) -> None:
+    if not isinstance(backbone.config, TransformerConfig):
+        raise ValueError(f"The Transformers library has Transformers, this is a {type(backbone).__name__}.")
+    for name, layer in named_layers(backbone).items():
+        mode = getattr(layer, "quantization_mode", None)
+        if mode is not None:
+            raise ValueError(f"{name} is quantized ({mode}): write a model before it is quantized.")
+
+
+def _candidates(backbone: Backbone, task_name: str | None) -> list[Family]:
+    """The families that have a task."""
+    families, is_encoder = [], backbone.config.architecture == "encoder"
+    for family in all_families():
+        with contextlib.suppress(ValueError):
+            head_of(family, task_name, is_encoder)
+            families.append(family)
+    if not families:
+        raise ValueError(f"The Transformers library has no family here with the task {task_name}.")
+    return families
 
 
 def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | None) -> tuple[dict[str, Any], list[Row]]:
     """Configuration and tensors of a family, if they mean the same model."""
     config = backbone.config
-    if not isinstance(config, TransformerConfig):
-        raise ValueError(f"it is a Transformer, this is a {type(backbone).__name__}")
     head = head_of(family, task_name, config.architecture == "encoder")
     options = {} if task is None else task.options()
     values = {

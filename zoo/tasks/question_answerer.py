@@ -1,5 +1,6 @@
 """Question answering: a question and a context in, the part of the context that answers it out."""
 
+import math
 from typing import Any
 
 import keras
@@ -81,6 +82,8 @@ class QuestionAnswerer(EncoderTask):
         super().__init__(backbone, preprocessor, decoder_start_id=decoder_start_id, **options)
         self.max_answer_length = require_count(max_answer_length, "max_answer_length")
         self.no_answer_threshold = None if no_answer_threshold is None else float(no_answer_threshold)
+        if no_answer_threshold is not None and not math.isfinite(self.no_answer_threshold):
+            raise ValueError(f"no_answer_threshold must be a finite number or None, got {no_answer_threshold!r}.")
         config = backbone.config
         self.head = ClassificationHead(
             2,

@@ -220,6 +220,8 @@ class Task(TextModel):
     ) -> str:
         """Writes the model for the Transformers library, see `zoo.huggingface.save_task`.
 
+        Active low-rank updates are added to the weights that are written; those that are not active are left out.
+
         Args:
             directory: Where to.
             model_type: The family to write it as. Default: the first that can express it.
@@ -275,6 +277,8 @@ class Task(TextModel):
 
     def save_to_keras_hub(self, directory: str | os.PathLike, *, class_name: str | None = None) -> str:
         """Writes the model as a preset of KerasHub, see `zoo.keras_hub.save_task`.
+
+        Active low-rank updates are added to the weights that are written; those that are not active are left out.
 
         Args:
             directory: Where to.

@@ -193,6 +193,8 @@ def test_both_stacks_are_given_the_same_tokens(encoder_config, mask_tokenizer):
     assert model.own_options()["decoder_start_id"] == 2
     with pytest.raises(ValueError, match="decoder_start_id must be an integer from 0 to 26, got 27"):
         QuestionAnswerer(model.backbone, mask_tokenizer, decoder_start_id=27)
+    with pytest.raises(ValueError, match="no_answer_threshold must be a finite number or None, got nan"):
+        QuestionAnswerer(model.backbone, mask_tokenizer, no_answer_threshold=float("nan"))
     with pytest.raises(ValueError, match="decoder_start_id must be None with a backbone of one stack, got 3"):
         QuestionAnswerer(Backbone.from_config(encoder_config), mask_tokenizer, decoder_start_id=3)
 
