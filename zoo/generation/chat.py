@@ -45,7 +45,8 @@ class AnswerEdges:
             ends = ends or (ending if chat_format.end_of_turn[0] is not None else "")
             if plain and plain not in begins:
                 begins.append(plain)
-        return cls(tuple(begins), ends, anew=True)
+        # of two that a text begins with, the longer one is cut
+        return cls(tuple(sorted(begins, key=len, reverse=True)), ends, anew=True)
 
     def cut(self, answers: Any) -> Any:
         """Returns answers without these texts; a string tensor to another."""

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import zoo
+from zoo.generation.chat import AnswerEdges
 from zoo.huggingface.generation import write_generation
 from zoo.tokenizers import ByteLevelBPETokenizer, tokenize_chat
 
@@ -120,6 +121,14 @@ def test_what_the_format_writes_itself_is_no_part_of_an_answer(llama):
     asked = tokenize_chat(llama.tokenizer, TALKS[0])
     text = llama.tokenizer.detokenize(tokenize_chat(llama.tokenizer, [*TALKS[0], assistant("Hi")], add_reply=False))
     assert text.numpy().decode() == llama.tokenizer.detokenize(asked).numpy().decode() + " Hi "
+
+
+def test_of_two_beginnings_the_longer_one_is_cut():
+    last = zoo.tokenizers.Turn("A:\n", "</s>")
+    turns = {"user": zoo.tokenizers.Turn("Q:", "\n"), "assistant": zoo.tokenizers.Turn("A:\n\n", "</s>")}
+    chat_format = zoo.tokenizers.ChatFormat(turns, reply="A:", last_reply=last, special_tokens=("</s>",))
+    cut = AnswerEdges.of(chat_format).cut(tf.constant(["\n\nHi", "\nHi", "Hi"]))
+    assert cut.numpy().tolist() == [b"Hi"] * 3
 
 
 def test_a_stop_string_where_no_token_ends_a_turn(model, tokenizer):
