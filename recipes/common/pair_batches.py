@@ -132,7 +132,8 @@ class PairBatches(ResumableBatches):
     def _tokenize(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Token ids of both sides with the tokens around them."""
         around = (self._text_start_id, self._tokenizer.end_id)
-        source, target = (add_start_end(self._tokenizer.tokenize(texts), *around) for texts in (sources, targets))
+        sides = ((self._tokenizer, sources), (self._tokenizer.of_targets, targets))
+        source, target = (add_start_end(tokenizer.tokenize(texts), *around) for tokenizer, texts in sides)
         return source, target
 
     def _note_dropped(self, source: tf.RaggedTensor, target: tf.RaggedTensor, origins: list[str]) -> None:

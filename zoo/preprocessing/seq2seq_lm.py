@@ -74,7 +74,7 @@ class Seq2SeqLMPreprocessor(Preprocessor):
         return self.decoder_start_id
 
     def text_ids(self, texts: Any, truncate: bool | None = None) -> Any:
-        """Returns the token ids of whole texts, of sources or of targets, with start and end token; a graph function.
+        """Returns the token ids of whole sources, with start and end token; a graph function.
 
         Args:
             texts: String tensor `(batch,)`.
@@ -112,7 +112,7 @@ class Seq2SeqLMPreprocessor(Preprocessor):
         prompts = tf.RaggedTensor.from_tensor(tf.fill([sources.nrows(), 1], tf.constant(start_id, tf.int32)))
         if beginnings is None:
             return prompts, sources
-        ids = self.tokenizer.tokenize(beginnings)
+        ids = self.tokenizer.of_targets.tokenize(beginnings)
         if self.adds_start_token:
             given = tf.cast(ids.row_lengths() > 0, tf.int64)
             starts = tf.repeat(self.tokenizer.start_id, tf.reduce_sum(given))
@@ -138,7 +138,7 @@ class Seq2SeqLMPreprocessor(Preprocessor):
         return dense(self.text_ids(texts, truncate), self.pad_id, self.sequence_length)
 
     def tokens(self, x: Any) -> Any:
-        """Returns the ragged ids of texts, `(batch, None)`, nothing added."""
+        """Returns the ragged ids of sources, `(batch, None)`, nothing added."""
         return self.require_tokenizer("Text input").tokenize(x)
 
     def token_counts(self, tokens: Any) -> Any:
@@ -159,13 +159,13 @@ class Seq2SeqLMPreprocessor(Preprocessor):
         texts = as_texts(y, name)
         require_same_length(count, len(texts), x_name, name, "target text", "source text")
         targets = string_tensor(texts)
-        self.check_fits(targets, np.asarray(self.lengths(targets)), name)
+        self.check_fits(targets, np.asarray(self.token_counts(self.targets(targets))), name)
         return targets
 
     def targets(self, y: Any) -> Any:
         if y is None:
             raise ValueError(f"A dataset for {self.task_name} must hold (x, y), source and target texts; got x alone.")
-        return self.tokens(y)
+        return self.require_tokenizer("Text input").of_targets.tokenize(y)
 
     def collate(self, tokens: Any, targets: Any, sample_weight: Any, seed: Any = None) -> tuple[Any, Any, Any]:
         """Returns inputs, labels and weights for teacher forcing.

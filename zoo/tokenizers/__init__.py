@@ -4,6 +4,7 @@ from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
 from zoo.tokenizers.chat import CHAT_FORMATS, ChatFormat, Turn, chat_format_of, tokenize_chat
 from zoo.tokenizers.huggingface import load_huggingface, save_huggingface
+from zoo.tokenizers.marian import MarianTokenizer
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
 from zoo.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -11,6 +12,7 @@ __all__ = [
     "CHAT_FORMATS",
     "ByteLevelBPETokenizer",
     "ChatFormat",
+    "MarianTokenizer",
     "SentencePieceTokenizer",
     "Tokenizer",
     "Turn",

@@ -112,6 +112,11 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         """
         return []
 
+    @property
+    def of_targets(self) -> Tokenizer:
+        """The tokenizer of texts that an encoder-decoder writes: itself, unless sources and targets differ."""
+        return self
+
     # What users call.
 
     def tokenize(self, texts: Any, special_tokens: bool | Sequence[str] = False) -> tf.RaggedTensor | tf.Tensor:

@@ -63,19 +63,26 @@ class SentencePieceOperations:
         self._operations = operations
         self._choices = {"nbest_size": 0, "alpha": 1.0, "add_bos": False, "add_eos": False, "reverse": False}
 
-    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """`tf.string` `(batch,)` to ragged int32 ids `(batch, None)`."""
+    def tokenize(self, texts: tf.Tensor, pieces: bool = False) -> tf.RaggedTensor:
+        """`tf.string` `(batch,)` to ragged int32 ids `(batch, None)`.
+
+        Args:
+            texts: The texts.
+            pieces: Whether the tokens themselves are returned, `tf.string`; in place of an unknown one what it is of.
+        """
         tf = import_tensorflow()
         values, row_splits = self._operations.sentencepiece_tokenize_op(
-            self.resource.resource_handle, texts, out_type=tf.int32, **self._choices
+            self.resource.resource_handle, texts, out_type=tf.string if pieces else tf.int32, **self._choices
         )
         return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
 
-    def tokenize_with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+    def tokenize_with_offsets(
+        self, texts: tf.Tensor, pieces: bool = False
+    ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
         """As `tokenize`, with the first byte of each token and the one after its last: flat int32 vectors."""
         tf = import_tensorflow()
         values, row_splits, starts, ends = self._operations.sentencepiece_tokenize_with_offsets_op(
-            self.resource.resource_handle, texts, out_type=tf.int32, **self._choices
+            self.resource.resource_handle, texts, out_type=tf.string if pieces else tf.int32, **self._choices
         )
         return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False), starts, ends
 

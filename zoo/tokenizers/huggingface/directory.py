@@ -17,6 +17,7 @@ from zoo.tokenizers.huggingface.reader import read_content
 from zoo.tokenizers.huggingface.special import roles_from_config, usual_roles
 from zoo.tokenizers.huggingface.unigram import from_unigram
 from zoo.tokenizers.huggingface.wordpiece import from_wordpiece
+from zoo.tokenizers.marian import SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE, MarianTokenizer
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
 from zoo.tokenizers.sentencepiece_check import MOST_BYTES, parse_model
 from zoo.tokenizers.wordpiece import WordPieceTokenizer
@@ -31,9 +32,9 @@ _SHIFTED = ("XLMRoberta", "Camembert", "MBart", "MBart50", "Barthez", "XLNet", "
 def load_huggingface(path: str | os.PathLike, **roles: str | None) -> Tokenizer:
     """Reads a tokenizer from the files of a Hugging Face model.
 
-    Looks for `tokenizer.json`, a SentencePiece `*.model`, `vocab.json` with `merges.txt`, and `vocab.txt`, in this
-    order, and reads the special tokens and whether text is lower-cased from `tokenizer_config.json` and
-    `special_tokens_map.json` next to them.
+    Looks for `tokenizer.json`, Marian's `source.spm` and `target.spm`, a SentencePiece `*.model`, `vocab.json` with
+    `merges.txt`, and `vocab.txt`, in this order, and reads the special tokens and whether text is lower-cased from
+    `tokenizer_config.json` and `special_tokens_map.json` next to them.
 
     A chat template becomes the `chat_format`, see `zoo.tokenizers.chat_format_of`. One that no `ChatFormat` says leaves
     the tokenizer without, and the reason is told where a conversation is given to it.
@@ -44,8 +45,8 @@ def load_huggingface(path: str | os.PathLike, **roles: str | None) -> Tokenizer:
             instead of those that the files name.
 
     Returns:
-        A `WordPieceTokenizer`, `ByteLevelBPETokenizer` or `SentencePieceTokenizer`, whose ids equal those of the
-        `tokenizers` library.
+        A `WordPieceTokenizer`, `ByteLevelBPETokenizer`, `SentencePieceTokenizer` or `MarianTokenizer`, whose ids equal
+        those of the `tokenizers` library (the last: of Transformers).
 
     Raises:
         FileNotFoundError: The directory holds none of these files.
@@ -81,6 +82,9 @@ def _load(path: Path, roles: dict[str, str | None]) -> tuple[Path, Tokenizer]:
     if json_file.is_file():
         with named(json_file):
             return json_file, _from_json(_read_json(json_file), roles)
+    if (directory / SOURCE_FILE).is_file():
+        with named(directory / VOCABULARY_FILE):
+            return directory / VOCABULARY_FILE, _from_marian(directory, roles, config)
     model_file = next((directory / name for name in _MODEL_FILES if (directory / name).is_file()), None)
     if model_file is not None:
         with named(model_file):
@@ -132,6 +136,14 @@ def _from_model(path: Path, roles: dict[str, str], config: dict[str, Any]) -> To
     known = {role: token for role, token in roles.items() if token in pieces}
     known.pop("unknown_token", None)  # the model has its own
     return SentencePieceTokenizer(proto, **known)
+
+
+def _from_marian(directory: Path, roles: dict[str, str], config: dict[str, Any]) -> Tokenizer:
+    if _flag(config, "separate_vocabs"):
+        raise ValueError("tokenizer_config.json: separate_vocabs must be false: one vocabulary for both, got true.")
+    roles = {role: token for role, token in roles.items() if role in ("pad_token", "end_token", "unknown_token")}
+    files = (directory / name for name in (VOCABULARY_FILE, SOURCE_FILE, TARGET_FILE))
+    return MarianTokenizer.from_files(*files, **roles)
 
 
 def _with_sentinels(proto: bytes, count: int) -> bytes:

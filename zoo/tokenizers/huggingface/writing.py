@@ -13,6 +13,7 @@ from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
 from zoo.tokenizers.chat import write_template
 from zoo.tokenizers.huggingface.sentencepiece_json import describe_sentencepiece, user_defined_tokens
+from zoo.tokenizers.marian import MarianTokenizer
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
 from zoo.tokenizers.split_patterns import PATTERNS
 from zoo.tokenizers.wordpiece import WordPieceTokenizer
@@ -33,10 +34,11 @@ def save_huggingface(
 ) -> None:
     """Writes a tokenizer for the Transformers library, whose `AutoTokenizer` then gives the same ids.
 
-    The files are `tokenizer.json` and `tokenizer_config.json`, for SentencePiece `tokenizer.model` too; the chat format
-    becomes a chat template, which writes the same. Two kinds of
-    text have other ids there: that library finds special tokens wherever a text spells them, which here has to be asked
-    for; and it drops the space before a token that a SentencePiece model calls user-defined.
+    The files are `tokenizer.json` and `tokenizer_config.json`, for SentencePiece `tokenizer.model` too, for Marian
+    `vocab.json`, `source.spm` and `target.spm` in place of the first; the chat format becomes a chat template, which
+    writes the same. Two kinds of text have other ids there: that library finds special tokens wherever a text spells
+    them, which here has to be asked for; and it drops the space before a token that a SentencePiece model calls
+    user-defined.
 
     Args:
         tokenizer: The tokenizer.
@@ -60,6 +62,9 @@ def save_huggingface(
     [101, 1037, 2235, 3899, 1012, 102]
     """
     directory, settings = Path(directory), tokenizer.get_config()
+    if isinstance(tokenizer, MarianTokenizer):
+        _write_marian(tokenizer, directory, [*before, "", *after], max_length)
+        return
     content = _describe(tokenizer, settings)
     directory.mkdir(parents=True, exist_ok=True)
     if isinstance(tokenizer, SentencePieceTokenizer):
@@ -92,6 +97,24 @@ def save_huggingface(
             **_roles(tokenizer, settings, before, after),
         },
     )
+
+
+def _write_marian(tokenizer: MarianTokenizer, directory: Path, around: Sequence[str], max_length: int | None) -> None:
+    """Writes the files of the library's own class, which puts the end token behind each text."""
+    roles = tokenizer.get_config()
+    if list(around) != ["", roles["end_token"]]:
+        raise ValueError(f"A marian tokenizer puts {roles['end_token']!r} behind a text and nothing else.")
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in tokenizer.vocabulary_files().items():
+        (directory / name).write_bytes(content)
+    names = {"pad_token": "pad_token", "end_token": "eos_token", "unknown_token": "unk_token"}
+    settings = {
+        "tokenizer_class": "MarianTokenizer",
+        "separate_vocabs": False,
+        **({} if max_length is None else {"model_max_length": max_length}),
+        **{theirs: roles[ours] for ours, theirs in names.items() if roles[ours] is not None},
+    }
+    _write_json(directory / "tokenizer_config.json", settings)
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
