@@ -122,3 +122,21 @@ def test_damaged(tokenizer, vocabulary, models):
         MarianTokenizer(vocabulary, b"nothing", tokenizer.target_proto)
     with pytest.raises(ValueError, match="end_token.*'</t>'"):
         MarianTokenizer(vocabulary, tokenizer.source_proto, tokenizer.target_proto, end_token="</t>")
+
+
+def test_with_a_model_in_files_of_transformers(tokenizer, tmp_path):
+    import dataclasses
+    from pathlib import Path
+
+    import zoo
+    from zoo.huggingface import read_config
+
+    config = read_config(Path(__file__).parents[2] / "reference" / "huggingface" / "marian")
+    config = dataclasses.replace(config, vocabulary_size=tokenizer.vocabulary_size)
+    preprocessor = Seq2SeqLMPreprocessor(tokenizer, decoder_start_token="<pad>")
+    task = zoo.Seq2SeqLM(zoo.Backbone.from_config(config), preprocessor)
+    task.save_to_huggingface(tmp_path / "model", model_type="marian")
+    loaded = zoo.Seq2SeqLM.from_preset(tmp_path / "model")
+    assert loaded.preprocessor.decoder_start_id == tokenizer.pad_id
+    options = {"max_new_tokens": 4, "sampler": "greedy", "jit_compile": False}
+    assert loaded.generate(SOURCES[:2], **options) == task.generate(SOURCES[:2], **options)
