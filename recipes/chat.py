@@ -17,7 +17,7 @@ from typing import Any
 
 import zoo
 from recipes.common.config import run_recipe, setting
-from recipes.common.errors import ConfigError, errors_of
+from recipes.common.errors import ConfigError, DataError, errors_of
 from recipes.common.models import load_task, require_texts_alone
 
 RESET, QUIT = "/reset", "/quit"
@@ -69,10 +69,17 @@ def main(config: ChatConfig) -> Messages:
 
 
 def read_line() -> str | None:
-    """Returns the next line of the input without its end; None behind the last. A terminal is asked for it."""
+    """Returns the next line of the input without its end; None behind the last. A terminal is asked for it.
+
+    Raises:
+        DataError: If it cannot be decoded.
+    """
     if sys.stdin.isatty():
         print("> ", end="", flush=True)
-    line = sys.stdin.readline()
+    try:
+        line = sys.stdin.readline()
+    except UnicodeDecodeError as error:
+        raise DataError(f"the input must be text in {error.encoding}: {error}") from error
     return line.strip() if line else None
 
 

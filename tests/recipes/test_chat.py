@@ -8,7 +8,7 @@ import pytest
 
 import zoo
 from recipes import chat
-from recipes.common.errors import ConfigError
+from recipes.common.errors import ConfigError, DataError
 from zoo.tokenizers import ByteLevelBPETokenizer
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -66,6 +66,12 @@ def test_what_is_wrong(model, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         chat.run([str(model), "--options", '{"max_new_tokens": 0}'])
     assert "recipes.chat: error: options: max_new_tokens" in capsys.readouterr().err
+
+
+def test_an_input_that_is_no_text(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n"), "utf-8"))
+    with pytest.raises(DataError, match="the input must be text in utf-8"):
+        chat.read_line()
 
 
 @pytest.mark.slow
