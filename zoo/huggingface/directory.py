@@ -122,9 +122,10 @@ class HeadWeights:
         """
         rows = table_rows(layers, self.table) if self.tensors else []
         if layers and (fresh or not rows):
-            warnings.warn(
-                f"{self.source} has no weights for this head ({', '.join(layers)}): it starts untrained.", stacklevel=3
-            )
+            found = f"has no weights for this head ({', '.join(layers)})"
+            if rows:
+                found = f"has this head ({', '.join(layers)}) for other labels than those given"
+            warnings.warn(f"{self.source} {found}: it starts untrained.", stacklevel=3)
             return
         shapes = {name: tensor.shape for name, tensor in self.tensors.items()}
         files = TensorFiles(shapes, self.tensors.__getitem__, self.source)

@@ -69,7 +69,10 @@ def load_task(
         # another number of labels is another task
         is_same = "labels" not in given or have_same_outputs(given["labels"], options.get("labels", given["labels"]))
         if arguments is None or not is_same:
-            warnings.warn(f"{directory} has no weights for the head of this task: it starts untrained.", stacklevel=5)
+            found = "has no weights for the head of this task"
+            if arguments is not None:
+                found = "has the head of this task for other labels than those given"
+            warnings.warn(f"{directory} {found}: it starts untrained.", stacklevel=5)
         else:
             theirs = _make_theirs(name, opened.theirs, head.write(task.options()))
             _load_head(theirs, directory / TASK_WEIGHTS_FILE)

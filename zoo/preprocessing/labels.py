@@ -43,6 +43,9 @@ class Labels:
             self._count = require_count(labels, "labels", lowest)
         self._ids = {name: index for index, name in enumerate(self.names or [])}
 
+    def __repr__(self) -> str:
+        return f"Labels({self.option!r})"
+
     def __len__(self) -> int:
         return self._count
 

@@ -200,7 +200,10 @@ def _from_open_preset(
     if same:
         return task
     if load_weights:
-        warnings.warn(f"{directory} has no weights for the head of this task: it starts untrained.", stacklevel=4)
+        found = "has no weights for the head of this task"
+        if saved.task is task_class:
+            found = "has the head of this task for other labels than those given"
+        warnings.warn(f"{directory} {found}: it starts untrained.", stacklevel=4)
     if saved.task is task_class:
         return saved.make(backbone, tokenizer, {**saved.options, **given})
     shared = set(_SHARED) & set(parameters_of(task_class, task_class.preprocessor_class)) & set(saved.options)

@@ -178,8 +178,9 @@ class Task(TextModel):
             preset: A directory that `save_to_preset` wrote, the folder of a run, a directory of the Transformers
                 library or of KerasHub, a checkpoint of llama2.c, `hf://owner/name` for a model of the Hugging Face hub,
                 or a name of `zoo.list_presets()`.
-            load_weights: Whether to load the weights. Named architectures have none here: pass False.
-            tokenizer: Tokenizer for a named architecture; a saved model has its own.
+            load_weights: Whether to load the weights. Named architectures without published ones need False.
+            tokenizer: Tokenizer for a named architecture, or in place of that in files of another library; a model
+                that `save_to_preset` wrote has its own.
             dtype: Policy of all layers, for example "mixed_bfloat16". Default `keras.config.dtype_policy()`.
             **choices: Arguments of the task and of its preprocessor, for example `labels=["bad", "good"]`; for a named
                 architecture also replaced choices of its configuration, for example `vocabulary_size=8000`.

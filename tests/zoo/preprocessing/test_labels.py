@@ -44,6 +44,10 @@ def test_what_is_no_label(y, message):
         NAMED.ids(y, 3, "y", "x")
 
 
+def test_printed():
+    assert repr(NAMED) == "Labels(['bad', 'good', 'so-so'])" and repr(Labels(2)) == "Labels(2)"
+
+
 def test_several_labels():
     expected = [[1, 0, 1], [0, 0, 0]]
     for y in ([["bad", "so-so"], []], [[0, 2], ()], np.array(expected)):

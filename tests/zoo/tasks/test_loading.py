@@ -118,7 +118,7 @@ def test_backbone_of_another_task(make_task, texts, tmp_path):
     for ours, theirs in zip(classifier.backbone.weights, model.backbone.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     classifier.save_to_preset(tmp_path / "classifier")
-    with pytest.warns(UserWarning, match="starts untrained"):
+    with pytest.warns(UserWarning, match="has the head of this task for other labels than those given: it starts"):
         other = TextClassifier.from_preset(tmp_path / "classifier", labels=5)
     assert len(other.labels) == 5 and other.longest == 20
     same = TextClassifier.from_preset(tmp_path / "classifier", sequence_length=10)
