@@ -16,7 +16,7 @@ from zoo.storage import h5_sizes
 from zoo.storage.deferred import give
 
 # by the clock, for each second of processor time that the process may take: other processes and disks take their share
-_PATIENCE = 5
+_PATIENCE = 20
 _MOST_LINES = 8
 # tables of at least this part of all numbers are large
 _LARGE_SHARE = 50
@@ -133,7 +133,9 @@ def _shapes_from_outside(path: Path) -> dict[str, list[int]]:
     try:
         done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=seconds, env=environment)
     except subprocess.TimeoutExpired:
-        raise ValueError(f"{path} is damaged: reading it takes more than {seconds} seconds.") from None
+        raise ValueError(
+            f"{path} takes more than {seconds} seconds to read: it is damaged, or this machine is too busy."
+        ) from None
     try:
         answer = json.loads(done.stdout)
     except ValueError:

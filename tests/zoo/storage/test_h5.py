@@ -71,7 +71,9 @@ def test_a_file_that_keeps_the_process_waiting(path, tmp_path, monkeypatch):
     (tmp_path / "reader.py").write_text("import time; time.sleep(60)")
     monkeypatch.setattr(h5_sizes, "__file__", str(tmp_path / "reader.py"))
     monkeypatch.setattr(h5_sizes, "most_seconds", lambda path: 0.05)
-    with pytest.raises(ValueError, match="model.weights.h5 is damaged: reading it takes more than 0.25 seconds"):
+    with pytest.raises(
+        ValueError, match="model.weights.h5 takes more than 1.0 seconds to read: it is damaged, or .* busy"
+    ):
         open_h5(path)
 
 
