@@ -72,7 +72,7 @@ def load_task(
             found = "has no weights for the head of this task"
             if arguments is not None:
                 found = "has the head of this task for other labels than those given"
-            warnings.warn(f"{directory} {found}: it starts untrained.", stacklevel=5)
+            warnings.warn(f"{directory} {found}: it starts untrained.", stacklevel=6)
         else:
             theirs = _make_theirs(name, opened.theirs, head.write(task.options()))
             _load_head(theirs, directory / TASK_WEIGHTS_FILE)

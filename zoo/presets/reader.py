@@ -15,7 +15,8 @@ class NamedReader(Reader):
     looks_for = "a name of zoo.list_presets()"
 
     def hint(self, name: str) -> str:
-        return near_presets(name)
+        # a path is no misspelt name
+        return "" if os.sep in name else near_presets(name)
 
     def accepts(self, source: Path) -> bool:
         # a directory of this name is meant where there is one

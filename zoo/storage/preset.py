@@ -118,7 +118,8 @@ def _switch(directory: Path, place: Path, description: PresetDescription) -> Non
             replaced=replaced,
         )
         values = {"format_version": FORMAT_VERSION, **dataclasses.asdict(new)}
-        (place / CONFIG_FILE).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        # what is not finite would not be read again
+        (place / CONFIG_FILE).write_text(json.dumps(values, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         synchronize_all(place)
         os.replace(place / CONFIG_FILE, directory / CONFIG_FILE)
         _OWN_WEIGHTS.add(new.weights.sha256)

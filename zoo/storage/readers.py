@@ -126,8 +126,8 @@ def find_reader(preset: str | os.PathLike) -> tuple[Reader, Path]:
         if reader.accepts(path):
             return reader, path
     hints = "" if path.exists() else "".join(reader.hint(name) for reader in _READERS)
-    looked_for = "".join(f"\n  {reader.looks_for}" for reader in _READERS)
-    raise ValueError(f"{_found(name, path)}{hints} It must be one of these:{looked_for}")
+    looked_for = "; ".join(reader.looks_for for reader in _READERS)
+    raise ValueError(f"{_found(name, path)}{hints} It must be {looked_for}.")
 
 
 def _found(name: str, path: Path) -> str:

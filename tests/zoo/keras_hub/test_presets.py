@@ -19,7 +19,7 @@ from zoo import (  # noqa: E402
     TokenClassifier,
     TransformerConfig,
 )
-from zoo.keras_hub import is_keras_hub, load_backbone, read_tokenizer, save_backbone  # noqa: E402
+from zoo.keras_hub import is_keras_hub, load_backbone, read_tokenizer, reader, save_backbone  # noqa: E402
 from zoo.keras_hub.tasks import task_of  # noqa: E402
 from zoo.keras_hub.tokenizers import make_tokenizer, require_same  # noqa: E402
 from zoo.tokenizers.byte_alphabet import byte_characters  # noqa: E402
@@ -278,6 +278,21 @@ def test_quantized_and_adapted_models(tmp_path):
     with pytest.raises(ValueError, match="is quantized .*int8.*: write a model before it is quantized"):
         save_backbone(quantized, tmp_path / "quantized")
     assert not (tmp_path / "quantized").exists()
+
+
+def test_presets_that_are_replaced_while_they_are_read(tmp_path, monkeypatch):
+    (tmp_path / "preset").mkdir()
+    reads = []
+
+    def read(directory, load_weights):
+        reads.append(directory)
+        if len(reads) == 1:
+            (tmp_path / "preset").rename(tmp_path / "old")
+            (tmp_path / "preset").mkdir()
+        return len(reads)
+
+    monkeypatch.setattr(reader, "load_backbone", read)
+    assert reader.KerasHubReader().load_backbone(tmp_path / "preset", True, {}) == 2
 
 
 def test_refusals(tmp_path, tiny_llama):

@@ -114,6 +114,16 @@ def test_saving_again_replaces(untrained, saved):
     assert {"model.weights.h5", "tokenizer/tokenizer.json"} <= set(files(saved))
 
 
+def test_what_could_not_be_read_again_is_not_saved(untrained, saved, monkeypatch):
+    before = files(saved)
+    monkeypatch.setattr(type(untrained), "own_options", lambda self: {"length_penalty": float("nan")})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        untrained.save_to_preset(saved)
+    assert files(saved) == before
+    monkeypatch.undo()
+    np.testing.assert_array_equal(scores_of(saved), untrained.score(SOURCES, TARGETS))
+
+
 @pytest.mark.parametrize("step", ["save_weights", "tokenizer.save"])
 def test_full_disk_leaves_the_old_model(untrained, saved, monkeypatch, step):
     before = scores_of(saved)
@@ -235,7 +245,7 @@ def test_another_task(saved):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "is no saved model: the directory holds 'model.weights.h5', 'tokenizer'. It must be one of these:"),
+        (None, "is no saved model: the directory holds 'model.weights.h5', 'tokenizer'. It must be "),
         ("{", "config.json is not valid JSON"),
         ("[]", "config.json has format_version None; this version of the library reads 2"),
         ('{"format_version": 7}', "format_version 7; this version of the library reads 2"),
