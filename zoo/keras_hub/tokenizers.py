@@ -105,6 +105,8 @@ def require_kind(tokenizer: Tokenizer, class_name: str) -> None:
     kind = _CLASSES.get(name)
     if kind is None or not isinstance(tokenizer, kind.ours):
         raise ValueError(f"tokenizer must be one that keras_hub.models.{name} can express, got {tokenizer.kind!r}.")
+    if getattr(tokenizer, "prepend_scheme", None) is not None:
+        raise ValueError(f"tokenizer.prepend_scheme must be None for KerasHub, got {tokenizer.prepend_scheme!r}.")
 
 
 def make_tokenizer(tokenizer: Tokenizer, class_name: str) -> Any:

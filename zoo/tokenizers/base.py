@@ -146,11 +146,10 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         """
         tf = import_tensorflow()
         tensor = as_text_tensor(texts)
-        splitter = self._splitter(special_tokens)
         # integers would go to a GPU and come back for each operation on strings
         with tf.device("CPU:0"):
             rows = tensor[None] if tensor.shape.rank == 0 else tensor
-            ids = self._tokenize(rows) if splitter is None else splitter.tokenize(rows, self._tokenize)
+            ids = self.tokenize_parts(rows, tf.ones_like(rows, tf.bool), special_tokens).ids
         return ids.values if tensor.shape.rank == 0 else ids
 
     def tokenize_with_offsets(
@@ -184,13 +183,9 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             raise ValueError(f"unit must be 'characters' or 'bytes', got {unit!r}.")
         tf = import_tensorflow()
         tensor = as_text_tensor(texts)
-        splitter = self._splitter(special_tokens)
         with tf.device("CPU:0"):
             rows = tensor[None] if tensor.shape.rank == 0 else tensor
-            if splitter is None:
-                tokens = self._tokenize_with_offsets(rows)
-            else:
-                tokens = splitter.tokenize_with_offsets(rows, self._tokenize_with_offsets)
+            tokens = self.tokenize_parts(rows, tf.ones_like(rows, tf.bool), special_tokens, with_offsets=True)
             starts, ends = tokens.starts, tokens.ends
             if unit == "bytes":
                 starts, ends = to_bytes(rows, tokens.ids, starts, ends)
@@ -229,14 +224,39 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             texts = words.values
             if self._words_need_space:
                 texts = tf.where((positions > 0) & (texts != ""), tf.strings.join([" ", texts]), texts)
-            splitter = self._splitter(False)
-            ids = self._tokenize(texts) if splitter is None else splitter.tokenize(texts, self._tokenize)
+            ids = self.tokenize_parts(texts, tf.ones_like(texts, tf.bool)).ids
             row_splits = tf.gather(ids.row_splits, words.row_splits)
             word_ids = tf.repeat(positions, ids.row_lengths())
             return (
                 tf.RaggedTensor.from_row_splits(ids.values, row_splits, validate=False),
                 tf.RaggedTensor.from_row_splits(word_ids, row_splits, validate=False),
             )
+
+    def tokenize_parts(
+        self,
+        parts: tf.Tensor,
+        begins: tf.Tensor,
+        special_tokens: bool | Sequence[str] = False,
+        with_offsets: bool = False,
+    ) -> Tokens:
+        """Tokenizes parts of texts, between which special tokens stand.
+
+        Args:
+            parts: `tf.string` `(batch,)`.
+            begins: Which of them begin their text, bool `(batch,)`.
+            special_tokens: As for `tokenize`.
+            with_offsets: Whether to say where in its part, in characters, each token comes from.
+        """
+        splitter = self._splitter(special_tokens)
+
+        def tokenize(parts: tf.Tensor, begins: tf.Tensor) -> Tokens:
+            return self._tokenize_parts(parts, begins, with_offsets)
+
+        return tokenize(parts, begins) if splitter is None else splitter.tokenize(parts, begins, tokenize)
+
+    def _tokenize_parts(self, parts: tf.Tensor, begins: tf.Tensor, with_offsets: bool) -> Tokens:
+        """Tokenizes what no added or special token is found in; a subclass may look at `begins`."""
+        return self._tokenize_with_offsets(parts) if with_offsets else Tokens(self._tokenize(parts))
 
     @property
     def _words_need_space(self) -> bool:

@@ -25,7 +25,7 @@ from zoo.tokenizers.distinct import (
 from zoo.tokenizers.merge_ranks import merge_scores
 from zoo.tokenizers.offsets import to_bytes as to_bytes_of_text
 from zoo.tokenizers.offsets import to_characters
-from zoo.tokenizers.sentencepiece import SentencePieceOperations
+from zoo.tokenizers.sentencepiece_operations import SentencePieceOperations
 from zoo.tokenizers.special_tokens import StringIndex
 from zoo.tokenizers.split_patterns import WordSplitter
 from zoo.tokenizers.tensors import import_tensorflow

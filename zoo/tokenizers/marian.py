@@ -12,8 +12,8 @@ from zoo.storage import naming, quote, read_bytes
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.distinct import Tokens
 from zoo.tokenizers.offsets import to_characters
-from zoo.tokenizers.sentencepiece import SentencePieceOperations
 from zoo.tokenizers.sentencepiece_check import MOST_BYTES, parse_model
+from zoo.tokenizers.sentencepiece_operations import SentencePieceOperations
 from zoo.tokenizers.tensors import import_tensorflow
 from zoo.tokenizers.vocabulary_files import in_order_of_ids, read_vocabulary
 

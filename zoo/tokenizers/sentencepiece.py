@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from zoo.tokenizers.chat.formats import get_chat_format
 from zoo.tokenizers.distinct import Tokens
 from zoo.tokenizers.offsets import to_characters
 from zoo.tokenizers.sentencepiece_check import MOST_BYTES, parse_model
+from zoo.tokenizers.sentencepiece_operations import SentencePieceOperations
 from zoo.tokenizers.sentencepiece_training import train_sentencepiece
 from zoo.tokenizers.tensors import import_tensorflow
 
@@ -25,72 +25,6 @@ if TYPE_CHECKING:
 
 _MODEL_FILE = "sentencepiece.model"
 _SPACE = "\u2581"
-
-
-class SentencePieceOperations:
-    """Tokenizing and joining with one SentencePiece model, by TensorFlow operations.
-
-    `tensorflow_text.SentencepieceTokenizer` leaves the model to the kernel that loaded it, so it is gone, in running
-    input pipelines too, as soon as `tf.random.set_seed`, `keras.utils.set_random_seed` or
-    `keras.backend.clear_session` empties the cache of kernels. A shared name keeps it; equal models share one.
-
-    Args:
-        proto: A serialized `ModelProto`.
-
-    Attributes:
-        resource: What a SavedModel must track.
-
-    Raises:
-        ValueError: TensorFlow can't load the model.
-    """
-
-    def __init__(self, proto: bytes) -> None:
-        tf = import_tensorflow()
-        from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer as operations
-
-        name = f"sentencepiece_{hashlib.sha256(proto).hexdigest()}"
-
-        class SentencePieceModel(tf.saved_model.experimental.TrackableResource):
-            def _create_resource(self) -> Any:
-                return operations.sentencepiece_op(model=proto, shared_name=name)
-
-        with tf.init_scope():
-            self.resource = SentencePieceModel(device="CPU:0")
-            try:
-                _ = self.resource.resource_handle  # reading it creates it
-            except tf.errors.OpError as error:
-                raise ValueError(f"TensorFlow can't load this SentencePiece model: {error.message}") from error
-        self._operations = operations
-        self._choices = {"nbest_size": 0, "alpha": 1.0, "add_bos": False, "add_eos": False, "reverse": False}
-
-    def tokenize(self, texts: tf.Tensor, pieces: bool = False) -> tf.RaggedTensor:
-        """`tf.string` `(batch,)` to ragged int32 ids `(batch, None)`.
-
-        Args:
-            texts: The texts.
-            pieces: Whether the tokens themselves are returned, `tf.string`; in place of an unknown one what it is of.
-        """
-        tf = import_tensorflow()
-        values, row_splits = self._operations.sentencepiece_tokenize_op(
-            self.resource.resource_handle, texts, out_type=tf.string if pieces else tf.int32, **self._choices
-        )
-        return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
-
-    def tokenize_with_offsets(
-        self, texts: tf.Tensor, pieces: bool = False
-    ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-        """As `tokenize`, with the first byte of each token and the one after its last: flat int32 vectors."""
-        tf = import_tensorflow()
-        values, row_splits, starts, ends = self._operations.sentencepiece_tokenize_with_offsets_op(
-            self.resource.resource_handle, texts, out_type=tf.string if pieces else tf.int32, **self._choices
-        )
-        return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False), starts, ends
-
-    def join(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Ragged int32 ids `(batch, None)` to `tf.string` `(batch,)`."""
-        return self._operations.sentencepiece_detokenize_op(
-            self.resource.resource_handle, ids.values, ids.row_splits, add_bos=False, add_eos=False, reverse=False
-        )
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -115,10 +49,15 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         special_tokens: Tokens to count as special in addition to the model's control tokens.
         added_tokens, strip_left, strip_right, chat_format: As for `Tokenizer`; user-defined tokens of the model need
             not be named.
+        prepend_scheme: Where a space is put before text that begins with none: `"first"` at the beginning of a text,
+            unless a special token is found there; `"always"` behind special tokens too, as before a text of its own;
+            `None` where the model itself says, which puts one before spaces too. Only for BPE models with bytes that
+            change no text themselves.
 
     Raises:
         TypeError: `proto` is not bytes.
-        ValueError: `proto` is not a SentencePiece model, or a given token is not in it.
+        ValueError: `proto` is not a SentencePiece model, or a given token is not in it, or the model does not go with
+            `prepend_scheme`.
 
     Example:
 
@@ -148,6 +87,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         strip_left: Sequence[str] = (),
         strip_right: Sequence[str] = (),
         chat_format: dict[str, Any] | str | ChatFormat | None = None,
+        prepend_scheme: str | None = None,
     ) -> None:
         if not isinstance(proto, bytes):
             raise TypeError(
@@ -158,7 +98,9 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         chat_format = get_chat_format(chat_format)
         if chat_format is not None:
             proto = _with_control(model, proto, chat_format.special_tokens)
+        _check_prepend_scheme(prepend_scheme, model)
         types = {piece.piece: piece.type for piece in model.pieces}
+        of_users = [piece for piece, kind in types.items() if kind == model.SentencePiece.USER_DEFINED]
         names = model.trainer_spec
         control = model.SentencePiece.CONTROL
 
@@ -177,14 +119,16 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
             unknown_token=unknown,
             mask_token=mask_token,
             special_tokens=dict.fromkeys([*special_tokens, *(p.piece for p in model.pieces if p.type == control)]),
-            added_tokens=added_tokens,
+            # what stands behind one does not begin a text
+            added_tokens=added_tokens if prepend_scheme is None else dict.fromkeys([*added_tokens, *of_users]),
             strip_left=strip_left,
             strip_right=strip_right,
             chat_format=chat_format,
         )
         self._proto = proto
         self._control = {piece for piece, kind in types.items() if kind == control}
-        self._of_users = [piece for piece, kind in types.items() if kind == model.SentencePiece.USER_DEFINED]
+        self._of_users = of_users
+        self.prepend_scheme = prepend_scheme
         self._unknown_bytes = len(names.unk_surface.encode("utf-8"))
         byte = model.SentencePiece.BYTE
         self._begins_with_space = np.array([p.piece.startswith(_SPACE) and p.type != byte for p in model.pieces])
@@ -287,11 +231,27 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         ids, starts, ends = self._model.tokenize_with_offsets(texts)
         return Tokens(ids, *to_characters(texts, ids, starts, ends))
 
+    def _tokenize_parts(self, parts: tf.Tensor, begins: tf.Tensor, with_offsets: bool) -> Tokens:
+        if self.prepend_scheme is None:
+            return super()._tokenize_parts(parts, begins, with_offsets)
+        tf = import_tensorflow()
+        lacks_space = (parts != "") & (tf.strings.substr(parts, 0, 1) != " ")
+        lacks_space &= tf.strings.substr(parts, 0, len(_SPACE.encode("utf-8"))) != _SPACE
+        adds = lacks_space & begins if self.prepend_scheme == "first" else lacks_space
+        tokens = super()._tokenize_parts(tf.where(adds, tf.strings.join([_SPACE, parts]), parts), begins, with_offsets)
+        if not with_offsets:
+            return tokens
+        # back by the character that was put before; a token of it alone counts as the first character
+        added = tf.repeat(tf.cast(adds, tf.int32), tokens.ids.row_lengths())
+        return Tokens(tokens.ids, tf.maximum(tokens.starts - added, 0), tf.maximum(tokens.ends - added, added))
+
     @property
     def _words_need_space(self) -> bool:
         return not self._adds_space
 
     def _detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        if self.prepend_scheme is not None:
+            return import_tensorflow().strings.regex_replace(self._model.join(ids), "^ ", "")
         if not self._keeps_leading_spaces:
             return self._model.join(ids)
         # The operation drops all leading spaces; the sentencepiece package drops only the one that tokenizing added
@@ -312,7 +272,9 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         return super()._spelled_by_no_text(tokens) and self._control.issuperset(tokens)
 
     def _config(self) -> dict[str, Any]:
-        return self._special_config()
+        # left out where it is None, so that earlier versions read what they could write
+        scheme = {} if self.prepend_scheme is None else {"prepend_scheme": self.prepend_scheme}
+        return {**self._special_config(), **scheme}
 
     def _files(self) -> dict[str, bytes]:
         return {_MODEL_FILE: self._proto}
@@ -322,6 +284,19 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         if _MODEL_FILE not in files:
             raise ValueError(f"A sentencepiece tokenizer needs the file {_MODEL_FILE!r}, got {quote(sorted(files))}.")
         return cls(files[_MODEL_FILE], **config)
+
+
+def _check_prepend_scheme(scheme: str | None, model: Any) -> None:
+    if scheme not in (None, "first", "always"):
+        raise ValueError(f"prepend_scheme must be None, 'first' or 'always', got {quote(scheme)}.")
+    normalizer, trainer = model.normalizer_spec, model.trainer_spec
+    changes = normalizer.add_dummy_prefix or normalizer.remove_extra_whitespaces or normalizer.precompiled_charsmap
+    plain = normalizer.escape_whitespaces and not changes and not trainer.treat_whitespace_as_suffix
+    if scheme is not None and not (plain and trainer.model_type == trainer.BPE and trainer.byte_fallback):
+        raise ValueError(
+            "prepend_scheme must be None unless the model is BPE with byte_fallback and neither adds nor changes "
+            f"characters itself, got {scheme!r}."
+        )
 
 
 def _with_control(model: Any, proto: bytes, tokens: Sequence[str]) -> bytes:

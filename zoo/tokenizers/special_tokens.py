@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -69,19 +69,15 @@ class SpecialTokenSplitter:
         self._strips = any(token in strip_left or token in strip_right for token in ids)
         self._index = StringIndex(longest_first, [ids[token] for token in longest_first])
 
-    def tokenize(self, texts: tf.Tensor, tokenize: Callable) -> tf.RaggedTensor:
-        """Tokenizes what is between the tokens by `tokenize`; returns ragged ids `(batch, None)`."""
+    def tokenize(self, texts: tf.Tensor, begins: tf.Tensor, tokenize: Callable[[Any, Any], Tokens]) -> Tokens:
+        """Tokenizes texts, with positions where `tokenize` gives them.
 
-        def ordinary(rest: tf.Tensor) -> Tokens:
-            return Tokens(tokenize(rest))
-
-        return self._merge(texts, ordinary, with_offsets=False).ids
-
-    def tokenize_with_offsets(self, texts: tf.Tensor, tokenize: Callable) -> Tokens:
-        """As `tokenize`, with positions in characters."""
-        return self._merge(texts, tokenize, with_offsets=True)
-
-    def _merge(self, texts: tf.Tensor, tokenize: Callable, with_offsets: bool) -> Tokens:
+        Args:
+            texts: `tf.string` `(batch,)`.
+            begins: Which of them stand behind nothing, bool `(batch,)`.
+            tokenize: Tokenizes what is between the tokens: `tf.string` `(parts,)`, and which of the parts stand behind
+                nothing, bool `(parts,)`.
+        """
         tf = import_tensorflow()
         import tensorflow_text
 
@@ -97,7 +93,10 @@ class SpecialTokenSplitter:
         special_ids = self._identify(pieces.values)
         is_special = special_ids >= 0
         found = tf.boolean_mask(special_ids, is_special)
-        rest = tokenize(tf.boolean_mask(pieces.values, ~is_special))
+        rows = pieces.value_rowids()
+        is_first = tf.range(tf.size(rows, out_type=tf.int64)) == tf.gather(pieces.row_starts(), rows)
+        is_first &= tf.gather(begins, rows)
+        rest = tokenize(tf.boolean_mask(pieces.values, ~is_special), tf.boolean_mask(is_first, ~is_special))
 
         # Ids of the rest, then the special ones; each piece takes its run of them.
         count = tf.size(rest.ids.values, out_type=tf.int64)
@@ -115,7 +114,7 @@ class SpecialTokenSplitter:
         ids = tf.RaggedTensor.from_row_splits(
             gather(rest.ids.values, found), tf.gather(taken.row_splits, pieces.row_splits), validate=False
         )
-        if not with_offsets:
+        if rest.starts is None:
             return Tokens(ids)
         begins = borders[:-1]
         text_begins = tf.gather(borders, pieces.row_starts())

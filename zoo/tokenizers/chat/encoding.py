@@ -119,11 +119,12 @@ def _joined(tokenizer: Any, pieces: Pieces, learned: bool) -> ChatTokens:
     # the control token behind each text, -1 behind the last of a row
     control = tf.tensor_scatter_nd_update(tf.fill([number], -1), ends, tf.boolean_mask(pieces.control_ids, is_control))
     texts, dropped = _without_swallowed(tokenizer, texts, control, texts_of_rows)
-    if not learned:
-        ids, flags = tokenizer.tokenize(texts), None
-    else:
-        ids, begins, stops = tokenizer.tokenize_with_offsets(texts)
-        flags = _learned(pieces, places, number, dropped, begins, stops)
+    # the last text of a row has no control token behind it, so none stands before the first of the next
+    is_first = tf.concat([[True], control[:-1] < 0], axis=0)[:number]
+    ids, begins, stops = tokenizer.tokenize_parts(texts, is_first, with_offsets=learned)
+    flags = None
+    if learned:
+        flags = _learned(pieces, places, number, dropped, ids.with_values(begins), ids.with_values(stops))
     follows = tf.cast(control >= 0, tf.int64)
 
     def by_rows(values: Any, behind: Any) -> tf.RaggedTensor:

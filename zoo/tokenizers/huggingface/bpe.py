@@ -8,6 +8,7 @@ from zoo.storage import quote
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
 from zoo.tokenizers.huggingface.reader import ANY, OfType, TokenizerJson, parts, read, refuse, require_keys, types
+from zoo.tokenizers.huggingface.sentencepiece_json import bytes_decoder
 from zoo.tokenizers.huggingface.sentencepiece_proto import SPACE, bpe_proto
 from zoo.tokenizers.huggingface.special import added_tokens, settle_roles, vocabulary_with_added
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -116,7 +117,7 @@ def _with_byte_fallback(
     content: TokenizerJson, model: dict, splitters: list[dict], roles: dict[str, str]
 ) -> SentencePieceTokenizer:
     """Llama 2, Mistral, Gemma: the space is a character, and the whole text is merged at once."""
-    adds_space = False
+    adds_space, scheme = False, None
     normalizers = parts(content.normalizer, "normalizer")
     replaces = False
     for part in normalizers:
@@ -128,6 +129,9 @@ def _with_byte_fallback(
             replaces = True
         else:
             raise refuse("normalizer", part["type"], f"do Prepend {SPACE!r} and Replace of spaces by {SPACE!r}")
+    if types(splitters) == ["Metaspace"] and not normalizers:
+        scheme = _prepend_scheme(splitters[0], parts(content.decoder, "decoder"))
+        replaces, splitters = True, []
     for splitter in splitters:
         # Gemma's: after the replacement there are no spaces left to split at
         if splitter["type"] != "Split" or splitter.get("pattern") != {"String": " "} or not replaces:
@@ -150,4 +154,22 @@ def _with_byte_fallback(
         adds_space=adds_space,
     )
     settled = {role: token for role, token in settled.items() if token in ids and role != "unknown_token"}
-    return SentencePieceTokenizer(proto, **settled, **found)
+    return SentencePieceTokenizer(proto, **settled, **found, prepend_scheme=scheme)
+
+
+def _prepend_scheme(splitter: dict[str, Any], decoders: list[dict[str, Any]]) -> str | None:
+    """Where Metaspace puts a space before text, as Transformers 5 saves the tokenizers of Llama; None for nowhere."""
+    settings = read(
+        splitter,
+        "pre_tokenizer",
+        replacement=(SPACE,),
+        prepend_scheme=("first", "always", "never"),
+        split=(False,),
+        add_prefix_space=ANY,  # what prepend_scheme was before
+    )
+    require_keys(settings, "pre_tokenizer", "replacement", "prepend_scheme", "split")
+    scheme = settings["prepend_scheme"]
+    expected = bytes_decoder(scheme != "never")["decoders"]
+    if decoders != expected:
+        raise refuse("decoder", decoders, f"do with prepend_scheme {scheme!r}, {expected}")
+    return None if scheme == "never" else scheme

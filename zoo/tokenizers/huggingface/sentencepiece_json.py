@@ -18,11 +18,12 @@ def user_defined_tokens(proto: bytes) -> set[str]:
     return {piece.piece for piece in model.pieces if piece.type == piece.USER_DEFINED}
 
 
-def describe_sentencepiece(proto: bytes) -> dict[str, Any] | None:
+def describe_sentencepiece(proto: bytes, prepend_scheme: str | None = None) -> dict[str, Any] | None:
     """Returns normalizer, splitting, decoder and model of a `tokenizer.json`, or None where it can't say the same.
 
     Args:
         proto: The model.
+        prepend_scheme: That of the tokenizer.
     """
     model = _model(proto)
     normalizer, trainer = model.normalizer_spec, model.trainer_spec
@@ -36,7 +37,7 @@ def describe_sentencepiece(proto: bytes) -> dict[str, Any] | None:
         return _describe_unigram(model)
     plain = not normalizer.precompiled_charsmap and not normalizer.remove_extra_whitespaces
     if trainer.model_type == trainer.BPE and trainer.byte_fallback and plain:
-        return _describe_bpe(model)
+        return _describe_bpe(model, prepend_scheme)
     return None
 
 
@@ -76,7 +77,7 @@ def _describe_unigram(model: Any) -> dict[str, Any]:
     return {
         "normalizer": _sequence("normalizers", steps),
         "pre_tokenizer": metaspace,
-        "decoder": _bytes_decoder(normalizer.add_dummy_prefix)
+        "decoder": bytes_decoder(normalizer.add_dummy_prefix)
         if byte_fallback
         else {**metaspace, "prepend_scheme": scheme},
         "model": {
@@ -88,14 +89,15 @@ def _describe_unigram(model: Any) -> dict[str, Any]:
     }
 
 
-def _describe_bpe(model: Any) -> dict[str, Any]:
+def _describe_bpe(model: Any, prepend_scheme: str | None) -> dict[str, Any]:
     adds_space = model.normalizer_spec.add_dummy_prefix
     steps = [{"type": "Prepend", "prepend": SPACE}] if adds_space else []
     steps.append({"type": "Replace", "pattern": {"String": " "}, "content": SPACE})
+    metaspace = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": prepend_scheme, "split": False}
     return {
-        "normalizer": _sequence("normalizers", steps),
-        "pre_tokenizer": None,
-        "decoder": _bytes_decoder(adds_space),
+        "normalizer": _sequence("normalizers", steps) if prepend_scheme is None else None,
+        "pre_tokenizer": None if prepend_scheme is None else metaspace,
+        "decoder": bytes_decoder(adds_space or prepend_scheme is not None),
         "model": {
             "type": "BPE",
             "dropout": None,
@@ -111,7 +113,12 @@ def _describe_bpe(model: Any) -> dict[str, Any]:
     }
 
 
-def _bytes_decoder(adds_space: bool) -> dict[str, Any]:
+def bytes_decoder(adds_space: bool) -> dict[str, Any]:
+    """Returns the decoder of a model with tokens for bytes.
+
+    Args:
+        adds_space: Whether a space is put before texts, which it drops.
+    """
     steps = [
         {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
         {"type": "ByteFallback"},

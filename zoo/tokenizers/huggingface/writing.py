@@ -34,11 +34,11 @@ def save_huggingface(
 ) -> None:
     """Writes a tokenizer for the Transformers library, whose `AutoTokenizer` then gives the same ids.
 
-    The files are `tokenizer.json` and `tokenizer_config.json`, for SentencePiece `tokenizer.model` too, for Marian
-    `vocab.json`, `source.spm` and `target.spm` in place of the first; the chat format becomes a chat template, which
-    writes the same. Two kinds of text have other ids there: that library finds special tokens wherever a text spells
-    them, which here has to be asked for; and it drops the space before a token that a SentencePiece model calls
-    user-defined.
+    The files are `tokenizer.json` and `tokenizer_config.json`, for SentencePiece without a `prepend_scheme`
+    `tokenizer.model` too, for Marian `vocab.json`, `source.spm` and `target.spm` in place of the first; the chat format
+    becomes a chat template, which writes the same. Two kinds of text have other ids there: that library finds special
+    tokens wherever a text spells them, which here has to be asked for; and it drops the space before a token that a
+    SentencePiece model calls user-defined.
 
     Args:
         tokenizer: The tokenizer.
@@ -67,7 +67,8 @@ def save_huggingface(
         return
     content = _describe(tokenizer, settings)
     directory.mkdir(parents=True, exist_ok=True)
-    if isinstance(tokenizer, SentencePieceTokenizer):
+    # a model file can't say where prepend_scheme puts a space
+    if isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.prepend_scheme is None:
         (directory / MODEL_FILE).write_bytes(tokenizer.proto)
     if content is None:
         warnings.warn(
@@ -128,7 +129,10 @@ def _describe(tokenizer: Tokenizer, settings: dict[str, Any]) -> dict[str, Any] 
     if isinstance(tokenizer, ByteLevelBPETokenizer):
         return _describe_byte_level(tokenizer, settings)
     if isinstance(tokenizer, SentencePieceTokenizer):
-        return describe_sentencepiece(tokenizer.proto)
+        content = describe_sentencepiece(tokenizer.proto, tokenizer.prepend_scheme)
+        if content is None and tokenizer.prepend_scheme is not None:
+            raise ValueError(f"prepend_scheme={tokenizer.prepend_scheme!r} can't be written with this model.")
+        return content
     raise ValueError(f"A {tokenizer.kind!r} tokenizer can't be written for the Transformers library.")
 
 
