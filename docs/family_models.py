@@ -18,6 +18,7 @@ KINDS = {
     **dict.fromkeys(("mistral", "mixtral", "gemma", "gemma2", "gemma3_text", "phi3", "llama"), BPE),
 }
 TEXTS = ["a small dog runs", "two men play"]
+MESSAGES = [{"role": "system", "content": "two men"}, {"role": "user", "content": "a small dog runs"}]
 PROMPTS = [[5, 6, 7, 8], [9, 10]]
 # how the models that have a head are called
 ENDINGS = {
@@ -97,14 +98,14 @@ def tokenizer_of(kind: str) -> Any:
     """A small tokenizer."""
     from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer, WordPieceTokenizer
 
-    sentences = [*TEXTS, "small men", "a dog and two men run"] * 20
+    sentences, control = [*TEXTS, "small men", "a dog and two men run"] * 20, ["<|im_start|>", "<|im_end|>"]
     if kind == WORD_PIECE:
         return WordPieceTokenizer.train(sentences, 40, lowercase=True)
     if kind == BYTE_LEVEL:
-        return ByteLevelBPETokenizer.train(sentences, 270)
+        return ByteLevelBPETokenizer.train(sentences, 272, special_tokens=control)
     if kind == UNIGRAM:
         return SentencePieceTokenizer.train(sentences, 23, character_coverage=1.0)
-    options = {"model_type": "bpe", "byte_fallback": True, "normalization": "identity"}
+    options = {"model_type": "bpe", "byte_fallback": True, "normalization": "identity", "special_tokens": control}
     return SentencePieceTokenizer.train(sentences, 300, remove_extra_whitespaces=False, **options)
 
 
@@ -121,14 +122,14 @@ def tokenizer_for(name: str) -> Any:
     return WordPieceTokenizer([*special.values(), *words], lowercase=True, **special)
 
 
-def with_tokenizer(name: str) -> Any:
-    """A task with random weights and a tokenizer."""
+def with_tokenizer(name: str, **changes: Any) -> Any:
+    """A task with random weights and a tokenizer; some choices of its configuration may be others."""
     import zoo
     from zoo.huggingface import read_config
 
     config, tokenizer = read_config(families()[name][0]), tokenizer_for(name)
-    config = dataclasses.replace(config, vocabulary_size=max(48, tokenizer.vocabulary_size))
-    if config.position.offset and config.position.skips_padding:
+    config = dataclasses.replace(config, vocabulary_size=max(48, tokenizer.vocabulary_size), **changes)
+    if name in ("roberta", "xlm-roberta"):
         # the first position comes after that of the padding token
         position = dataclasses.replace(config.position, offset=tokenizer.pad_id + 1)
         config = dataclasses.replace(config, position=position)

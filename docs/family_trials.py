@@ -14,6 +14,7 @@ import numpy as np
 from family_models import (
     BYTE_LEVEL,
     KINDS,
+    MESSAGES,
     PROMPTS,
     TEXTS,
     UNIGRAM,
@@ -86,6 +87,30 @@ def _tokenizer_of_marian() -> str:
         except FileNotFoundError:
             raise ValueError("two SentencePiece models with one vocabulary are not read") from None
     return UNIGRAM
+
+
+def chat(name: str) -> str:
+    """A conversation is continued, and in the same way by the model that is written with its format and read back."""
+    import tensorflow as tf
+
+    from zoo.huggingface import read_config
+
+    architecture = read_config(families()[name][0]).architecture
+    if architecture != "decoder":
+        return f"no: an {architecture.replace('_', '-')}"
+    task, options = with_tokenizer(name, max_length=96), {"max_new_tokens": 3, "jit_compile": False}
+    task.chat_format = "chatml"
+    tf.config.run_functions_eagerly(True)  # graphs take longer than a few tokens
+    try:
+        answer = task.generate(MESSAGES, **options)
+        with tempfile.TemporaryDirectory() as folder:
+            task.save_to_huggingface(Path(folder) / "model", model_type=name)
+            again = type(task).from_preset(Path(folder) / "model")
+        assert again.chat_format == task.chat_format
+        assert again.generate(MESSAGES, **options) == answer
+    finally:
+        tf.config.run_functions_eagerly(False)
+    return "yes"
 
 
 def generate(name: str) -> str:

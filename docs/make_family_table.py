@@ -21,6 +21,7 @@ COLUMNS: dict[str, Callable[[str], str]] = {
     "import": trials.imports,
     "heads": trials.heads,
     "tokenizer": trials.tokenizer,
+    "chat": trials.chat,
     "generate": trials.generate,
     "LoRA": trials.lora,
     "int8": trials.int8,

@@ -16,6 +16,7 @@ QUICK = {
     ("import", "gemma3_text"),
     ("heads", "nomic_bert"),
     ("tokenizer", "bart"),
+    ("chat", "qwen3"),
     ("generate", "mt5"),
     ("LoRA", "llama"),
     ("int8", "gpt_oss"),
