@@ -26,7 +26,8 @@ def files() -> dict[Path, list[str]]:
     from zoo.huggingface.family import all_families
 
     found: dict[Path, list[str]] = {}
-    for family in all_families():
+    # a family may be registered from elsewhere
+    for family in (family for family in all_families() if family.read.__module__.startswith("zoo.")):
         path = ROOT / f"{family.read.__module__.replace('.', '/')}.py"
         found.setdefault(path, []).append(family.model_type)
     return dict(sorted(found.items()))

@@ -5,7 +5,6 @@ Transformers library wrote with random weights, and compares numbers, tokens or 
 ValueError is the reason of a "no".
 """
 
-import json
 import tempfile
 import warnings
 from pathlib import Path
@@ -17,14 +16,12 @@ from family_models import (
     MESSAGES,
     PROMPTS,
     TEXTS,
-    UNIGRAM,
     array,
     assert_close,
     families,
     golden,
     task_of,
     task_with_head,
-    tokenizer_of,
     with_tokenizer,
 )
 
@@ -65,28 +62,12 @@ def heads(name: str) -> str:
 
 def tokenizer(name: str) -> str:
     """A tokenizer of this kind is written with the model, and what is read back gives the same ids."""
-    if name == "marian":
-        return _tokenizer_of_marian()
     task = with_tokenizer(name)
     with tempfile.TemporaryDirectory() as folder:
         task.save_to_huggingface(Path(folder) / "model", model_type=name)
         again = type(task).from_preset(Path(folder) / "model")
     assert again.tokenizer.tokenize(TEXTS).to_list() == task.tokenizer.tokenize(TEXTS).to_list()
     return KINDS.get(name, BYTE_LEVEL)
-
-
-def _tokenizer_of_marian() -> str:
-    from zoo.tokenizers import load_huggingface
-
-    with tempfile.TemporaryDirectory() as folder:
-        for file in ("source.spm", "target.spm"):
-            (Path(folder) / file).write_bytes(tokenizer_of(UNIGRAM).proto)
-        (Path(folder) / "vocab.json").write_text(json.dumps({"a": 0}))
-        try:
-            load_huggingface(folder)
-        except FileNotFoundError:
-            raise ValueError("two SentencePiece models with one vocabulary are not read") from None
-    return UNIGRAM
 
 
 def chat(name: str) -> str:
