@@ -17,6 +17,10 @@ class CharacterTokenizer:
 
         return tf.cast(tf.strings.unicode_decode(tf.convert_to_tensor(texts), "UTF-8"), tf.int32)
 
+    @property
+    def of_targets(self):
+        return self
+
 
 @pytest.fixture
 def character_tokenizer():
