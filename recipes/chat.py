@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import zoo
@@ -28,7 +27,9 @@ Messages = list[dict[str, str]]
 class ChatConfig:
     """Talks to a saved language model whose tokenizer has a chat format."""
 
-    model: str = setting(help="Directory of a saved model, or of one of the Transformers library, or hf://owner/name.")
+    model: str = setting(
+        help="Directory of a saved model, or of one of the Transformers library, or hf://owner/name.", words="first"
+    )
     system: str | None = setting(None, "What the model is told first.")
     chat_format: str | None = setting(
         None,
@@ -113,11 +114,5 @@ def turn(task: zoo.CausalLM, messages: Messages, options: dict[str, Any]) -> Mes
     return [*messages, {"role": "assistant", "content": "".join(pieces)}]
 
 
-def run(words: Sequence[str]) -> None:
-    """Runs the recipe with the words of a command line, of which the first may be the model alone."""
-    named = words and not words[0].startswith("-")
-    run_recipe(main, ChatConfig, "chat", ["--model", *words] if named else words)
-
-
 if __name__ == "__main__":
-    run(sys.argv[1:])
+    run_recipe(main, ChatConfig, "chat")

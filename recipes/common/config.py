@@ -13,7 +13,7 @@ import shlex
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import jsonargparse
 
@@ -48,7 +48,8 @@ def run_recipe(
         raise SystemExit(2) from error
     except KeyboardInterrupt as error:
         command = shlex.join(["python", "-m", f"recipes.{name}", *words])
-        then = "the same command goes on from the last saved state" if hasattr(config_class, "training") else "again"
+        resumes = hasattr(config_class, "training") or getattr(config_class, "resumes", False)
+        then = "the same command goes on from the last saved state" if resumes else "again"
         print(f"\nrecipes.{name}: interrupted; {then}: {command}", file=sys.stderr)
         raise SystemExit(130) from error
 
@@ -62,6 +63,7 @@ def setting(
     most: float | None = None,
     above: float | None = None,
     below: float | None = None,
+    words: Literal["first", "again", "rest"] | None = None,
 ) -> Any:
     """Returns a field of a config dataclass: default, help text, bounds, and whether a resumed run may change it.
 
@@ -70,13 +72,17 @@ def setting(
         help: One line for `--help`.
         harmless: True if the results of a run do not depend on the key, so that it may change on resume.
         least, most, above, below: Bounds of a number (None where there is none); numbers are finite in any case.
+        words: Which words of a command line the key takes beside those that follow `--key`: "first", those before all
+            keys; "again", those of each time that it is given; "rest", for a `dict[str, list[str]]`, those of all keys
+            that the class lacks, `--config` among them.
 
     Example:
 
     >>> seed: int = setting(1, "Seed of the order.", least=0)
     """
     bounds = {"at least": least, "above": above, "at most": most, "below": below}
-    metadata = {"help": help, "harmless": harmless, "bounds": {k: v for k, v in bounds.items() if v is not None}}
+    metadata = {"help": help, "harmless": harmless, "words": words}
+    metadata["bounds"] = {name: bound for name, bound in bounds.items() if bound is not None}
     if isinstance(default, list | dict | set):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -93,19 +99,29 @@ class _Key:
     help: str = ""
     harmless: bool = False
     bounds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    words: str | None = None
 
 
-def parse(config_class: type[Config], arguments: Sequence[str], *, prog: str | None = None) -> Config:
+def parse(
+    config_class: type[Config],
+    arguments: Sequence[str],
+    *,
+    prog: str | None = None,
+    values: Mapping[str, Any] | None = None,
+) -> Config:
     """Makes a config from its defaults, YAML files and `--key value` overrides, in this order.
 
     `--config FILE.yaml` may be given several times; later files win. A key of a group is written `--group.key value`
-    or `--group.key=value`; a list takes several words (`--data.train a.en a.de`). `--help` prints every key with its
-    help text, type and default, and exits.
+    or `--group.key=value`; a list takes several words (`--data.train a.en a.de`); one entry of a dict is written
+    `--model.options.num_layers 2`, which leaves the others. `--help` prints every key with its help text, type and
+    default, and exits.
 
     Args:
         config_class: Dataclass whose fields are plain values (see `setting`) or dataclasses of the same kind.
         arguments: Words of the command line, without the program's name.
         prog: How the program is called, for `--help`.
+        values: Values of further keys, which win; they are written as in YAML files, but entries of dicts as on a
+            command line.
 
     Returns:
         An instance of `config_class`.
@@ -123,23 +139,35 @@ def parse(config_class: type[Config], arguments: Sequence[str], *, prog: str | N
     if any(word in ("-h", "--help") for word in arguments):
         print(_help(list(keys.values()), prog), end="")
         raise SystemExit(0)
-    values = {name: copy.deepcopy(key.default) for name, key in keys.items() if key.default is not _REQUIRED}
-    files, words = split_words(arguments)
+    found = {name: copy.deepcopy(key.default) for name, key in keys.items() if key.default is not _REQUIRED}
+    taking = {key.words: key.name for key in keys.values() if key.words}
+    files, words = split_words(arguments, first=taking.get("first"), again=taking.get("again"))
+    if "rest" in taking:
+        others = {name: given for name, given in words.items() if _find(name, keys) is None}
+        found[taking["rest"]] = {**({"config": files} if files else {}), **others}
+        files, words = [], {name: given for name, given in words.items() if name not in others}
     for file in files:
         for name, (value, origin) in read_yaml(file, groups).items():
             if name not in keys:
                 raise ConfigError(f"{origin}: {_unknown_key(name, keys, groups)}")
-            values[name] = _typed(keys[name], value, origin)
+            found[name] = _typed(keys[name], value, origin)
     for name, given in words.items():
-        if name not in keys:
+        key = _find(name, keys)
+        if key is None:
             raise ConfigError(_unknown_key(name, keys, groups, dashes="--"))
-        values[name] = _typed_words(keys[name], given)
-    for name, value in values.items():
+        found[key.name] = _typed_words(key, given) if key.name == name else _with_words(key, found, name, given)
+    for name, value in (values or {}).items():
+        key = _find(name, keys)
+        if key is None:
+            raise ConfigError(_unknown_key(name, keys, groups))
+        value = value if key.name == name else _with_entry(key, found, name, value)
+        found[key.name] = _typed(key, value, "given")
+    for name, value in found.items():
         _check(keys[name], value)
-    missing = ", ".join(f"--{name}" for name in keys if name not in values)
+    missing = ", ".join(f"--{name}" for name in keys if name not in found)
     if missing:
         raise ConfigError(f"no value given for: {missing}")
-    return _build(config_class, values)
+    return _build(config_class, found)
 
 
 def save(config: Any, path: str | os.PathLike) -> None:
@@ -236,6 +264,33 @@ def _check(key: _Key, value: Any) -> None:
             raise ConfigError(f"{key.name} must be text without NUL and half characters, got {shown(value)}")
 
 
+def _find(name: str, keys: Mapping[str, _Key]) -> _Key | None:
+    """The key of that name, or the one whose value, a dict, has an entry of that name."""
+    if name in keys:
+        return keys[name]
+    parents = (keys.get(name[: dot.start()]) for dot in re.finditer(r"\.", name))
+    return next((key for key in parents if key is not None and _takes(key.annotation, dict)), None)
+
+
+def _with_words(key: _Key, found: Mapping[str, Any], name: str, words: list[str]) -> dict[str, Any]:
+    """See `_with_entry`; the entries of a `dict[str, list[str]]` are words."""
+    is_words = key.annotation == dict[str, list[str]]
+    entry = words if is_words else _typed_words(dataclasses.replace(key, name=name, annotation=Any), words)
+    return _typed(key, _with_entry(key, found, name, entry), "command line")
+
+
+def _with_entry(key: _Key, found: Mapping[str, Any], name: str, entry: Any) -> dict[str, Any]:
+    """The value of a key, a dict, with one entry in place of what it had there; `name` is that of key and entry."""
+    *path, last = name.removeprefix(key.name + ".").split(".")
+    result = entries = dict(found.get(key.name) or {})
+    for part in path:
+        if not isinstance(entries.get(part) or {}, dict):
+            raise ConfigError(f"{name}: {part} is {shown(entries[part])}, which has no entries")
+        entries[part] = entries = dict(entries.get(part) or {})
+    entries[last] = entry
+    return result
+
+
 def _texts(value: Any) -> list[str]:
     if isinstance(value, Mapping):
         return [text for pair in value.items() for part in pair for text in _texts(part)]
@@ -268,7 +323,7 @@ def _typed_words(key: _Key, words: list[str]) -> Any:
     is_list = _takes(annotation, list, tuple) and not _takes(annotation, dict)
     if not is_list and len(words) != 1:
         raise ConfigError(f"{origin}: --{key.name} takes one value ({type_in_words(annotation)}), got {shown(words)}")
-    is_text = _takes(annotation, str, typing.Literal) and not _takes(annotation, dict)
+    is_text = _takes(annotation, str, Literal) and not _takes(annotation, dict)
     values = words if is_text else [read_word(word, f"{origin}: {key.name}") for word in words]
     return _typed(key, values if is_list else values[0], origin)
 
@@ -281,7 +336,8 @@ def _takes(annotation: Any, *kinds: Any) -> bool:
 
 
 def _help(keys: Sequence[_Key], prog: str | None) -> str:
-    usage = "%(prog)s [--config FILE.yaml] [--key value ...]"
+    first = next((key for key in keys if key.words == "first"), None)
+    usage = f"%(prog)s {'' if first is None else first.name.upper() + ' '}[--config FILE.yaml] [--key value ...]"
     summary = next(key.group for key in keys if "." not in key.name)
     parser = jsonargparse.ArgumentParser(prog=prog, usage=usage, description=summary)
     parser.add_argument("--config", metavar="FILE.yaml", default=argparse.SUPPRESS, help="The keys below override it.")

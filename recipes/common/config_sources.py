@@ -99,11 +99,15 @@ def read_yaml(path: str | os.PathLike, groups: Set[str]) -> dict[str, Located]:
     return values
 
 
-def split_words(words: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
+def split_words(
+    words: Sequence[str], *, first: str | None = None, again: str | None = None
+) -> tuple[list[str], dict[str, list[str]]]:
     """Sorts the words of a command line.
 
     Args:
         words: `--config FILE.yaml`, `--key value`, `--key=value` or `--key value value ...`, in any order.
+        first: The key that the words before all keys belong to; None where there may be none.
+        again: The key whose words add up where it is given again.
 
     Returns:
         The config files; and for each key its words, the last ones where a key is given again.
@@ -122,11 +126,14 @@ def split_words(words: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
     for word in words:
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
-            given = [value] if equals else []
+            given = keys[name] if name == again and name in keys else []
+            given += [value] if equals else []
             if name == "config":
                 files.append(given)
             else:
                 keys[name] = given
+        elif given is None and first is not None:
+            given = keys[first] = [word]
         elif given is None:
             raise ConfigError(f"unexpected word {shown(word)}; values follow a key: --key value")
         else:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import filelock
 
@@ -15,17 +17,111 @@ from zoo.storage import remove, remove_incomplete, write_text_atomically
 from zoo.training import saved_position
 
 _CONFIG_FILE = "config.yaml"
+_RECIPE_FILE = "recipe.txt"
+_RESULTS_FILE = "results.json"
 _LOCK_FILE = "run.lock"
 _MADE_BEFORE_TRAINING = ("tokenizer", "checkpoints", "metrics.csv", "tensorboard", "samples", "plots")
+
+
+def recipe_of(config_class: type) -> str | None:
+    """Returns the module of the recipe that a class of configs belongs to, as `python -m` takes it; None for a script.
+
+    Args:
+        config_class: The class, defined in the file of its recipe.
+
+    Example:
+
+    >>> recipe_of(TranslateConfig)
+    'recipes.translate'
+    """
+    module = config_class.__module__
+    if module != "__main__":
+        return module
+    # what `python -m` runs knows its name all the same
+    spec = sys.modules[module].__spec__
+    return None if spec is None else spec.name
+
+
+class StoredRun(NamedTuple):
+    """A run that somebody looks at: its folder, the module of its recipe (None where that is not known), its results.
+
+    `results` is None where the run has not ended.
+    """
+
+    path: Path
+    recipe: str | None
+    results: dict[str, Any] | None
+
+    @property
+    def config_yaml(self) -> Path:
+        """The file that holds the config."""
+        return self.path / _CONFIG_FILE
+
+
+def find_run(path: str | os.PathLike) -> StoredRun | None:
+    """Returns the run that a path names, its folder or the model in it; None where there is none.
+
+    Args:
+        path: The path.
+
+    Raises:
+        RunFolderError: If its results cannot be read.
+
+    Example:
+
+    >>> find_run("runs/dates/model").recipe
+    'recipes.translate'
+    """
+    folder = Path(path)
+    if folder.name == "model" and not (folder / _CONFIG_FILE).is_file():
+        folder = folder.parent
+    if not (folder / _CONFIG_FILE).is_file():
+        return None
+    recipe, results = folder / _RECIPE_FILE, folder / _RESULTS_FILE
+    try:
+        return StoredRun(
+            folder,
+            recipe.read_text(encoding="utf-8").strip() if recipe.is_file() else None,
+            json.loads(results.read_text(encoding="utf-8")) if results.is_file() else None,
+        )
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"the run in {str(folder)!r} cannot be read: {error}") from error
+
+
+def changes(stored: Path, config: Any, harmless: bool = False) -> dict[str, tuple[Any, Any]]:
+    """Returns the keys in which the config of a run differs from another; not those that name its folder.
+
+    Args:
+        stored: The file of the run's config.
+        config: The other config.
+        harmless: Whether keys count that may differ on a resume.
+
+    Returns:
+        Key to (value in the folder, other value).
+
+    Raises:
+        RunFolderError: If the file cannot be read.
+    """
+    try:
+        old = config_module.parse(type(config), ["--config", str(stored)])
+    except ConfigError as error:
+        raise RunFolderError(
+            f"the run in {str(stored.parent)!r} was started with another version of the recipe: {error}; "
+            "name another folder"
+        ) from error
+    changed = config_module.differences(old, config, harmless=harmless)
+    # the folder may have been moved
+    changed.pop("run_folder", None)
+    return changed
 
 
 class RunFolder:
     """A run folder, held by one process at a time.
 
-    A new folder gets the config as `config.yaml`. In a folder that has one, the run is resumed: the config must be
-    the same, except for the keys marked `setting(..., harmless=True)`, whose new values are stored. A run that failed
-    before it had trained on a batch is begun anew, with whatever config and data. The lock is the operating system's,
-    so a killed process leaves none behind.
+    A new folder gets the config as `config.yaml` and the name of the recipe as `recipe.txt`. In a folder that has a
+    config, the run is resumed: the config must be the same, except for the keys marked `setting(..., harmless=True)`,
+    whose new values are stored. A run that failed before it had trained on a batch is begun anew, with whatever config
+    and data. The lock is the operating system's, so a killed process leaves none behind.
 
     Args:
         path: The folder; made if it does not exist.
@@ -75,7 +171,7 @@ class RunFolder:
         stored = self.path / _CONFIG_FILE
         resumed = stored.exists()
         if resumed and self._trained() is None:
-            resumed = not self._changes(stored, config)
+            resumed = not changes(stored, config)
             # the tokenizer, too: where a file of the data was put right, it is that of the wrong one
             made = [self.path / name for name in _MADE_BEFORE_TRAINING if (self.path / name).exists()]
             if made or not resumed:
@@ -92,7 +188,13 @@ class RunFolder:
                     f"the folder {str(self.path)!r} holds {content[0]!r} but no {_CONFIG_FILE}, so it is not "
                     "the folder of a run; name a new or an empty folder"
                 )
+        if resumed and changes(stored, config, harmless=True):
+            # what a longer training gives is not known yet
+            (self.path / _RESULTS_FILE).unlink(missing_ok=True)
         config_module.save(config, stored)
+        recipe = recipe_of(type(config))
+        if recipe is not None:
+            self.write_text(_RECIPE_FILE, recipe + "\n")
         return resumed
 
     def _clean(self) -> None:
@@ -106,7 +208,7 @@ class RunFolder:
         return None if position in (None, (0, 0)) else position
 
     def _compare(self, stored: Path, config: Any) -> None:
-        changed = self._changes(stored, config)
+        changed = changes(stored, config)
         if changed:
             lines = [f"  {key}: {before!r} in the folder, {now!r} now" for key, (before, now) in changed.items()]
             raise RunFolderError(
@@ -120,17 +222,6 @@ class RunFolder:
                 f"training.epochs must be at least {epochs + (batches > 0)}, as many as have been begun in "
                 f"{str(self.path)!r}, got {wanted}; name another folder for a shorter run"
             )
-
-    def _changes(self, stored: Path, config: Any) -> dict[str, tuple[Any, Any]]:
-        """The keys that may not differ on a resume and do."""
-        try:
-            old = config_module.parse(type(config), ["--config", str(stored)])
-        except ConfigError as error:
-            raise RunFolderError(
-                f"the run in {str(self.path)!r} was started with another version of the recipe: {error}; "
-                "name another folder"
-            ) from error
-        return config_module.differences(old, config, harmless=False)
 
     def write_text(self, name: str, text: str) -> Path:
         """Write a text file atomically, see `write_text_atomically`; its sub-folder is made if it does not exist.

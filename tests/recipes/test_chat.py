@@ -8,6 +8,7 @@ import pytest
 
 import zoo
 from recipes import chat
+from recipes.common.config import run_recipe
 from recipes.common.errors import ConfigError, DataError
 from zoo.tokenizers import ByteLevelBPETokenizer
 
@@ -64,7 +65,7 @@ def test_what_is_wrong(model, monkeypatch, capsys):
     # as a command, the model named first
     monkeypatch.setattr(sys, "stdin", io.StringIO("one\n"))
     with pytest.raises(SystemExit):
-        chat.run([str(model), "--options", '{"max_new_tokens": 0}'])
+        run_recipe(chat.main, chat.ChatConfig, "chat", [str(model), "--options", '{"max_new_tokens": 0}'])
     assert "recipes.chat: error: options: max_new_tokens" in capsys.readouterr().err
 
 

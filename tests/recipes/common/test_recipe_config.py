@@ -68,6 +68,15 @@ class Export:
     model: str = setting(help="Folder of the model.")
 
 
+@dataclasses.dataclass(frozen=True)
+class Several:
+    """Words of each kind."""
+
+    models: list[str] = setting(help="Models.", words="first")
+    vary: list[str] = setting([], "Choices.", words="again")
+    settings: dict[str, list[str]] = setting({}, "Keys of another class.", words="rest")
+
+
 def parse_yaml(tmp_path: Path, text: str, *arguments: str, config_class=Config):
     file = tmp_path / "c.yaml"
     file.write_text(text, encoding="utf-8")
@@ -116,6 +125,34 @@ def test_typed_values_on_the_command_line():
     assert parse(Config, ["--lengths", "null", "--data.share", "null"]) == Config()
     # A negative number is a value, not a key.
     assert parse(Config, ["--rate", "-1.5"]).rate == -1.5
+
+
+def test_entries_of_dicts_on_the_command_line(tmp_path):
+    text = "options: {position: {kind: rotary, base: 1}, depth: 2}"
+    words = ["--options.position.kind", "alibi", "--options.new.deep=null", "--options.depth", "3"]
+    options = parse_yaml(tmp_path, text, *words).options
+    assert options == {"position": {"kind": "alibi", "base": 1}, "depth": 3, "new": {"deep": None}}
+    assert parse(Config, []).options == {}
+    with pytest.raises(ConfigError, match=r"options.depth.x: depth is 2, which has no entries"):
+        parse_yaml(tmp_path, text, "--options.depth.x", "1")
+    with pytest.raises(ConfigError, match=r"--options.depth takes one value .*, got \['1', '2'\]"):
+        parse(Config, ["--options.depth", "1", "2"])
+
+
+def test_words_before_the_keys_of_each_time_and_of_unknown_keys():
+    words = ["a", "b", "--vary", "x=1", "--config", "c.yaml", "--lr", "1", "--vary=y=2", "z=3"]
+    config = parse(Several, words)
+    assert config == Several(["a", "b"], ["x=1", "y=2", "z=3"], {"config": ["c.yaml"], "lr": ["1"]})
+    assert parse(Several, ["a", "--settings.lr", "1", "2"]).settings == {"lr": ["1", "2"]}
+    given = {"options.depth": [1, "2"], "data.train": ["a"], "data.share": None}
+    config = parse(Config, ["--options.x", "1", "--data.share", "0.5"], values=given)
+    assert (config.options, config.data.train, config.data.share) == ({"x": 1, "depth": [1, "2"]}, ["a"], None)
+    with pytest.raises(ConfigError, match="unknown key data.trian; did you mean data.train"):
+        parse(Config, [], values={"data.trian": ["a"]})
+    with pytest.raises(ConfigError, match="given: data.train: value 1 is not allowed; allowed: a list of str"):
+        parse(Config, [], values={"data.train": 1})
+    with pytest.raises(ConfigError, match="no value given for: --models"):
+        parse(Several, [])
 
 
 def test_norwegian_is_a_language_in_yaml(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from recipes.common.config import parse, setting
 from recipes.common.errors import RunFolderError
-from recipes.common.run_folder import RunFolder
+from recipes.common.run_folder import RunFolder, find_run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +57,20 @@ def test_harmless_key_may_change_and_is_stored(tmp_path):
     with RunFolder(tmp_path, Config(verbose=2)) as run:
         assert run.resumed
         assert parse(Config, ["--config", str(run.config_yaml)]).verbose == 2
+
+
+def test_a_run_is_found_by_its_folder_or_its_model(tmp_path):
+    assert find_run(tmp_path) is None
+    with RunFolder(tmp_path, Config()) as run:
+        run.write_text("results.json", '{"accuracy": 0.5}')
+    for path in (tmp_path, tmp_path / "model"):
+        assert find_run(path) == (tmp_path, __name__, {"accuracy": 0.5})
+    save_state(tmp_path)
+    # the results of a run that goes on are not known
+    RunFolder(tmp_path, Config()).close()
+    assert find_run(tmp_path).results
+    RunFolder(tmp_path, Config(verbose=2)).close()
+    assert find_run(tmp_path).results is None
 
 
 def test_config_of_another_version(tmp_path):
