@@ -25,7 +25,6 @@ from recipes.common.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,
     EncoderTrainingConfig,
-    make_encoder_task,
     train_encoder_task,
 )
 from recipes.common.errors import ConfigError, DataError, shown
@@ -39,6 +38,7 @@ from recipes.common.labelled_text import (
     require_known_labels,
     unknown_labels,
 )
+from recipes.common.models import make_or_load_task
 from recipes.common.run_folder import RunFolder
 from recipes.common.training import prepare
 
@@ -181,7 +181,7 @@ def make_model(config: ClassifyConfig, run: RunFolder, examples: Sequence[Labell
     def texts() -> Iterable[str]:
         return (text for example in examples for text in example.texts)
 
-    return make_encoder_task(zoo.TextClassifier, model, config.tokenizer, run, texts, **options)
+    return make_or_load_task(zoo.TextClassifier, model, config.tokenizer, run, texts, **options)
 
 
 def draw(run: RunFolder, task: zoo.TextClassifier, truth: Sequence[Any], predicted: Sequence[Any]) -> None:

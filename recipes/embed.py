@@ -24,13 +24,13 @@ from recipes.common.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,
     EncoderTrainingConfig,
-    make_encoder_task,
     train_encoder_task,
 )
 from recipes.common.errors import ConfigError
 from recipes.common.finish import finish
 from recipes.common.label_metrics import label_scores
 from recipes.common.labelled_text import LABELLED, LabelledText, columns_of, is_in_range, read_examples
+from recipes.common.models import make_or_load_task
 from recipes.common.run_folder import RunFolder
 from recipes.common.training import prepare
 
@@ -83,7 +83,7 @@ def main(config: EmbedConfig) -> dict[str, Any]:
         raise ConfigError(f"data.text_columns must name two columns, got {config.data.text_columns}")
     with RunFolder(config.run_folder, config) as run:
         train, validation, test = (columns_of(part) for part in open_pairs_of(config.data))
-        task = make_encoder_task(
+        task = make_or_load_task(
             zoo.TextEmbedder,
             config.model,
             config.tokenizer,

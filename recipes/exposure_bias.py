@@ -97,7 +97,7 @@ def train_small_models(config: ExposureBiasConfig) -> dict[str, str]:
         folders[name] = str(run_folder / "model")
         settings = translate.TranslateConfig(
             run_folder=str(run_folder),
-            model=translate.ModelConfig("rnnsearch", {**SMALL, **options}),
+            model=translate.Seq2SeqModelConfig("rnnsearch", {**SMALL, **options}),
             training=dataclasses.replace(translate.TranslateConfig().training, epochs=config.epochs, clip_norm=1.0),
             export=False,
         )

@@ -2,7 +2,7 @@
 
     python -m recipes.finetune                                    # learns to answer questions about dates, in minutes
     python -m recipes.finetune --model.start_from hf://owner/name --data.train chats.jsonl --data.validation held.jsonl
-    python -m recipes.finetune --model.start_from runs/x/model --model.lora_rank 8 ...
+    python -m recipes.finetune --model.start_from runs/x/model --model.lora.rank 8 ...
 
 Files hold one conversation per line: `{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", ...}]}`.
 The same command resumes an interrupted run.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import zoo
@@ -23,9 +23,10 @@ from recipes.common.data_sets import open_parts
 from recipes.common.errors import ConfigError, errors_of
 from recipes.common.example_batches import ExampleBatches
 from recipes.common.finish import decoded, finish
-from recipes.common.models import TokenizerConfig, load_or_train_tokenizer, make_task, start_from
+from recipes.common.models import ModelConfig, make_or_load_task
 from recipes.common.run_folder import RunFolder
 from recipes.common.text_metrics import exact_match
+from recipes.common.tokenizers import TokenizerConfig
 from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
 from zoo.tokenizers.chat import CHAT_FORMATS, ChatFormat, as_ragged, get_chat_format
 from zoo.training import TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
@@ -55,14 +56,12 @@ class ChatTokenizerConfig(TokenizerConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelConfig:
-    """The architecture."""
+class ChatModelConfig(ModelConfig):
+    """The model: a new one by preset and options, or a saved one by start_from, and which of its weights train."""
 
-    preset: str = setting("llama_shakespeare", "A name of zoo.list_presets(), for a model from scratch.")
-    options: dict[str, Any] = setting({"max_length": 96}, "Choices that differ from the preset.")
-    start_from: str | None = setting(None, "Saved CausalLM, or one of the Transformers library, to start from instead.")
-    lora_rank: int | None = setting(
-        None, "Rank of low-rank updates, which alone are trained; null trains everything.", least=1, most=1 << 16
+    preset: str = setting("llama_shakespeare", "A name of zoo.list_presets(), for a new model.")
+    options: dict[str, Any] = setting(
+        {"max_length": 96}, "Choices that differ from the preset; of a saved model dropout, max_length."
     )
 
 
@@ -90,7 +89,7 @@ class FinetuneConfig:
     run_folder: str = setting("runs/finetune", "Folder of the run; the same command resumes what it holds.")
     data: DataConfig = DataConfig()
     tokenizer: ChatTokenizerConfig = ChatTokenizerConfig()
-    model: ModelConfig = ModelConfig()
+    model: ChatModelConfig = ChatModelConfig()
     training: FinetuneTrainingConfig = FinetuneTrainingConfig()
     new_tokens: int = setting(32, "Most tokens of a reply.", harmless=True, least=1, most=1 << 16)
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
@@ -110,15 +109,10 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
     data = config.data
     with errors_of("data.chat_format"):
         chat_format = get_chat_format(data.chat_format or "chatml")
-    if config.model.lora_rank is not None and config.training.average_checkpoints != 1:
-        raise ConfigError(
-            "training.average_checkpoints must be 1 with model.lora_rank, got "
-            f"{config.training.average_checkpoints}: the product of two averages is no average of products"
-        )
     with RunFolder(config.run_folder, config) as run:
         task = None
         if config.model.start_from is not None:
-            task = chat_model(config.model.start_from, data.chat_format)
+            task = make_model(config, run, chat_format)
             chat_format = task.chat_format
         training, validation, test = open_parts(
             data,
@@ -126,9 +120,7 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
             lambda files, bad: read_conversations(files, bad, chat_format=chat_format, key=data.key),
         )
         if task is None:
-            task = new_model(config, run, training, chat_format)
-        if config.model.lora_rank is not None:
-            print(task.enable_lora(config.model.lora_rank))
+            task = make_model(config, run, chat_format, training)
         rows = ConversationRows(task.tokenizer, task.backbone.config.max_length)
         kept = {id(part): rows.short_enough(part) for part in (training, validation, test)}
         training, validation, test = (kept[id(part)] for part in (training, validation, test))
@@ -178,36 +170,33 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
         return finish(run, "finetune", task, results, started, export=export if config.export else None, trial=trial)
 
 
-def chat_model(directory: str, chat_format: str | None) -> zoo.CausalLM:
-    """Returns the model to fine-tune, which has a chat format.
+def make_model(
+    config: FinetuneConfig, run: RunFolder, chat_format: ChatFormat, conversations: Sequence[Conversation] = ()
+) -> zoo.CausalLM:
+    """Returns the model to fine-tune, which has a chat format: a saved one, or one with initial weights.
 
     Args:
-        directory: What `from_preset` takes.
-        chat_format: Name of the format; None for that of the model, or ChatML.
+        config: The configuration.
+        run: The run folder.
+        chat_format: How a new model writes conversations, and a saved one that has no format.
+        conversations: What the tokenizer of a new model is trained on.
     """
-    task = start_from(zoo.CausalLM, directory)
-    if chat_format is not None or task.chat_format is None:
-        with errors_of("data.chat_format"):
-            task.chat_format = chat_format or "chatml"
-    return task
-
-
-def new_model(
-    config: FinetuneConfig, run: RunFolder, conversations: list[Conversation], chat_format: ChatFormat
-) -> zoo.CausalLM:
-    """Returns a model with initial weights, and a tokenizer that is trained on the conversations."""
     end, _ = chat_format.end_of_turn
-    if end is None:
+    if end is None and config.model.start_from is None:
         raise ConfigError(f"data.chat_format: replies of {config.data.chat_format!r} do not end with a token")
-    tokenizer = load_or_train_tokenizer(
+    task = make_or_load_task(
+        zoo.CausalLM,
+        config.model,
         config.tokenizer,
         run,
         lambda: (message["content"] for conversation in conversations for message in conversation.messages),
         end_token=end,
         special_tokens=[token for token in chat_format.special_tokens if token != end],
     )
-    tokenizer = tokenizer.with_chat_format(chat_format)
-    return make_task(zoo.CausalLM, config.model.preset, tokenizer, config.model.options)
+    if config.data.chat_format is not None or task.chat_format is None:
+        with errors_of("data.chat_format"):
+            task.chat_format = chat_format
+    return task
 
 
 def replies(task: zoo.CausalLM, config: FinetuneConfig, conversations: list[Conversation]) -> list[str]:

@@ -3,6 +3,7 @@
     python -m recipes.language_model                                              # learns to write dates, in minutes
     python -m recipes.language_model --config recipes/configs/shakespeare_char.yaml
     python -m recipes.language_model --data.train a.txt b.txt --data.validation c.txt --run_folder runs/mine
+    python -m recipes.language_model --model.start_from hf://openai-community/gpt2 --data.train a.txt ...
 
 The text is cut into windows, or with `--data.packing documents` packed in rows where no document sees another. The
 same command resumes an interrupted run.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import zoo
@@ -21,14 +22,14 @@ from recipes.common.config import run_recipe, setting
 from recipes.common.data_sets import open_parts
 from recipes.common.errors import ConfigError
 from recipes.common.finish import decoded, finish
-from recipes.common.models import TokenizerConfig, load_or_train_tokenizer, make_sampler, make_task
+from recipes.common.models import ModelConfig, make_or_load_task, make_sampler
 from recipes.common.packed_documents import PackedDocuments
 from recipes.common.plain_text import PLAIN, read_plain
 from recipes.common.run_folder import RunFolder
 from recipes.common.text_metrics import perplexity
 from recipes.common.token_windows import TokenWindows
+from recipes.common.tokenizers import TokenizerConfig
 from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
-from zoo.tokenizers import Tokenizer
 from zoo.training import TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 
 # tokens of a batch, and windows of an epoch: what fits in the memory
@@ -58,11 +59,10 @@ class LanguageTokenizerConfig(TokenizerConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelConfig:
-    """The architecture."""
+class DecoderConfig(ModelConfig):
+    """The model: a new one by preset and options, or a saved one by start_from, and which of its weights train."""
 
-    preset: str = setting("llama_shakespeare", "A name of zoo.list_presets().")
-    options: dict[str, Any] = setting({}, "Choices that differ from the preset.")
+    preset: str = setting("llama_shakespeare", "A name of zoo.list_presets(), for a new model.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,7 @@ class LanguageModelConfig:
     run_folder: str = setting("runs/language_model", "Folder of the run; the same command resumes what it holds.")
     data: DataConfig = DataConfig()
     tokenizer: LanguageTokenizerConfig = LanguageTokenizerConfig()
-    model: ModelConfig = ModelConfig()
+    model: DecoderConfig = DecoderConfig()
     training: LanguageTrainingConfig = LanguageTrainingConfig()
     prompts: list[str] = setting(["1", "m", "Th"], "Texts that samples begin with.", harmless=True)
     sampler: dict[str, Any] = setting(
@@ -119,8 +119,7 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
     with RunFolder(config.run_folder, config) as run:
         data = config.data
         train_text, validation_text = open_parts(data, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit))
-        tokenizer = load_or_train_tokenizer(config.tokenizer, run, lambda: train_text)
-        task = make_model(config, tokenizer)
+        task = make_model(config, run, train_text)
         check_prompts(config, task)
         batches, validation = make_batches(config, task, train_text, validation_text)
 
@@ -189,12 +188,16 @@ def check_prompts(config: LanguageModelConfig, task: zoo.CausalLM) -> None:
             raise ConfigError(f"prompts must have 1 to {most} tokens each, got {prompt!r} with {length}")
 
 
-def make_model(config: LanguageModelConfig, tokenizer: Tokenizer) -> zoo.CausalLM:
-    """Returns the compiled model with initial weights."""
-    options = {"max_length": config.training.length, **config.model.options}
-    # a window has no beginning that a start token could mark
-    start = False if config.data.packing == "windows" else None
-    task = make_task(zoo.CausalLM, config.model.preset, tokenizer, options, add_start_token=start)
+def make_model(config: LanguageModelConfig, run: RunFolder, texts: Sequence[str]) -> zoo.CausalLM:
+    """Returns the compiled model, new or a saved one."""
+    options: dict[str, Any] = {}
+    if config.model.start_from is None:
+        # a window has no beginning that a start token could mark; a saved model goes on as it is
+        options["add_start_token"] = False if config.data.packing == "windows" else None
+    defaults = {"max_length": config.training.length}
+    task = make_or_load_task(
+        zoo.CausalLM, config.model, config.tokenizer, run, lambda: texts, defaults=defaults, **options
+    )
     if task.backbone.config.max_length < config.training.length:
         raise ConfigError(
             f"training.length must be at most the model's max_length={task.backbone.config.max_length}, got "

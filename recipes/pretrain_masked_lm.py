@@ -24,10 +24,10 @@ from recipes.common.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,
     EncoderTrainingConfig,
-    make_encoder_task,
     train_encoder_task,
 )
 from recipes.common.finish import finish
+from recipes.common.models import make_or_load_task
 from recipes.common.plain_text import PLAIN, read_plain
 from recipes.common.run_folder import RunFolder
 from recipes.common.text_metrics import perplexity
@@ -91,7 +91,7 @@ def main(config: MaskedLMConfig) -> dict[str, Any]:
         parts = open_parts(data, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit))
         train, validation = (cut_texts(documents, data.words_per_text) for documents in parts)
         options = {"mask_rate": config.masking.rate, "whole_words": config.masking.whole_words, "truncate": True}
-        task = make_encoder_task(
+        task = make_or_load_task(
             zoo.MaskedLM, config.model, config.tokenizer, run, lambda: train, mask_token="<mask>", **options
         )
         seconds, logs = train_encoder_task(

@@ -19,13 +19,14 @@ import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.data_sets import TextPair, open_parts
 from recipes.common.finish import decoded, finish
-from recipes.common.models import load_or_train_tokenizer, make_sampler, make_task, start_from
+from recipes.common.models import make_or_load_task, make_sampler
 from recipes.common.run_folder import RunFolder
 from recipes.common.summaries import SUMMARIES, Summary, read_summaries
 from recipes.common.text_metrics import rouge
 from recipes.common.training import prepare
 from recipes.translate import (
     JointTokenizerConfig,
+    Seq2SeqModelConfig,
     Seq2SeqTrainingConfig,
     draw_seq2seq,
     pairs_that_fit,
@@ -61,22 +62,13 @@ class SummaryTokenizerConfig(JointTokenizerConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelConfig:
-    """The architecture."""
-
-    preset: str = setting("transformer_tiny", "A name of zoo.list_presets().")
-    options: dict[str, Any] = setting({"num_layers": 2, "dropout": 0.1}, "Choices that differ from the preset.")
-    start_from: str | None = setting(None, "Saved Seq2SeqLM, or one of the Transformers library, to start from.")
-
-
-@dataclasses.dataclass(frozen=True)
 class SummarizeConfig:
     """Trains an encoder-decoder to summarize and exports it as a SavedModel from strings to strings."""
 
     run_folder: str = setting("runs/summarize", "Folder of the run; the same command resumes what it holds.")
     data: DataConfig = DataConfig()
     tokenizer: SummaryTokenizerConfig = SummaryTokenizerConfig()
-    model: ModelConfig = ModelConfig()
+    model: Seq2SeqModelConfig = Seq2SeqModelConfig()
     training: Seq2SeqTrainingConfig = Seq2SeqTrainingConfig()
     sampler: dict[str, Any] | None = setting(
         None, "How test texts and the export are decoded; null: as the model says, else greedily.", harmless=True
@@ -101,7 +93,14 @@ def main(config: SummarizeConfig) -> dict[str, Any]:
         training, validation, test = open_parts(
             data, SUMMARIES, lambda files, bad: read_summaries(files, bad, keys=data.keys, header=data.header)
         )
-        task = make_model(config, run, training)
+        task = make_or_load_task(
+            zoo.Seq2SeqLM,
+            config.model,
+            config.tokenizer,
+            run,
+            lambda: (text for row in training for text in (row.text, *row.summaries)),
+            defaults={"max_length": data.max_text_length},
+        )
         max_lengths = (data.max_text_length, data.max_summary_length)
         seconds, _ = train_seq2seq(
             task, run, config.training, _pairs(training), _pairs(validation), max_lengths=max_lengths
@@ -127,17 +126,6 @@ def main(config: SummarizeConfig) -> dict[str, Any]:
 
 def _pairs(rows: list[Summary]) -> list[TextPair]:
     return [TextPair(row.text, row.summaries[0], row.origin) for row in rows]
-
-
-def make_model(config: SummarizeConfig, run: RunFolder, training: list[Summary]) -> zoo.Seq2SeqLM:
-    """Returns the model with initial weights, or a saved one."""
-    if config.model.start_from is not None:
-        return start_from(zoo.Seq2SeqLM, config.model.start_from)
-    tokenizer = load_or_train_tokenizer(
-        config.tokenizer, run, lambda: (text for row in training for text in (row.text, *row.summaries))
-    )
-    options = {"max_length": config.data.max_text_length, **config.model.options}
-    return make_task(zoo.Seq2SeqLM, config.model.preset, tokenizer, options)
 
 
 if __name__ == "__main__":

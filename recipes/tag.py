@@ -23,12 +23,12 @@ from recipes.common.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,
     EncoderTrainingConfig,
-    make_encoder_task,
     train_encoder_task,
 )
 from recipes.common.finish import finish
 from recipes.common.label_metrics import tag_scores
 from recipes.common.labelled_text import require_known_labels, unknown_labels
+from recipes.common.models import make_or_load_task
 from recipes.common.run_folder import RunFolder
 from recipes.common.tagged_words import TAGGED, TaggedWords, read_tagged
 from recipes.common.training import prepare
@@ -73,7 +73,7 @@ def main(config: TagConfig) -> dict[str, Any]:
         columns = {"word_column": config.data.word_column, "tag_column": config.data.tag_column}
         train, validation, test = open_parts(config.data, TAGGED, lambda files, bad: read_tagged(files, bad, **columns))
         labels = sorted({tag for sentence in train for tag in sentence.tags})
-        task = make_encoder_task(
+        task = make_or_load_task(
             zoo.TokenClassifier,
             config.model,
             config.tokenizer,

@@ -4,6 +4,7 @@
     python -m recipes.translate --config recipes/configs/multi30k_tiny.yaml  # Multi30k English-German
     python -m recipes.translate --data.train a.en a.de --data.validation b.en b.de --run_folder runs/mine
     python -m recipes.translate --config recipes/configs/multi30k_en_de_fr.yaml  # into two languages
+    python -m recipes.translate --model.start_from hf://Helsinki-NLP/opus-mt-en-de --data.train a.tsv ...
 
 With `--data.language_tokens "<2de>" "<2fr>"` sources begin with one of these tokens, which names the language of the
 target (Johnson et al. 2017). The same command resumes an interrupted run.
@@ -21,13 +22,15 @@ import numpy as np
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.data_sets import TextPair, open_parts
-from recipes.common.errors import ConfigError
+from recipes.common.errors import ConfigError, shown
 from recipes.common.finish import decoded, finish
-from recipes.common.models import TokenizerConfig, load_or_train_tokenizer, make_sampler, make_task
+from recipes.common.models import ModelConfig, language_tokens_of, make_or_load_task, make_sampler
+from recipes.common.optimizers import OPTIMIZER_HELP, SCHEDULE_HELP
 from recipes.common.pair_batches import PairBatches
 from recipes.common.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
 from recipes.common.run_folder import RunFolder
 from recipes.common.text_metrics import scores_by_language, translation_scores
+from recipes.common.tokenizers import TokenizerConfig
 from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
 from zoo.inspect import plot_attention, plot_position_encoding
 from zoo.training import TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
@@ -63,23 +66,22 @@ class JointTokenizerConfig(TokenizerConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelConfig:
-    """The architecture."""
+class Seq2SeqModelConfig(ModelConfig):
+    """The model: a new one by preset and options, or a saved one by start_from, and which of its weights train."""
 
-    preset: str = setting("transformer_tiny", "A name of zoo.list_presets().")
-    options: dict[str, Any] = setting({"num_layers": 2, "dropout": 0.1}, "Choices that differ from the preset.")
+    preset: str = setting("transformer_tiny", "A name of zoo.list_presets(), for a new model.")
+    options: dict[str, Any] = setting(
+        {"num_layers": 2, "dropout": 0.1}, "Choices that differ from the preset; of a saved model dropout, max_length."
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class Seq2SeqTrainingConfig(TrainingConfig):
     """How the model is trained."""
 
-    # the schedule does not depend on how long the training is, so a resumed run may be longer
-    epochs: int = setting(5, "Most passes over the training data.", harmless=True)
-    schedule: Literal["inverse_square_root"] = setting(
-        "inverse_square_root", "How the learning rate falls after the warm-up."
-    )
-    optimizer: Literal["adam"] = setting("adam", "The optimizer.")
+    # which does not depend on how long the training is: a resumed run may be longer
+    schedule: str = setting("inverse_square_root", SCHEDULE_HELP)
+    optimizer: str = setting("adam", OPTIMIZER_HELP)
     learning_rate: float = setting(0.002, "Peak of the learning rate.")
     warmup_steps: float = setting(300, "Updates up to the peak; below 1 their share of all updates.")
     beta_2: float = setting(0.98, "Adam's second decay rate.")
@@ -100,7 +102,7 @@ class TranslateConfig:
     run_folder: str = setting("runs/dates", "Folder of the run; the same command resumes what it holds.")
     data: DataConfig = DataConfig()
     tokenizer: JointTokenizerConfig = JointTokenizerConfig()
-    model: ModelConfig = ModelConfig()
+    model: Seq2SeqModelConfig = Seq2SeqModelConfig()
     training: Seq2SeqTrainingConfig = Seq2SeqTrainingConfig()
     sampler: dict[str, Any] = setting({"name": "greedy"}, "How test texts and the export are decoded.", harmless=True)
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
@@ -131,14 +133,16 @@ def main(config: TranslateConfig) -> dict[str, Any]:
             lambda files, bad: read_pairs(files, bad, columns=data.columns, keys=data.keys, header=data.header),
             lambda pair, bad: has_language_token(pair, bad, tokens),
         )
-        tokenizer = load_or_train_tokenizer(
+        model = make_or_load_task(
+            zoo.Seq2SeqLM,
+            config.model,
             config.tokenizer,
             run,
             lambda: (text for pair in training for text in (pair.source, pair.target)),
             special_tokens=tokens,
+            defaults={"max_length": data.max_length},
         )
-        options = {"max_length": data.max_length, **config.model.options}
-        model = make_task(zoo.Seq2SeqLM, config.model.preset, tokenizer, options)
+        require_language_tokens(model, tokens)
         seconds, logs = train_seq2seq(
             model, run, config.training, training, validation, max_lengths=(data.max_length, data.max_length)
         )
@@ -164,6 +168,27 @@ def main(config: TranslateConfig) -> dict[str, Any]:
 
         export = {"sampler": sampler} if config.export else None
         return finish(run, "translate", model, results, started, export=export, trial=trial)
+
+
+def require_language_tokens(model: zoo.Seq2SeqLM, tokens: Sequence[str]) -> None:
+    """Checks that a model that training starts from knows the language tokens, and says which it knows if none is used.
+
+    Args:
+        model: The model.
+        tokens: The language tokens.
+
+    Raises:
+        ConfigError: If it does not know one of them.
+    """
+    known = language_tokens_of(model)
+    for token in tokens:
+        if token not in known:
+            raise ConfigError(
+                f"data.language_tokens must be tokens of the model, which has {shown(known, 200)}, got {token!r}: a "
+                "saved model gets no new tokens"
+            )
+    if known and not tokens:
+        print(f"the model has language tokens, which no source needs to begin with: {shown(known, 200)}")
 
 
 def train_seq2seq(

@@ -320,12 +320,16 @@ def _typed_words(key: _Key, words: list[str]) -> Any:
     origin, annotation = "command line", key.annotation
     if words == ["null"] and _takes(annotation, type(None), Any):
         return _typed(key, None, origin)
-    is_list = _takes(annotation, list, tuple) and not _takes(annotation, dict)
+    has_dict = _takes(annotation, dict)
+    is_list = typing.get_origin(annotation) is list or (_takes(annotation, list, tuple) and not has_dict)
     if not is_list and len(words) != 1:
         raise ConfigError(f"{origin}: --{key.name} takes one value ({type_in_words(annotation)}), got {shown(words)}")
-    is_text = _takes(annotation, str, Literal) and not _takes(annotation, dict)
+    is_text = _takes(annotation, str, Literal) and not has_dict
     values = words if is_text else [read_word(word, f"{origin}: {key.name}") for word in words]
-    return _typed(key, values if is_list else values[0], origin)
+    # a list may be one word, too: "[0, 1]"
+    return _typed(
+        key, values if is_list and not (len(values) == 1 and isinstance(values[0], list)) else values[0], origin
+    )
 
 
 def _takes(annotation: Any, *kinds: Any) -> bool:

@@ -1,17 +1,17 @@
-"""What the recipes that train a head on an encoder share: keys of model and training, the task, its training."""
+"""What the recipes that train a head on an encoder share: keys of model and training, the training of the task."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from recipes.common.config import setting
 from recipes.common.example_batches import ExampleBatches
-from recipes.common.models import TokenizerConfig, load_or_train_tokenizer, make_task, start_from
+from recipes.common.models import ModelConfig
+from recipes.common.optimizers import SCHEDULE_HELP
 from recipes.common.run_folder import RunFolder
+from recipes.common.tokenizers import TokenizerConfig
 from recipes.common.training import TrainingConfig, make_optimizer, train
-from zoo.tasks import Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,15 +23,13 @@ class EncoderTokenizerConfig(TokenizerConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class EncoderModelConfig:
-    """The architecture."""
+class EncoderModelConfig(ModelConfig):
+    """The model: a new one by preset and options, or a saved one by start_from, and which of its weights train."""
 
-    preset: str = setting("modern_encoder_tiny", "A name of zoo.list_presets().")
     options: dict[str, Any] = setting(
         {"num_layers": 2, "hidden_dim": 128, "feed_forward": {"intermediate_dim": 256}},
-        "Choices that differ from the preset.",
+        "Choices that differ from the preset; of a saved model dropout, max_length.",
     )
-    start_from: str | None = setting(None, "Directory of a saved model whose backbone and tokenizer are taken instead.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,41 +39,12 @@ class EncoderTrainingConfig(TrainingConfig):
     epochs: int = setting(4, "Passes over the training data.")
     batch_size: int = setting(32, "Examples of a batch.", least=1, most=1 << 16)
     learning_rate: float = setting(0.001, "Peak of the learning rate.")
-    schedule: Literal["linear", "cosine", "inverse_square_root", "warmup_stable_decay"] = setting(
-        "linear", "How the learning rate falls after the warm-up."
-    )
+    schedule: str = setting("linear", SCHEDULE_HELP)
     warmup_steps: float = setting(0.1, "Updates up to the peak; below 1 their share of all updates.")
     weight_decay: float = setting(0.01, "Decoupled weight decay of matrices.")
     weights: Literal["average", "best"] = setting(
         "best", "Which weights are kept: the average of the last epochs', or those of the best epoch."
     )
-
-
-def make_encoder_task(
-    kind: type[Task],
-    model: EncoderModelConfig,
-    tokenizer: TokenizerConfig,
-    run: RunFolder,
-    texts: Callable[[], Iterable[str]],
-    *,
-    mask_token: str | None = None,
-    **options: Any,
-) -> Any:
-    """Returns a task with initial weights, or on the backbone of a saved model.
-
-    Args:
-        kind: The class.
-        model: The architecture.
-        tokenizer: The tokenizer, where it is to be trained.
-        run: The run folder.
-        texts: Gives what the tokenizer is trained on.
-        mask_token: The mask token of the tokenizer.
-        **options: Arguments of the task.
-    """
-    if model.start_from is not None:
-        return start_from(kind, model.start_from, **options)
-    trained = load_or_train_tokenizer(tokenizer, run, texts, mask_token=mask_token)
-    return make_task(kind, model.preset, trained, model.options, **options)
 
 
 def train_encoder_task(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import time
 from collections.abc import Callable, Iterable
@@ -32,7 +33,7 @@ def finish(
         run: The run folder.
         recipe: Name of the recipe.
         task: The trained task.
-        results: What was measured; sizes and times are added.
+        results: What was measured; sizes and times are added, and how many weights trained where not all did.
         started: `time.monotonic()` when the recipe began.
         export: Arguments of `task.export`; None for no export.
         trial: Given the loaded SavedModel, tries it: `(input, output, what the task itself gives)` of a few examples,
@@ -56,6 +57,9 @@ def finish(
             print(f"export: {given!r} -> {shown}")
         size = sum(path.stat().st_size for path in run.export.rglob("*") if path.is_file())
         results["export_megabytes"] = round(size / 1e6, 2)
+    trained = sum(math.prod(weight.shape) for weight in task.trainable_weights)
+    if trained < task.count_params():
+        results["trained_parameters"] = trained
     results["total_seconds"] = round(time.monotonic() - started, 1)
     run.write_text("results.json", json.dumps(results, indent=2) + "\n")
     run.write_text("model_card.md", str(model_card(run, recipe, task, results)))

@@ -1,33 +1,29 @@
-"""What a run starts from: its tokenizer, trained on its data or an existing one, and a model, new or saved."""
+"""What a run starts from: a new model or a saved one, which of its weights train; saved models of the other recipes."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import zoo
-from recipes.common.config import setting
+from layers.block import TransformerBlock
+from recipes.common.architectures import check_architecture
+from recipes.common.config import differences, setting
 from recipes.common.errors import ConfigError, DataError, errors_of, shown
 from recipes.common.run_folder import RunFolder
+from recipes.common.tokenizers import TokenizerConfig, load_or_train_tokenizer
 from zoo.backbones import Backbone
-from zoo.config import least_weights
+from zoo.backbones.adapters import DEFAULT_TARGETS
 from zoo.generation import Sampler, get_sampler
 from zoo.presets import preset_config
-from zoo.storage import find_reader, replace_folder
+from zoo.storage import find_reader
 from zoo.tasks import Task
-from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
-from zoo.tokenizers.byte_alphabet import byte_characters
-from zoo.tokenizers.characters import character_tokenizer
-from zoo.tokenizers.sentencepiece_training import VocabularyTooLargeError
 
 AnyTask = TypeVar("AnyTask", bound=Task)
 
-# by the end of the name: beyond all models, and what would take longer to build than anybody waits
 _MOST_BEAMS = 256
-_MOST = {"num_layers": 1000, "num_decoder_layers": 1000, "max_length": 1 << 20, "": 1 << 24}
 
 TASKS = (
     *("CausalLM", "MaskedLM", "QuestionAnswerer", "ReplacedTokenDetector", "Seq2SeqLM", "TextClassifier"),
@@ -36,136 +32,191 @@ TASKS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class TokenizerConfig:
-    """The tokenizer; recipes derive from it, with defaults of their own."""
+class LoraConfig:
+    """Low-rank updates, which then train in place of the backbone's weights (Hu et al. 2022)."""
 
-    kind: Literal["characters", "bytes", "byte_level_bpe", "bpe", "unigram", "wordpiece"] = setting(
-        "bpe", "bpe and unigram are SentencePiece models."
+    rank: int | None = setting(None, "Rank of the updates; null for none: all weights train.", least=1, most=1 << 16)
+    alpha: float | None = setting(None, "Updates are multiplied by alpha / rank; null for 1.", above=0)
+    dropout: float = setting(0.0, "Rate at which inputs of updates are dropped in training.", least=0, below=1)
+    targets: list[str] = setting(
+        list(DEFAULT_TARGETS), "Layers: query, key, value, output, gate, up, down, ..., all of the blocks, or paths."
     )
-    vocabulary_size: int = setting(
-        8000, "Most tokens, special ones included (not characters and bytes).", least=1, most=10**7
+    blocks: list[int] | None = setting(None, "Blocks, from 0, or from -1 for the last; null for all of each stack.")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """The model: a new one by preset and options, or a saved one by start_from, and which of its weights train."""
+
+    preset: str = setting("modern_encoder_tiny", "A name of zoo.list_presets(), for a new model.")
+    options: dict[str, Any] = setting({}, "Choices that differ from the preset; of a saved model dropout, max_length.")
+    start_from: str | None = setting(
+        None,
+        "Model to start from, with its tokenizer: directory of a saved model or of the Transformers library, run "
+        "folder, hf://owner/name, or a named preset with published weights.",
     )
-    character_coverage: float = setting(
-        1.0, "Share of the characters that get a token of their own (bpe, unigram).", least=0.98, most=1
+    lora: LoraConfig = LoraConfig()
+    freeze: list[str] = setting(
+        [], "Parts that do not train, by their place: backbone, embeddings, encoder, block_0, decoder/block_1, ..."
     )
-    split_digits: bool = setting(False, "Whether each digit is a token of its own (bpe, unigram).")
-    lowercase: bool = setting(False, "Whether text is lower-cased (wordpiece).")
+    quantize: Literal["int8", "int4"] | None = setting(
+        None, "int8: the backbone's weights in 8 bits under low-rank updates (QLoRA, Dettmers et al. 2023)."
+    )
+    rematerialize: bool = setting(
+        False, "Whether blocks are computed again in the backward pass, which saves memory and takes time."
+    )
 
 
-_KINDS_WITH = {
-    "character_coverage": ("bpe", "unigram"),
-    "split_digits": ("bpe", "unigram"),
-    "lowercase": ("wordpiece",),
-}
+def check_model(config: Any) -> None:
+    """Checks the group `model` of a configuration, before data are read.
+
+    Args:
+        config: The configuration of a recipe, with the groups `model`, `training` and, where it trains one,
+            `tokenizer`.
+
+    Raises:
+        ConfigError: If a value is out of range, has no effect beside another one, or does not go together with it.
+    """
+    model, lora = config.model, config.model.lora
+    changed = differences(type(config)(), config)
+    if model.start_from is not None:
+        for name, (default, value) in changed.items():
+            if name == "model.preset" or name.startswith("tokenizer."):
+                raise ConfigError(
+                    f"{name} must be {default!r} with model.start_from, whose model and tokenizer are taken, got "
+                    f"{shown(value)}"
+                )
+    else:
+        check_architecture(model.preset, model.options)
+    if lora.rank is None:
+        for name in ("alpha", "dropout", "targets", "blocks"):
+            if f"model.lora.{name}" in changed:
+                default, value = changed[f"model.lora.{name}"]
+                raise ConfigError(f"model.lora.{name} must be {default!r} without model.lora.rank, got {shown(value)}")
+        if model.quantize is not None:
+            raise ConfigError(
+                f"model.quantize must be null without model.lora.rank, got {model.quantize!r}: quantized weights do "
+                "not train; a trained model is quantized by Task.quantize"
+            )
+    if model.quantize == "int4":
+        raise ConfigError(
+            "model.quantize must be 'int8', got 'int4': what 4 bits cost in quality has not been measured with these "
+            "models, and Keras stores no 4-bit numbers of the kind that QLoRA was measured with (NormalFloat)"
+        )
+    if lora.rank is not None and config.training.average_checkpoints != 1:
+        raise ConfigError(
+            "training.average_checkpoints must be 1 with model.lora.rank, got "
+            f"{config.training.average_checkpoints}: the product of two averages is no average of products"
+        )
 
 
-def load_or_train_tokenizer(
-    config: TokenizerConfig,
+def make_or_load_task(
+    kind: type[AnyTask],
+    model: ModelConfig,
+    tokenizer: TokenizerConfig,
     run: RunFolder,
     texts: Callable[[], Iterable[str]],
     *,
     mask_token: str | None = None,
     end_token: str = "<|endoftext|>",
     special_tokens: Sequence[str] = (),
-) -> Tokenizer:
-    """Returns the run's tokenizer, trained on the texts if the run has none yet.
+    defaults: Mapping[str, Any] | None = None,
+    **task_options: Any,
+) -> AnyTask:
+    """Returns the task that a run trains, new or on a saved model, and says which of its weights train.
 
     Args:
-        config: The configuration.
-        run: The run folder, which keeps it.
-        texts: Gives the training texts.
-        mask_token: The token that hides others, for a masked language model.
-        end_token: The token that ends texts, of byte_level_bpe and bytes.
-        special_tokens: Further special tokens.
+        kind: The class.
+        model: The group `model`.
+        tokenizer: The group `tokenizer`, for a new model.
+        run: The run folder.
+        texts: Gives what the tokenizer of a new model is trained on.
+        mask_token, end_token, special_tokens: Of that tokenizer, see `load_or_train_tokenizer`.
+        defaults: Choices of a new model that `model.options` may replace.
+        **task_options: Arguments of the task.
 
     Raises:
-        ConfigError: If an option is not one of its kind, or the texts do not allow the configuration.
+        ConfigError: If there is no such preset, choice or model, the saved one does not fit the task or its weights
+            cannot train, or something that is named is not in it.
     """
-    for name, kinds in _KINDS_WITH.items():
-        value, default = getattr(config, name), TokenizerConfig.__dataclass_fields__[name].default
-        if config.kind not in kinds and value != default:
-            raise ConfigError(f"tokenizer.{name} must be {default!r} with kind {config.kind!r}, got {value!r}")
-    if run.tokenizer.is_dir():
-        return Tokenizer.load(run.tokenizer)
-    print(f"training a tokenizer: {config.kind}")
-    with errors_of("tokenizer"):
-        try:
-            tokenizer = _train(config, texts(), mask_token, end_token, special_tokens)
-        except VocabularyTooLargeError as error:
-            smaller = dataclasses.replace(config, vocabulary_size=error.largest)
-            tokenizer = _train(smaller, texts(), mask_token, end_token, special_tokens)
-    largest = tokenizer.vocabulary_size
-    if largest < config.vocabulary_size and config.kind not in ("characters", "bytes"):
-        print(f"tokenizer: the texts allow {largest} tokens, vocabulary_size is {config.vocabulary_size}")
-    with replace_folder(run.tokenizer, lambda old: False, "tokenizer") as folder:
-        tokenizer.save(folder)
-    return tokenizer
-
-
-def _train(
-    config: TokenizerConfig, texts: Iterable[str], mask_token: str | None, end_token: str, special_tokens: Sequence[str]
-) -> Tokenizer:
-    size = config.vocabulary_size
-    special_tokens = [*special_tokens, *([] if mask_token is None else [mask_token])]
-    if config.kind == "characters":
-        return character_tokenizer(texts)
-    if config.kind in ("bpe", "unigram"):
-        tokenizer = SentencePieceTokenizer.train(
-            texts,
-            size,
-            model_type=config.kind,
-            character_coverage=config.character_coverage,
-            split_digits=config.split_digits,
-            special_tokens=special_tokens,
+    if model.start_from is not None:
+        task = _load(kind, model, **task_options)
+        name = model.start_from
+    else:
+        trained = load_or_train_tokenizer(
+            tokenizer, run, texts, mask_token=mask_token, end_token=end_token, special_tokens=special_tokens
         )
-        roles = {"mask_token": mask_token, "special_tokens": special_tokens}
-        return SentencePieceTokenizer.from_config({**tokenizer.get_config(), **roles})
-    if config.kind == "wordpiece":
-        # which has a mask token in any case
-        return WordPieceTokenizer.train(texts, size, lowercase=config.lowercase)
-    options = {"end_token": end_token, "mask_token": mask_token, "special_tokens": special_tokens}
-    if config.kind == "byte_level_bpe":
-        return ByteLevelBPETokenizer.train(texts, size, **options)
-    # nothing is merged, so nothing is learned
-    vocabulary = [end_token, *special_tokens, *byte_characters()]
-    return ByteLevelBPETokenizer(vocabulary, [], pad_token=end_token, start_token=end_token, **options)
+        task = make_task(kind, model.preset, trained, {**(defaults or {}), **model.options}, **task_options)
+        name = model.preset
+    print(f"{name}: {task.count_params():,} parameters")
+    _adapt(task, model)
+    return task
 
 
-def check_architecture(preset: str, options: dict[str, Any]) -> None:
-    """Checks the choices of a model before data are read, and that this machine can hold it.
+def make_task(
+    kind: type[AnyTask], preset: str, tokenizer: Any, options: Mapping[str, Any], **task_options: Any
+) -> AnyTask:
+    """Returns a task with initial weights.
 
     Args:
+        kind: The class.
         preset: Name of the architecture.
+        tokenizer: The tokenizer, which decides about the size of the vocabulary.
         options: Choices that differ from the preset.
+        **task_options: Arguments of the task.
 
     Raises:
-        ConfigError: If there is no such preset or choice, a number is beyond all models, or the weights with their
-            gradients and the optimizer's two moments need more than the memory of this machine.
+        ConfigError: If there is no such preset or choice.
     """
-    if "vocabulary_size" in options:
-        raise ConfigError("model.options must not hold vocabulary_size: the tokenizer decides about it")
     with errors_of("model"):
-        config = preset_config(preset, **options)
-        sizes = least_weights(config)
-    for name, value in _numbers(config.to_dict()):
-        most = next((most for end, most in _MOST.items() if name.endswith(end)))
-        if value > most:
-            raise ConfigError(f"model.options: {name} must be at most {most:,}, got {shown(value)}")
-    needed, memory = 16 * sum(sizes.values()), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > memory:
+        config = preset_config(preset, vocabulary_size=tokenizer.vocabulary_size, **options)
+        return kind(Backbone.from_config(config), tokenizer, **task_options)
+
+
+def _load(kind: type[AnyTask], model: ModelConfig, **task_options: Any) -> AnyTask:
+    """The task on the backbone and tokenizer of a saved model; its active low-rank updates are merged."""
+    directory = model.start_from
+    # those of a new model by default
+    replaced = {} if model.options == type(model)().options else model.options
+    with errors_of("model.start_from"):
+        task = kind.from_preset(directory, **task_options, **replaced)
+        task.preprocessor.require_tokenizer("training")
+    adapters, mode = task.backbone.adapters, task.adaptation.mode
+    if mode is not None and (mode != model.quantize or len(adapters)):
         raise ConfigError(
-            f"model.options: {', '.join(sizes)} take at least {needed / 1e9:,.0f} GB in training, this machine has "
-            f"{memory / 1e9:,.0f} GB"
+            f"model.start_from must be a model whose weights can train, those of {directory} are stored in {mode}"
         )
+    if adapters.active:
+        print(f"low-rank updates are merged: {', '.join(adapters.active)}")
+        task.merge_lora()
+    if len(adapters):
+        task.remove_adapters(*adapters)  # those that were not active
+    return task
 
 
-def _numbers(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _numbers(value, f"{prefix}{name}.")
-        for number in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(number, int):
-                yield prefix + name, number
+def _adapt(task: Task, model: ModelConfig) -> None:
+    """Does what `quantize`, `lora`, `freeze` and `rematerialize` ask for, and says so."""
+    lora = model.lora
+    if model.quantize is not None and task.adaptation.mode is None:
+        with errors_of("model.quantize"):
+            print(task.quantize(model.quantize, head=False))
+    if lora.rank is not None:
+        with errors_of("model.lora"):
+            print(
+                task.enable_lora(
+                    lora.rank, alpha=lora.alpha, dropout=lora.dropout, targets=lora.targets, blocks=lora.blocks
+                )
+            )
+    if model.freeze:
+        # what is frozen by the updates already is an error
+        with errors_of("model.freeze"):
+            print(task.freeze(*model.freeze))
+    if model.rematerialize:
+        blocks = [layer for layer in task._flatten_layers() if isinstance(layer, TransformerBlock)]
+        if not blocks:
+            raise ConfigError("model.rematerialize must be false for a model without Transformer blocks, got true")
+        for block in blocks:
+            block.remat = True
 
 
 def make_sampler(description: dict[str, Any] | str) -> Sampler:
@@ -185,28 +236,6 @@ def make_sampler(description: dict[str, Any] | str) -> Sampler:
     if sampler.num_texts is not None:
         raise ConfigError(f"sampler: num_results must be null, one text is made of each, got {sampler.num_texts}")
     return sampler
-
-
-def make_task(
-    kind: type[AnyTask], preset: str, tokenizer: Tokenizer, options: dict[str, Any], **task_options: Any
-) -> AnyTask:
-    """Returns a task with initial weights, and says how large it is.
-
-    Args:
-        kind: The class.
-        preset: Name of the architecture.
-        tokenizer: The tokenizer, which decides about the size of the vocabulary.
-        options: Choices that differ from the preset.
-        **task_options: Arguments of the task.
-
-    Raises:
-        ConfigError: If there is no such preset or choice.
-    """
-    with errors_of("model"):
-        config = preset_config(preset, vocabulary_size=tokenizer.vocabulary_size, **options)
-        task = kind(Backbone.from_config(config), tokenizer, **task_options)
-    print(f"{preset}: {task.count_params():,} parameters")
-    return task
 
 
 def load_task(directory: str, kind: str | None = None) -> Task:
@@ -235,36 +264,6 @@ def _saved_kind(directory: str) -> str:
     """The task that a model says that it is of."""
     reader, source = find_reader(directory)
     return reader.task_of(source)
-
-
-def start_from(kind: type[AnyTask], directory: str, **task_options: Any) -> AnyTask:
-    """Returns a task on the backbone and tokenizer of a saved model, and says how large it is.
-
-    Args:
-        kind: The class.
-        directory: What `from_preset` takes; of a model of the same kind or another, whose head is left. Active low-rank
-            updates are merged.
-        **task_options: Arguments of the task.
-
-    Raises:
-        ConfigError: If there is no such model, its backbone does not fit the task, or its weights are quantized.
-    """
-    with errors_of("model.start_from"):
-        task = kind.from_preset(directory, **task_options)
-    if task.adaptation.mode is not None:
-        # low-rank updates of quantized weights could train, but not be saved
-        raise ConfigError(
-            f"model.start_from must be a model whose weights can train, those of {directory} are stored in "
-            f"{task.adaptation.mode}"
-        )
-    adapters = task.backbone.adapters
-    if adapters.active:
-        print(f"low-rank updates are merged: {', '.join(adapters.active)}")
-        task.merge_lora()
-    if len(adapters):
-        task.remove_adapters(*adapters)  # those that were not active
-    print(f"{directory}: {task.count_params():,} parameters")
-    return task
 
 
 def require_texts_alone(options: dict[str, Any], *names: str) -> None:

@@ -112,6 +112,8 @@ def changes(stored: Path, config: Any, harmless: bool = False) -> dict[str, tupl
     changed = config_module.differences(old, config, harmless=harmless)
     # the folder may have been moved
     changed.pop("run_folder", None)
+    if not harmless and getattr(getattr(config, "training", None), "may_be_longer", False):
+        changed.pop("training.epochs", None)
     return changed
 
 
@@ -120,8 +122,9 @@ class RunFolder:
 
     A new folder gets the config as `config.yaml` and the name of the recipe as `recipe.txt`. In a folder that has a
     config, the run is resumed: the config must be the same, except for the keys marked `setting(..., harmless=True)`,
-    whose new values are stored. A run that failed before it had trained on a batch is begun anew, with whatever config
-    and data. The lock is the operating system's, so a killed process leaves none behind.
+    whose new values are stored, and for the number of epochs where `config.training.may_be_longer` says so. A run that
+    failed before it had trained on a batch is begun anew, with whatever config and data. The lock is the operating
+    system's, so a killed process leaves none behind.
 
     Args:
         path: The folder; made if it does not exist.

@@ -1,4 +1,4 @@
-"""What all recipes share between the data and the results: optimizer, callbacks, `model.fit`, resume, loss curve."""
+"""What all recipes share between the data and the results: keys, optimizer, `model.fit`, resume, loss curve."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ from typing import Any, Literal
 
 import keras
 
+from recipes.common.callbacks import check_callbacks, make_callbacks
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError, RecipeError, errors_of
-from recipes.common.models import check_architecture
+from recipes.common.models import check_model
+from recipes.common.optimizers import (
+    FINITE,
+    OPTIMIZER_HELP,
+    SCHEDULE_HELP,
+    check_optimizer,
+    make_schedule,
+    new_optimizer,
+)
 from recipes.common.run_folder import RunFolder
 from zoo.backbones.backbone import require_plain_policy
 from zoo.inspect import plot_curves
@@ -19,14 +28,14 @@ from zoo.storage import average_weights, load_weights
 from zoo.tasks import Task
 from zoo.training import (
     CheckpointAveraging,
-    InverseSquareRoot,
     PerUpdate,
     SampleOutputs,
     StopOnNonFiniteLoss,
     Throughput,
     TrainingState,
-    WarmupLinear,
-    WarmupStableDecay,
+    has_state,
+    layer_decay_factors,
+    scale_learning_rates,
 )
 
 
@@ -35,18 +44,28 @@ class TrainingConfig:
     """How a model is trained; recipes derive from it, with defaults and keys of their own."""
 
     epochs: int = setting(5, "Most passes over the training data.", least=1, most=10**6)
-    optimizer: Literal["adam", "adamw", "muon"] = setting("adamw", "muon: matrices by Muon, the rest by AdamW.")
+    optimizer: str = setting("adamw", OPTIMIZER_HELP)
+    optimizer_options: dict[str, Any] = setting({}, "Further arguments of the optimizer, such as {momentum: 0.9}.")
     learning_rate: float = setting(0.001, "Peak of the learning rate.", above=0)
-    schedule: Literal["inverse_square_root", "linear", "cosine", "warmup_stable_decay"] = setting(
-        "cosine", "How the learning rate falls after the warm-up."
+    schedule: str = setting("cosine", SCHEDULE_HELP)
+    schedule_options: dict[str, Any] = setting(
+        {}, "Arguments of a schedule of Keras, in updates after the warm-up; of warmup_stable_decay decay, its shape."
     )
     warmup_steps: float = setting(100, "Updates up to the peak; below 1 their share of all updates.", least=0)
     decay_share: float = setting(0.2, "Share of the updates in which warmup_stable_decay decays.", above=0, most=1)
-    final_learning_rate: float = setting(0.0, "Learning rate after the last update (not inverse_square_root).", least=0)
+    final_learning_rate: float = setting(
+        0.0, "Learning rate after the last update (linear, cosine, warmup_stable_decay).", least=0
+    )
+    layer_decay: float | None = setting(
+        None,
+        "Factor on the learning rate from layer to layer, the head's being whole and that of embeddings lowest.",
+        above=0,
+        most=1,
+    )
     beta_1: float = setting(0.9, "Adam's first decay rate.", least=0, below=1)
     beta_2: float = setting(0.999, "Adam's second decay rate.", least=0, below=1)
     epsilon: float = setting(1e-8, "Adam's epsilon.", above=0)
-    weight_decay: float = setting(0.0, "Decoupled weight decay of matrices (adamw, muon).", least=0)
+    weight_decay: float = setting(0.0, "Decoupled weight decay of matrices.", least=0)
     clip_norm: float | None = setting(1.0, "Norm that the whole gradient is clipped to.", above=0)
     accumulation_steps: int | None = setting(
         None, "Batches whose gradients are averaged before an update.", least=1, most=10**6
@@ -56,6 +75,9 @@ class TrainingConfig:
     patience: int | None = setting(
         None, "Epochs without a better validation metric after which training stops.", least=0
     )
+    callbacks: list[str | dict[str, Any]] = setting(
+        [], "Callbacks of one's own: my_module.MyCallback, or {class: my_module.MyCallback, argument: value}."
+    )
     weights: Literal["average", "best"] = setting(
         "average", "Which weights are kept: the average of the last epochs', or those of the best epoch."
     )
@@ -64,6 +86,11 @@ class TrainingConfig:
     )
     save_every: int = setting(200, "Batches between two saved states within an epoch.", harmless=True, least=1)
     seed: int = setting(0, "Seed of weights, dropout and order.", least=0, most=2**32 - 1)
+
+    @property
+    def may_be_longer(self) -> bool:
+        """Whether a resumed run may have more epochs: no learning rate depends on how many there are."""
+        return self.schedule not in FINITE and (self.warmup_steps >= 1 or not self.warmup_steps)
 
 
 def prepare(config: Any) -> None:
@@ -75,59 +102,24 @@ def prepare(config: Any) -> None:
     Raises:
         ConfigError: If a value is out of range, or does not go together with another.
     """
-    training, model = config.training, config.model
-    if training.weight_decay and training.optimizer == "adam":
-        raise ConfigError(f"training.weight_decay must be 0 with optimizer 'adam', got {training.weight_decay}")
+    training = config.training
+    check_optimizer(training, type(config)().training)
+    check_callbacks(training.callbacks)
     if training.weights == "best" and training.average_checkpoints != 1:
         raise ConfigError(
             f"training.average_checkpoints must be 1 with weights 'best', got {training.average_checkpoints}"
         )
-    warmup = training.warmup_steps
-    if warmup > 1 and warmup != int(warmup):
-        raise ConfigError(f"training.warmup_steps must be a whole number, or a share below 1, got {warmup}")
-    if training.schedule == "inverse_square_root" and training.final_learning_rate:
-        rate = training.final_learning_rate
-        raise ConfigError(f"training.final_learning_rate must be 0 with inverse_square_root, got {rate}")
     if config.export and keras.backend.backend() != "tensorflow":
         raise ConfigError(
             f"export must be false with the backend {keras.backend.backend()}: the saved model can be exported "
             "with the backend tensorflow afterwards (python -m recipes.export)"
         )
-    if getattr(model, "start_from", None) is None:
-        check_architecture(model.preset, model.options)
+    check_model(config)
     keras.utils.set_random_seed(training.seed)
     with errors_of("training.dtype"):
         policy = keras.DTypePolicy(training.dtype)
         require_plain_policy(policy)
     keras.config.set_dtype_policy(policy)
-
-
-def make_schedule(config: TrainingConfig, updates: int) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Returns the learning rate as a function of the update.
-
-    Args:
-        config: The configuration.
-        updates: Number of updates of the whole training.
-
-    Raises:
-        ConfigError: If the warm-up is longer than the training.
-    """
-    peak, warmup, final = config.learning_rate, config.warmup_steps, config.final_learning_rate
-    warmup = round(warmup * updates) if warmup < 1 else int(warmup)
-    if config.schedule == "inverse_square_root":
-        return InverseSquareRoot(peak, max(1, warmup))
-    if warmup >= updates:
-        raise ConfigError(f"training.warmup_steps must be below the {updates} updates of the training, got {warmup}")
-    if config.schedule == "warmup_stable_decay":
-        decay = max(1, min(round(config.decay_share * updates), updates - warmup))
-        return WarmupStableDecay(peak, warmup, updates - warmup - decay, decay, final=final)
-    if config.schedule == "linear":
-        return WarmupLinear(peak, warmup, updates, final)
-    # Keras counts updates from 0, and its warm-up begins with the first rate that it is given: here above 0
-    warmup, target = max(1, warmup), peak if warmup > 1 else None
-    return keras.optimizers.schedules.CosineDecay(
-        peak / warmup, max(1, updates - warmup), alpha=final / peak, warmup_target=target, warmup_steps=warmup - 1
-    )
 
 
 def make_optimizer(config: TrainingConfig, batches: int, model: keras.Model) -> keras.optimizers.Optimizer:
@@ -141,7 +133,7 @@ def make_optimizer(config: TrainingConfig, batches: int, model: keras.Model) -> 
         model: The model, built: its variables tell which are not decayed.
 
     Raises:
-        ConfigError: If there are fewer batches than one update takes.
+        ConfigError: If there are fewer batches than one update takes, or the model has no layers for `layer_decay`.
     """
     every = config.accumulation_steps or 1
     if every > config.epochs * batches:
@@ -149,27 +141,17 @@ def make_optimizer(config: TrainingConfig, batches: int, model: keras.Model) -> 
             f"training.accumulation_steps must be at most the {config.epochs * batches} batches of the training, got "
             f"{every}: no weight would change"
         )
-    schedule = make_schedule(config, max(1, config.epochs * batches // every))
-    if every > 1:
-        schedule = PerUpdate(schedule, every)
-    options = {
-        "epsilon": config.epsilon,
-        "global_clipnorm": config.clip_norm,
-        "gradient_accumulation_steps": config.accumulation_steps,
-    }
-    if config.optimizer == "adam":
-        return keras.optimizers.Adam(schedule, beta_1=config.beta_1, beta_2=config.beta_2, **options)
-    if config.optimizer == "adamw":
-        options.update(weight_decay=config.weight_decay, beta_1=config.beta_1, beta_2=config.beta_2)
-        optimizer = keras.optimizers.AdamW(schedule, **options)
-    else:
-        options.update(weight_decay=config.weight_decay, adam_beta_1=config.beta_1, adam_beta_2=config.beta_2)
-        # the projection to the vocabulary learns like an embedding (Jordan et al. 2024, "Muon")
-        excluded = ["embedding", "output_projection"]
-        optimizer = keras.optimizers.Muon(schedule, adam_weight_decay=0.0, exclude_layers=excluded, **options)
-    optimizer.exclude_from_weight_decay(
-        [variable for variable in model.trainable_variables if len(variable.shape) < 2 or "embedding" in variable.path]
-    )
+    rate = make_schedule(config, max(1, config.epochs * batches // every))
+    if every > 1 and not isinstance(rate, float):
+        rate = PerUpdate(rate, every)
+    optimizer = new_optimizer(config, rate)
+    if config.layer_decay is not None:
+        with errors_of("training.layer_decay"):
+            optimizer = scale_learning_rates(optimizer, layer_decay_factors(model, config.layer_decay))
+    if config.weight_decay:
+        optimizer.exclude_from_weight_decay(
+            [weight for weight in model.trainable_variables if len(weight.shape) < 2 or "embedding" in weight.path]
+        )
     return optimizer
 
 
@@ -205,7 +187,8 @@ def train(
     """
     checkpoints = run.folder("checkpoints")
     averaging = CheckpointAveraging(checkpoints / "last_epochs", keep=config.average_checkpoints)
-    stateful = []
+    own = make_callbacks(config.callbacks)
+    stateful = [callback for callback in own if has_state(callback)]
     if config.patience is not None:
         stateful.append(keras.callbacks.EarlyStopping(monitor=monitor, mode=mode, patience=config.patience, verbose=1))
     stateful += [
@@ -217,9 +200,11 @@ def train(
     )
     if state.resumed:
         print(f"resuming in epoch {min(state.initial_epoch, config.epochs - 1) + 1}")
-    others = [Throughput()] if throughput else []
+    others: list[keras.callbacks.Callback] = [Throughput()] if throughput else []
     if samples is not None:
         others.append(SampleOutputs(samples, run.folder("samples")))
+    # which see in the logs what those before them have added
+    others += [callback for callback in own if callback not in stateful]
     started = time.monotonic()
     try:
         history = model.fit(

@@ -197,7 +197,7 @@ def test_changed_config_is_listed_on_resume(sums):
         (["--sampler", '{"name": "beam", "num_beams": 0}'], "sampler: "),
         (["--training.dtype", "float7"], "training.dtype: "),
         (["--training.dtype", "int32"], "training.dtype: dtype must be a policy of floating-point numbers"),
-        (["--training.weight_decay", "0.1"], "training.weight_decay must be 0"),
+        (["--training.decay_share", "0.5"], "training.decay_share must be 0.2"),
         (["--training.warmup_steps", "1.5"], "training.warmup_steps must be a whole number"),
         (["--training.final_learning_rate", "0.1"], "training.final_learning_rate must be 0"),
     ],

@@ -85,8 +85,8 @@ class Backbone(keras.Model):
             preset: What `Task.from_preset` takes.
             load_weights: Whether to load the weights.
             dtype: Policy of all layers, for example "mixed_bfloat16". Default `keras.config.dtype_policy()`.
-            **choices: Replaced choices of the configuration of a named architecture; of a model of another library
-                those alone that change no weights, for example `dropout=0.0`. A model that was saved here takes none.
+            **choices: Replaced choices of the configuration of a named architecture; of a model with weights those
+                alone that change none, `dropout` and `max_length`.
 
         Raises:
             ValueError: If there is no such model, it is damaged, or it is of another class than this one.

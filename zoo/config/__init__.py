@@ -8,6 +8,7 @@ from zoo.config.names import in_names
 from zoo.config.parts import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig
 from zoo.config.position import PositionConfig
 from zoo.config.recurrent import RecurrentConfig
+from zoo.config.replacing import REPLACEABLE, replace_choices
 from zoo.config.size import least_weights, require_weights
 from zoo.config.transformer import TransformerConfig
 
@@ -41,11 +42,13 @@ __all__ = [
     "FeedForwardConfig",
     "ModelConfig",
     "NormConfig",
+    "REPLACEABLE",
     "PositionConfig",
     "RecurrentConfig",
     "TransformerConfig",
     "config_from_dict",
     "in_names",
     "least_weights",
+    "replace_choices",
     "require_weights",
 ]

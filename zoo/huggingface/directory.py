@@ -1,7 +1,6 @@
 """Reading directories of the Transformers library."""
 
 import dataclasses
-import difflib
 import math
 import os
 import types
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from zoo.backbones.backbone import Backbone
-from zoo.config import TransformerConfig, in_names, require_weights
+from zoo.config import TransformerConfig, in_names, replace_choices, require_weights
 from zoo.config.checks import ChoiceError
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import Family, Head, get_family
@@ -177,7 +176,7 @@ def _load(directory: Path, task: str | None, load_weights: bool, overrides: dict
         if not _is_language_model(family, task, values):
             config = _without_projection(config, family, tensors)
         options = head.options(reader)
-        chosen = _override(config, overrides)
+        chosen = replace_choices(config, overrides)
         with deferred(directory.name):
             with in_names(reader.names):
                 # shapes are compared before anything is allocated; experts may be thousands of tensors
@@ -269,18 +268,6 @@ def _without_projection(config: TransformerConfig, family: Family, tensors: Tens
     if config.architecture != "decoder" or config.embedding.tie_output or name in tensors.shapes:
         return config
     return dataclasses.replace(config, embedding=dataclasses.replace(config.embedding, tie_output=True))
-
-
-def _override(config: TransformerConfig, overrides: dict[str, Any]) -> TransformerConfig:
-    allowed = ["max_length", "dropout"]
-    if config.position.kind == "learned":
-        allowed.remove("max_length")  # it is the size of a table
-    for key in overrides:
-        if key not in allowed:
-            near = difflib.get_close_matches(key, allowed, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"Overrides of a model with weights must be among {allowed}, got {key!r}.{hint}")
-    return dataclasses.replace(config, **overrides)
 
 
 def head_of(family: Family, task: str | None, is_encoder: bool = False) -> Head:

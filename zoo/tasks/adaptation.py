@@ -53,6 +53,7 @@ class Adaptation:
 
     Attributes:
         mode: The mode of quantized weights, or None.
+        quantized_head: Whether `quantize` acts, or has acted, on the head too.
     """
 
     def __init__(self, task: keras.Model) -> None:
@@ -60,6 +61,7 @@ class Adaptation:
         with _LOCK:
             _TASKS_OF.setdefault(task.backbone, weakref.WeakSet()).add(task)
         self.mode: str | None = None
+        self.quantized_head = True
 
     def require_trainable(self, what: str) -> None:
         """Raises a ValueError where the weights cannot train; see `TextModel.require_trainable`."""
@@ -129,7 +131,7 @@ class Adaptation:
         adapters = self._task.backbone.adapters
         paths = adapters.choose(targets, blocks)
         adapters.add(name, {path: (rank, alpha) for path in paths}, dropout)
-        self._renew_training()
+        self.renew_training()
         return LoraReport(
             paths,
             rank,
@@ -148,7 +150,7 @@ class Adaptation:
             ValueError: If there are none of a name.
         """
         self._task.backbone.adapters.activate(names, trainable)
-        self._renew_training()
+        self.renew_training()
 
     def remove_adapters(self, *names: str) -> None:
         """Takes low-rank updates away; with the last ones, what trained before `enable_lora` trains again.
@@ -160,7 +162,7 @@ class Adaptation:
             ValueError: If there are none of a name.
         """
         self._task.backbone.adapters.remove(names)
-        self._renew_training()
+        self.renew_training()
 
     def merge_lora(self, *names: str) -> None:
         """Adds low-rank updates to the weights and takes them away: a model as before `enable_lora`, adapted.
@@ -178,13 +180,14 @@ class Adaptation:
         if not names:
             raise ValueError("merge_lora() needs active low-rank updates: call enable_lora() first.")
         adapters.remove(names, merge=True)
-        self._renew_training()
+        self.renew_training()
 
-    def quantize(self, mode: str = "int8") -> QuantizationReport:
+    def quantize(self, mode: str = "int8", *, head: bool = True) -> QuantizationReport:
         """Stores weights in fewer bits, for prediction; saved models stay so. Low-rank updates are left as they are.
 
         Args:
             mode: "int8" (weights and, while it runs, activations) or "int4".
+            head: Whether the weights outside of the backbone, too. A head that is still to be trained must not be.
 
         Returns:
             What was quantized: paths, size before and after. It prints as one line.
@@ -204,16 +207,17 @@ class Adaptation:
         with warnings.catch_warnings(), quick_collection():
             # layers without weights to quantize; what was and what was not is in the report
             warnings.filterwarnings("ignore", message=".*does not have a `quantize.*")
-            keras.Model.quantize(self._task, mode)
+            inside = {id(layer) for layer in self._task.backbone._flatten_layers()}
+            keras.Model.quantize(self._task, mode, filters=None if head else lambda layer: id(layer) in inside)
             self._task.backbone.adapters.quantize(mode)
         layers = self._quantized_layers()
         if not layers:
             raise ValueError(f"mode={mode!r} quantized no layer of {type(self._task).__name__}.")
-        self.mode = mode
-        self._renew_training()
+        self.mode, self.quantized_head = mode, head
+        self.renew_training()
         return QuantizationReport(mode, layers, before, sum(_bytes(variable) for variable in self._task.weights))
 
-    def _renew_training(self) -> None:
+    def renew_training(self) -> None:
         # what the backbone and other tasks have compiled, and what optimizers hold, is of the variables of before
         backbone = self._task.backbone
         backbone.train_function = backbone.test_function = backbone.predict_function = None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo.backbones.backbone import Backbone
-from zoo.config import ModelConfig, config_from_dict, require_weights
+from zoo.config import REPLACEABLE, ModelConfig, config_from_dict, replace_choices, require_weights
 from zoo.preprocessing.labels import have_same_outputs
 from zoo.storage import (
     Preset,
@@ -24,7 +24,7 @@ from zoo.storage.deferred import deferred
 from zoo.storage.preset_format import CONFIG_FILE
 from zoo.tasks.arguments import keyword_arguments, parameters_of
 from zoo.tasks.kinds import registered_tasks, task_class_of
-from zoo.tasks.saving import ADAPTERS, PREPROCESSOR, QUANTIZATION, read_adapters, registered_kind
+from zoo.tasks.saving import ADAPTERS, PREPROCESSOR, QUANTIZATION, QUANTIZED_HEAD, read_adapters, registered_kind
 from zoo.tokenizers import Tokenizer
 
 # options of another task that hold for any: those of the texts
@@ -47,18 +47,19 @@ class SavedReader(Reader):
         with open_preset(source) as preset:
             saved = _read_saved(kind, preset)
             known = saved.parameters if saved.task is kind else parameters_of(kind, kind.preprocessor_class)
-            others = sorted(set(choices) - set(known)) + ["tokenizer"] * (tokenizer is not None)
+            replaced = {name: choices[name] for name in choices if name in REPLACEABLE}
+            given = {name: choices[name] for name in choices if name not in replaced}
+            others = sorted(set(given) - set(known)) + ["tokenizer"] * (tokenizer is not None)
             if others:
                 raise ValueError(
                     f"A saved model ({source}) brings its own configuration and tokenizer; got {others} too."
                 )
-            return _from_open_preset(kind, preset, saved, load_weights, choices)
+            return _from_open_preset(kind, preset, saved, load_weights, given, replaced)
 
     def load_backbone(self, source: Path, load_weights: bool, choices: dict[str, Any]) -> Any:
         kind = task_class_of(self.task_of(source), str(source / CONFIG_FILE))
-        if choices:
-            raise ValueError(f"A saved model ({source}) brings its own configuration; got {sorted(choices)} too.")
-        return self.load_task(kind, source, load_weights, None, {}).backbone
+        with open_preset(source) as preset:
+            return _from_open_preset(kind, preset, _read_saved(kind, preset), load_weights, {}, choices).backbone
 
     def load_tokenizer(self, source: Path) -> Any:
         with open_preset(source, weights=False) as preset:
@@ -95,6 +96,7 @@ class _Saved(NamedTuple):
     parameters: dict[str, Any]
     options: dict[str, Any]
     mode: str | None
+    quantized_head: bool
     adapters: dict[str, dict[str, Any]]
 
     def make(self, backbone: Backbone, tokenizer: Any, options: dict[str, Any]) -> Any:
@@ -116,6 +118,8 @@ def _read_saved(task_class: type, preset: Preset) -> _Saved:
     options = dict(preset.description.options)
     mode, name = options.pop(QUANTIZATION, None), options.pop(PREPROCESSOR, None)
     require_type(mode, str | None, f"{preset.path}: options.{QUANTIZATION}")
+    quantized_head = options.pop(QUANTIZED_HEAD, True)
+    require_type(quantized_head, bool, f"{preset.path}: options.{QUANTIZED_HEAD}")
     adapters = read_adapters(options.pop(ADAPTERS, {}), f"{preset.path}: options.{ADAPTERS}")
     preprocessor = saved_class.preprocessor_class
     if name is not None:
@@ -138,15 +142,21 @@ def _read_saved(task_class: type, preset: Preset) -> _Saved:
             f"{preset.path}: options.labels must be at most as many as {preset.weights.path} holds numbers, "
             f"{preset.weights.elements}, got {count}."
         )
-    return _Saved(saved_class, preprocessor, allowed, options, mode, adapters)
+    return _Saved(saved_class, preprocessor, allowed, options, mode, quantized_head, adapters)
 
 
 def _from_open_preset(
-    task_class: type, preset: Preset, saved: _Saved, load_weights: bool, given: dict[str, Any]
+    task_class: type,
+    preset: Preset,
+    saved: _Saved,
+    load_weights: bool,
+    given: dict[str, Any],
+    replaced: dict[str, Any],
 ) -> Any:
     description, directory = preset.description, preset.path.parent
     with naming(preset.path):
         config = config_from_dict(description.backbone)
+    config = replace_choices(config, replaced)
     with naming(f"{preset.path}: backbone"):
         # a packed number of "int4" is two weights
         require_weights(config, preset.weights.elements * (2 if saved.mode else 1), preset.weights.path.name)
@@ -191,7 +201,7 @@ def _from_open_preset(
         if saved.mode is not None:
             before = task.variables
             with naming(f"{preset.path}: options.{QUANTIZATION}"):
-                task.quantize(saved.mode)
+                task.quantize(saved.mode, head=saved.quantized_head)
             held = {id(variable) for variable in task.variables}
             scope.forget(variable for variable in before if id(variable) not in held)
         if load_weights:

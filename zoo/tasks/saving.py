@@ -13,9 +13,9 @@ from zoo.preprocessing import Preprocessor
 from zoo.preprocessing.rows import shorten
 from zoo.storage import PresetDescription, require_type, write_preset
 
-# Keys of a saved model's options: the mode of its quantized weights, its low-rank updates, the class of a preprocessor
-# of one's own.
-QUANTIZATION, ADAPTERS, PREPROCESSOR = "quantization", "adapters", "preprocessor"
+# Keys of a saved model's options: the mode of its quantized weights and whether its head has such too, its low-rank
+# updates, the class of a preprocessor of one's own.
+QUANTIZATION, QUANTIZED_HEAD, ADAPTERS, PREPROCESSOR = "quantization", "quantized_head", "adapters", "preprocessor"
 # the tokenizers of tasks that have been saved or copied in this process, by a key, as long as they are used
 _TOKENIZERS: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 _LOCK = threading.Lock()
@@ -119,6 +119,8 @@ def saved_options(task: Any) -> dict[str, Any]:
     options, kind = task.options(), type(task.preprocessor)
     if task.adaptation.mode is not None:
         options[QUANTIZATION] = task.adaptation.mode
+        if not task.adaptation.quantized_head:
+            options[QUANTIZED_HEAD] = False
     if len(task.backbone.adapters):
         options[ADAPTERS] = task.backbone.adapters.config()
     if kind is not task.preprocessor_class:

@@ -17,6 +17,7 @@ from zoo.preprocessing import Preprocessor
 from zoo.storage import find_reader
 from zoo.tasks.adaptation import Adaptation, QuantizationReport
 from zoo.tasks.arguments import parameters_of
+from zoo.tasks.freezing import FreezeReport, freeze
 from zoo.tasks.kinds import task_class_of
 from zoo.tasks.publishing import push_task
 from zoo.tasks.saving import SavedPreprocessor, save_task
@@ -183,7 +184,8 @@ class Task(TextModel):
                 that `save_to_preset` wrote has its own.
             dtype: Policy of all layers, for example "mixed_bfloat16". Default `keras.config.dtype_policy()`.
             **choices: Arguments of the task and of its preprocessor, for example `labels=["bad", "good"]`; for a named
-                architecture also replaced choices of its configuration, for example `vocabulary_size=8000`.
+                architecture also replaced choices of its configuration, for example `vocabulary_size=8000`; for a model
+                with weights those alone that change none, `dropout` and `max_length`.
 
         Raises:
             ValueError: If there is no such preset, if it has no weights and `load_weights` is True, or if the saved
@@ -300,13 +302,14 @@ class Task(TextModel):
             "trainable": self.trainable,
             "dtype": serialize(self.dtype_policy),
             "quantization": self.adaptation.mode,
+            "quantized_head": self.adaptation.quantized_head,
             **self.own_options(),
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Task":
         config = dict(config)
-        mode = config.pop("quantization")
+        mode, head = config.pop("quantization"), config.pop("quantized_head")
         for part in ("backbone", "preprocessor"):
             if isinstance(config[part], dict):
                 config[part] = keras.saving.deserialize_keras_object(config[part])
@@ -314,7 +317,7 @@ class Task(TextModel):
         task = cls(**config)
         # weights are given to it later, quantized as they were saved
         if mode is not None:
-            task.quantize(mode)
+            task.quantize(mode, head=head)
         return task
 
     def save_assets(self, directory: str) -> None:
@@ -337,6 +340,12 @@ class Task(TextModel):
 
     def require_trainable(self, what: str) -> None:
         self.adaptation.require_trainable(what)
+
+    def freeze(self, *parts: str) -> FreezeReport:
+        """Keeps parts of the model as they are in training; see `zoo.tasks.freezing.freeze`."""
+        report = freeze(self, parts)
+        self.adaptation.renew_training()
+        return report
 
     @functools.wraps(Adaptation.enable_lora)
     def enable_lora(self, *arguments: Any, **options: Any) -> LoraReport:

@@ -13,18 +13,21 @@ Gradient clipping and accumulation are arguments of the Keras optimizers. What t
 """
 
 from zoo.training.buckets import BatchPlan, choose_bucket_lengths, count_batches, plan_batches
+from zoo.training.callback_state import has_state
 from zoo.training.callbacks import SampleOutputs, StopOnNonFiniteLoss, Throughput
 from zoo.training.checkpoint_averaging import CheckpointAveraging
 from zoo.training.embedding_losses import CosineRegression, InBatchNegatives
+from zoo.training.layerwise import OPTIMIZERS, layer_decay_factors, scale_learning_rates
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import Perplexity, TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
 from zoo.training.resumable_data import ResumableBatches, ResumableData
-from zoo.training.schedules import InverseSquareRoot, PerUpdate, WarmupLinear, WarmupStableDecay
+from zoo.training.schedules import InverseSquareRoot, PerUpdate, WarmupLinear, WarmupStableDecay, WithWarmup
 from zoo.training.span_losses import SpanAccuracy, SpanCrossEntropy
 from zoo.training.state import TrainingState
 from zoo.training.state_folder import saved_position
 
 __all__ = [
+    "OPTIMIZERS",
     "BatchPlan",
     "CheckpointAveraging",
     "CosineRegression",
@@ -46,8 +49,12 @@ __all__ = [
     "TrainingState",
     "WarmupLinear",
     "WarmupStableDecay",
+    "WithWarmup",
     "choose_bucket_lengths",
     "count_batches",
+    "has_state",
+    "layer_decay_factors",
     "plan_batches",
     "saved_position",
+    "scale_learning_rates",
 ]

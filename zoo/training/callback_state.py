@@ -25,6 +25,15 @@ def _attributes_of(callback: keras.callbacks.Callback) -> tuple[str, ...] | None
     return None
 
 
+def has_state(callback: keras.callbacks.Callback) -> bool:
+    """Returns whether a callback has a state that is kept for a resume.
+
+    Args:
+        callback: Any callback.
+    """
+    return (hasattr(callback, "get_state") and hasattr(callback, "set_state")) or _attributes_of(callback) is not None
+
+
 def check_callback(callback: keras.callbacks.Callback) -> None:
     """Raises an error for a callback whose state could not be kept.
 
@@ -38,9 +47,7 @@ def check_callback(callback: keras.callbacks.Callback) -> None:
 
     >>> check_callback(keras.callbacks.EarlyStopping(patience=3))
     """
-    if hasattr(callback, "get_state") and hasattr(callback, "set_state"):
-        return
-    if _attributes_of(callback) is None:
+    if not has_state(callback):
         known = ", ".join(kind.__name__ for kind in _STATE_ATTRIBUTES)
         raise ValueError(
             f"callbacks must be of {known}, or have the methods get_state() and set_state(state), got {callback!r}. "

@@ -193,6 +193,50 @@ class WarmupStableDecay(_WarmupSchedule):
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
+class WithWarmup(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up before another schedule, or before a learning rate that stays as it is.
+
+    Args:
+        schedule: Any schedule, which begins with the update behind the warm-up, or a number.
+        warmup_steps: Number of updates of the warm-up, the last of which has the first learning rate of the schedule;
+            0 for none.
+
+    Raises:
+        ValueError: For a rate that is not above 0, or less than no step.
+
+    Example:
+
+    >>> WithWarmup(keras.optimizers.schedules.ExponentialDecay(1e-3, 1000, 0.9), warmup_steps=100)
+    >>> WithWarmup(1e-3, warmup_steps=100)
+    """
+
+    def __init__(self, schedule: keras.optimizers.schedules.LearningRateSchedule | float, warmup_steps: int) -> None:
+        super().__init__()
+        self.schedule = schedule if callable(schedule) else _check_rate("schedule", schedule)
+        self.warmup_steps = _check_steps("warmup_steps", warmup_steps)
+
+    def __call__(self, step: Any) -> Any:
+        t = ops.cast(step, "float32") + 1.0
+        first = self._rate(ops.zeros((), "float32"))
+        after = self._rate(ops.maximum(t - 1.0 - self.warmup_steps, 0.0))
+        return ops.where(t <= self.warmup_steps, first * t / max(self.warmup_steps, 1), after)
+
+    def _rate(self, step: Any) -> Any:
+        return ops.cast(self.schedule(step) if callable(self.schedule) else self.schedule, "float32")
+
+    def get_config(self) -> dict[str, Any]:
+        schedule = keras.saving.serialize_keras_object(self.schedule) if callable(self.schedule) else self.schedule
+        return {"schedule": schedule, "warmup_steps": self.warmup_steps}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "WithWarmup":
+        schedule = config["schedule"]
+        if isinstance(schedule, dict):
+            schedule = keras.saving.deserialize_keras_object(schedule)
+        return cls(schedule, config["warmup_steps"])
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
 class PerUpdate(keras.optimizers.schedules.LearningRateSchedule):
     """A schedule that advances once per update when gradients are accumulated over several batches.
 

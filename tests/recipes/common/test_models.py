@@ -1,23 +1,23 @@
-"""The tokenizer of a run: trained once, found again, with its special tokens; options that its kind does not have."""
+"""What a run starts from: new and saved models, which of their weights train, and keys that have no effect."""
 
-import dataclasses
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import zoo
+from recipes import classify, finetune, translate
+from recipes.common.config import parse
 from recipes.common.errors import ConfigError
-from recipes.common.models import (
-    TokenizerConfig,
-    language_tokens_of,
-    load_or_train_tokenizer,
-    make_sampler,
-    make_task,
-    start_from,
-)
-from zoo.tokenizers import ByteLevelBPETokenizer
+from recipes.common.models import LoraConfig, ModelConfig, check_model, make_or_load_task, make_sampler
+from recipes.common.tokenizers import TokenizerConfig
 
-TEXTS = [f"<2de> {a} plus {b}" for a in range(12) for b in range(12)]
+CHARACTERS = TokenizerConfig(kind="characters")
+NEW = ModelConfig("llama_shakespeare", {"num_layers": 2, "hidden_dim": 8, "max_length": 8})
+
+
+def make(run, kind=zoo.CausalLM, model=NEW, **options):
+    return make_or_load_task(kind, model, CHARACTERS, run, lambda: ["abc", "cab"], **options)
 
 
 @pytest.fixture
@@ -25,80 +25,123 @@ def run(tmp_path):
     return SimpleNamespace(tokenizer=tmp_path / "tokenizer")
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The run folder of a small language model, the model, and one with 8-bit weights."""
+    folder = tmp_path_factory.mktemp("models")
+    task = make(SimpleNamespace(tokenizer=folder / "tokenizer"))
+    task.save_to_preset(folder / "run" / "model")
+    task.quantize("int8")
+    task.save_to_preset(folder / "int8")
+    return folder
+
+
+def test_a_run_folder_is_a_start(run, saved, capsys):
+    found = [make(run, model=ModelConfig(start_from=str(saved / name))) for name in ("run", "run/model")]
+    assert "parameters" in capsys.readouterr().out
+    for weight, other in zip(*(task.get_weights() for task in found), strict=True):
+        np.testing.assert_array_equal(weight, other)
+    # choices that change no weights are replaced, others are refused
+    options = {"dropout": 0.5, "max_length": 16}
+    task = make(run, model=ModelConfig(options=options, start_from=str(saved / "run")))
+    assert (task.backbone.config.dropout, task.backbone.config.max_length) == (0.5, 16)
+    np.testing.assert_array_equal(task.get_weights()[0], found[0].get_weights()[0])
+    with pytest.raises(ConfigError, match=r"model.start_from: .*brings its own configuration.* \['num_layers'\] too"):
+        make(run, model=ModelConfig(options={"num_layers": 1}, start_from=str(saved / "run")))
+
+
+def test_updates_on_8_bit_weights_below_a_head_that_trains(run, saved, tmp_path, capsys):
+    lora = LoraConfig(rank=2, alpha=4.0, dropout=0.1, targets=["query", "up"], blocks=[-1])
+    model = ModelConfig(start_from=str(saved / "run"), lora=lora, quantize="int8", rematerialize=True)
+    task = make(run, zoo.TextClassifier, model, labels=["no", "yes"])
+    said = capsys.readouterr().out
+    assert "int8 weights in" in said and "LoRA of rank 2 on 2 layers" in said
+    # in float32
+    names = [weight.path for weight in task.trainable_weights]
+    assert len(names) == 6 and sum("lora_" in name for name in names) == 4
+    assert sum("block_1/" in name for name in names) == 4
+    assert all(weight.dtype == "float32" for weight in task.trainable_weights)
+    assert {weight.dtype for weight in task.backbone.token_embedding.weights} == {"int8", "float32"}
+    assert all(block.remat for block in task.backbone.decoder.blocks)
+    # the head is found in floats again
+    task.save_to_preset(tmp_path / "model")
+    loaded = zoo.TextClassifier.from_preset(tmp_path / "model")
+    np.testing.assert_allclose(loaded.predict(["abc", "ca"]), task.predict(["abc", "ca"]), rtol=1e-5, atol=1e-6)
+    assert [weight.dtype for weight in loaded.weights] == [weight.dtype for weight in task.weights]
+
+
+def test_parts_that_do_not_train(run, saved, capsys):
+    start = {"start_from": str(saved / "run")}
+    task = make(run, model=ModelConfig(freeze=["embeddings", "block_0", "block_1/attention"], **start))
+    assert "frozen: embeddings, block_0, block_1/attention" in capsys.readouterr().out
+    paths = [weight.path for weight in task.trainable_weights]
+    assert paths and all("block_1/" in path or "final_norm" in path for path in paths)
+    assert not any("/attention/" in path for path in paths)
+    for part, message in (
+        ("blok_0", "model.freeze: parts must be names of parts of the model, got 'blok_0'. Did you mean 'block_0'"),
+        ("backbone", "model.freeze: parts must leave weights that train"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            make(run, model=ModelConfig(freeze=[part], **start))
+    # low-rank updates have frozen it already
+    with pytest.raises(ConfigError, match="model.freeze: parts must have weights that train, got 'embeddings'"):
+        make(run, model=ModelConfig(freeze=["embeddings"], lora=LoraConfig(rank=1), **start))
+
+
+def test_weights_that_cannot_train_are_no_start(run, saved):
+    start = {"start_from": str(saved / "int8")}
+    with pytest.raises(ConfigError, match=r"model.start_from must be a model whose weights can train.*stored in int8"):
+        make(run, model=ModelConfig(**start))
+    with pytest.raises(ConfigError, match="model.start_from: .*(int8|quantized)"):
+        make(run, zoo.TextClassifier, ModelConfig(**start), labels=2)
+    task = make(run, model=ModelConfig(quantize="int8", lora=LoraConfig(rank=1), **start))
+    assert all("lora_" in weight.path for weight in task.trainable_weights)
+
+
 @pytest.mark.parametrize(
-    ("kind", "size"), [("characters", 0), ("bytes", 0), ("byte_level_bpe", 270), ("bpe", 40), ("wordpiece", 40)]
-)
-def test_trained_once_and_found_again(run, kind, size):
-    config = TokenizerConfig(kind=kind, vocabulary_size=size)
-    trained = load_or_train_tokenizer(config, run, lambda: TEXTS)
-    assert trained.detokenize(trained.tokenize(TEXTS[:2])).numpy()[0].decode().replace(" ", "") == "<2de>0plus0"
-    again = load_or_train_tokenizer(config, run, list)
-    assert again.get_vocabulary() == trained.get_vocabulary()
-
-
-@pytest.mark.parametrize(("kind", "size"), [("bpe", 28), ("unigram", 21), ("byte_level_bpe", 270), ("bytes", 0)])
-def test_special_tokens_are_one_id_and_no_text(run, kind, size):
-    config = TokenizerConfig(kind=kind, vocabulary_size=size)
-    load_or_train_tokenizer(config, run, lambda: TEXTS, special_tokens=["<2de>"], mask_token="<mask>")
-    tokenizer = load_or_train_tokenizer(config, run, list)
-    # a SentencePiece model finds them in any text, byte-level models on request
-    options = {} if kind in ("bpe", "unigram") else {"special_tokens": True}
-    ids = tokenizer.tokenize(["<2de> 1 plus 2"], **options)
-    assert ids.to_list()[0].count(tokenizer.token_to_id("<2de>")) == 1
-    assert {"<2de>", "<mask>"} <= set(tokenizer.special_tokens) and tokenizer.mask_id is not None
-    assert tokenizer.detokenize(ids).numpy()[0].decode().strip() == "1 plus 2"
-
-
-@pytest.mark.parametrize(("kind", "size"), [("bpe", 34), ("unigram", 26)])
-@pytest.mark.parametrize("tokens", [["<2de>", "<2fr>"], ["[de]", ">>fr<<", "to-cz"], []])
-def test_language_tokens_of_any_spelling_are_known(run, kind, size, tokens):
-    config = TokenizerConfig(kind=kind, vocabulary_size=size)
-    tokenizer = load_or_train_tokenizer(config, run, lambda: TEXTS, special_tokens=tokens)
-    assert language_tokens_of(SimpleNamespace(tokenizer=tokenizer)) == tokens
-
-
-def test_sentinels_and_tokens_with_a_role_are_no_language_tokens():
-    special = ["<s>", "<extra_id_0>", "<extra_id_99>", "<mask>"]
-    tokenizer = ByteLevelBPETokenizer.train(["a"], 270, special_tokens=special)
-    roles = {"start_token": "<s>", "mask_token": "<mask>"}
-    tokenizer = ByteLevelBPETokenizer.from_config({**tokenizer.get_config(), **roles})
-    assert language_tokens_of(SimpleNamespace(tokenizer=tokenizer)) == []
-
-
-@pytest.mark.parametrize(
-    ("kind", "option", "message"),
+    ("kind", "words", "message"),
     [
-        ("bpe", {"lowercase": True}, "tokenizer.lowercase must be False with kind 'bpe', got True"),
-        ("wordpiece", {"split_digits": True}, "tokenizer.split_digits must be False with kind 'wordpiece', got True"),
-        ("bytes", {"character_coverage": 0.99}, "tokenizer.character_coverage must be 1.0 with kind 'bytes', got 0.99"),
-        ("bpe", {"vocabulary_size": 5}, "tokenizer: vocabulary_size must be at least .*, got 5"),
+        (
+            classify.ClassifyConfig,
+            ["--model.start_from", "x", "--tokenizer.kind", "wordpiece"],
+            "tokenizer.kind must be 'bpe' with model.start_from, whose model and tokenizer are taken, got 'wordpiece'",
+        ),
+        (
+            translate.TranslateConfig,
+            ["--model.start_from", "x", "--model.preset", "rnnsearch"],
+            "model.preset must be 'transformer_tiny' with model.start_from",
+        ),
+        (
+            finetune.FinetuneConfig,
+            ["--model.lora.targets", "key"],
+            "model.lora.targets must be ['query', 'value'] without model.lora.rank, got ['key']",
+        ),
+        (finetune.FinetuneConfig, ["--model.quantize", "int8"], "model.quantize must be null without model.lora.rank"),
+        (
+            finetune.FinetuneConfig,
+            ["--model.quantize", "int4", "--model.lora.rank", "2"],
+            "model.quantize must be 'int8', got 'int4'",
+        ),
+        (
+            classify.ClassifyConfig,
+            ["--model.lora.rank", "2", "--training.weights", "average", "--training.average_checkpoints", "3"],
+            "training.average_checkpoints must be 1 with model.lora.rank, got 3",
+        ),
     ],
 )
-def test_options_that_do_not_fit(run, kind, option, message):
-    config = dataclasses.replace(TokenizerConfig(kind=kind), **option)
-    with pytest.raises(ConfigError, match=message):
-        load_or_train_tokenizer(config, run, lambda: TEXTS)
+def test_keys_without_effect(kind, words, message):
+    with pytest.raises(ConfigError) as error:
+        check_model(parse(kind, words))
+    assert message in str(error.value)
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "byte_level_bpe"])
-def test_a_vocabulary_is_as_large_as_the_texts_allow(run, kind, capsys):
-    config = TokenizerConfig(kind=kind, vocabulary_size=9999)
-    tokenizer = load_or_train_tokenizer(config, run, lambda: TEXTS)
-    size = tokenizer.vocabulary_size
-    assert size < 500
-    said = f"tokenizer: the texts allow {size} tokens, vocabulary_size is 9999"
-    assert said in capsys.readouterr().out
-
-
-def test_weights_that_cannot_train_are_no_start(run, tmp_path):
-    tokenizer = load_or_train_tokenizer(TokenizerConfig(kind="characters"), run, lambda: TEXTS)
-    task = make_task(zoo.CausalLM, "llama_shakespeare", tokenizer, {"num_layers": 1, "max_length": 8})
-    task.quantize("int8")
-    task.save_to_preset(tmp_path / "int8")
-    with pytest.raises(ConfigError, match=r"model.start_from must be a model whose weights can train.*stored in int8"):
-        start_from(zoo.CausalLM, str(tmp_path / "int8"))
-    with pytest.raises(ConfigError, match="model.start_from: .*(int8|quantized)"):
-        start_from(zoo.TextClassifier, str(tmp_path / "int8"), labels=2)
+def test_language_tokens_that_a_saved_model_does_not_know(untrained, capsys):
+    with pytest.raises(
+        ConfigError, match=r"data.language_tokens must be tokens of the model, which has \[\], got '<2de>'"
+    ):
+        translate.require_language_tokens(untrained, ["<2de>"])
+    translate.require_language_tokens(untrained, [])
+    assert not capsys.readouterr().out
 
 
 def test_samplers_with_lists_of_results():

@@ -1,6 +1,7 @@
 """Packed documents: every token once, batches by seed and epoch, and no document in the loss of another."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -10,7 +11,6 @@ from recipes import language_model
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError, DataError
 from recipes.common.packed_documents import PackedDocuments
-from zoo.tokenizers.characters import character_tokenizer
 
 DOCUMENTS = ["abcd", "bca", "dddcba", "a", "cab"]
 
@@ -24,9 +24,10 @@ def config():
 
 
 @pytest.fixture(scope="module")
-def task(config):
+def task(config, tmp_path_factory):
     keras.utils.set_random_seed(0)
-    return language_model.make_model(config, character_tokenizer(DOCUMENTS))
+    run = SimpleNamespace(tokenizer=tmp_path_factory.mktemp("run") / "tokenizer")
+    return language_model.make_model(config, run, DOCUMENTS)
 
 
 def batches_of(packed, epoch=0, skip=0):
@@ -89,14 +90,15 @@ def test_whether_a_document_is_in_the_loss_of_another(task, config, packing):
         assert np.abs(losses[0][second] - losses[1][second]).max() > 1e-3
 
 
-def test_errors(task, config):
+def test_errors(task, config, tmp_path):
     with pytest.raises(DataError, match="no token that could be predicted"):
         PackedDocuments(task, [], length=4, batch_size=1)
     with pytest.raises(ConfigError, match="batches_per_epoch must be at least 1, got 0"):
         PackedDocuments(task, DOCUMENTS, length=4, batch_size=1, batches_per_epoch=0)
     options = ["--model.options", '{"max_length": 32}', "--training.length", "33"]
     with pytest.raises(ConfigError, match="training.length must be at most the model's max_length=32, got 33"):
-        language_model.make_model(parse(language_model.LanguageModelConfig, options), task.tokenizer)
+        run = SimpleNamespace(tokenizer=tmp_path / "tokenizer")
+        language_model.make_model(parse(language_model.LanguageModelConfig, options), run, DOCUMENTS)
 
 
 def test_prompts_that_the_model_cannot_continue(task, config):

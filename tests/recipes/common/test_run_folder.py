@@ -173,7 +173,12 @@ def test_a_tokenizer_that_nothing_was_trained_with_is_not_kept(tmp_path, capsys,
 class Training:
     """Training."""
 
-    epochs: int = setting(5, "Epochs.", harmless=True)
+    epochs: int = setting(5, "Epochs.")
+    decays: bool = setting(False, "Whether the learning rate depends on how many there are.")
+
+    @property
+    def may_be_longer(self):
+        return not self.decays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,6 +198,10 @@ def test_fewer_epochs_than_have_been_begun_are_refused(tmp_path):
     for epochs in (4, 9):
         with RunFolder(tmp_path, TrainedConfig(Training(epochs))) as run:
             assert run.resumed
+    RunFolder(tmp_path / "decays", TrainedConfig(Training(5, decays=True))).close()
+    save_state(tmp_path / "decays", "epoch-00003-batch-00000200")
+    with pytest.raises(RunFolderError, match="training.epochs: 5 in the folder, 9 now"):
+        RunFolder(tmp_path / "decays", TrainedConfig(Training(9, decays=True)))
 
 
 def test_what_killed_processes_left_half_written_goes(tmp_path):

@@ -1,14 +1,21 @@
 """What recipes make of the keys of `training`, against formulas."""
 
 import dataclasses
+import json
 from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 
 from recipes.common import training
+from recipes.common.callbacks import check_callbacks, make_callbacks
+from recipes.common.config import parse
 from recipes.common.errors import ConfigError, RecipeError
-from recipes.common.training import TrainingConfig, make_schedule
+from recipes.common.optimizers import check_optimizer, make_schedule
+from recipes.common.training import TrainingConfig
+from recipes.tag import TagConfig
+from zoo.training import OPTIMIZERS
 
 T = np.arange(1, 61, dtype="float64")
 
@@ -52,3 +59,91 @@ def test_no_epoch_was_the_best(tmp_path, monkeypatch):
     config = dataclasses.replace(TrainingConfig(), weights="best")
     with pytest.raises(RecipeError, match="training.weights 'best': val_loss was finite after no epoch"):
         training.train(model, run, config, SimpleNamespace(dataset=None), None, curves={})
+
+
+def test_schedules_of_keras_behind_a_warm_up():
+    options = {"decay_steps": 10, "decay_rate": 0.5}
+    found = learning_rates(schedule="ExponentialDecay", schedule_options=options, learning_rate=2.0, warmup_steps=5)
+    np.testing.assert_allclose(found, np.where(T <= 5, 2 * T / 5, 2 * 0.5 ** ((T - 6) / 10)), rtol=1e-6)
+    found = learning_rates(schedule="constant", learning_rate=2.0, warmup_steps=4)
+    np.testing.assert_allclose(found, np.minimum(T / 4, 1) * 2)
+    assert dataclasses.replace(TrainingConfig(), schedule="ExponentialDecay").may_be_longer
+    assert not TrainingConfig().may_be_longer
+    # which callbacks may set
+    assert make_schedule(dataclasses.replace(TrainingConfig(), schedule="constant", warmup_steps=0), 50) == 0.001
+    shape = {"decay": "one_minus_sqrt"}
+    found = learning_rates(schedule="warmup_stable_decay", schedule_options=shape, warmup_steps=10, learning_rate=1.0)
+    np.testing.assert_allclose(found, np.where(T <= 10, T / 10, 1 - np.sqrt(np.clip((T - 40) / 10, 0, 1))), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"optimizer": "adamm"}, "training.optimizer must be one of adadelta, .*, got 'adamm'; did you mean adam"),
+        (
+            {"optimizer": "lion", "epsilon": 1e-3},
+            "training.epsilon must be 1e-08 with optimizer 'lion', which has none",
+        ),
+        (
+            {"optimizer": "sgd", "optimizer_options": {"momentun": 0.9}},
+            "training.optimizer_options must be among momentum, .*, got 'momentun'; did you mean momentum",
+        ),
+        (
+            {"optimizer_options": {"global_clipnorm": 1}},
+            "training.optimizer_options must not hold global_clipnorm: that is training.clip_norm",
+        ),
+        ({"optimizer": "sgd", "optimizer_options": {"momentum": 3.0}}, "training.optimizer_options: .*momentum"),
+        ({"optimizer_options": {"clipvalue": 1.0}}, "training.optimizer_options: Only one of"),
+        ({"schedule": "cosin"}, "training.schedule must be one of constant, .*, got 'cosin'; did you mean cosine"),
+        ({"schedule_options": {"alpha": 0.1}}, "training.schedule_options of 'cosine' must be empty, got 'alpha'"),
+        ({"schedule": "PolynomialDecay"}, "training.schedule_options: .*decay_steps"),
+        ({"decay_share": 0.3}, "training.decay_share must be 0.2 with cosine, got 0.3"),
+        ({"schedule": "constant", "final_learning_rate": 0.1}, "training.final_learning_rate must be 0 with constant"),
+        ({"warmup_steps": 1.5}, "training.warmup_steps must be a whole number, or a share below 1, got 1.5"),
+    ],
+)
+def test_optimizers_and_schedules_that_do_not_fit(options, message):
+    with pytest.raises(ConfigError, match=message):
+        check_optimizer(dataclasses.replace(TrainingConfig(), **options), TrainingConfig())
+
+
+@pytest.mark.parametrize("name", [kind.__name__ for kind in OPTIMIZERS])
+def test_each_optimizer_of_keras_trains_with_rates_by_layer(name, untrained):
+    config = dataclasses.replace(
+        TrainingConfig(), optimizer=name, weight_decay=0.1, accumulation_steps=2, layer_decay=0.5, warmup_steps=0
+    )
+    check_optimizer(config, TrainingConfig())
+    weights = untrained.trainable_weights
+    before = [np.array(weight) for weight in weights]
+    optimizer = training.make_optimizer(config, 10, untrained)
+    for _ in range(2):
+        optimizer.apply([keras.ops.ones(weight.shape) for weight in weights], weights)
+    steps = {weight.path: np.abs(np.array(weight) - old).mean() for weight, old in zip(weights, before, strict=True)}
+    assert all(np.isfinite(step) and step > 0 for step in steps.values())
+
+
+def test_callbacks_of_ones_own(tmp_path, monkeypatch):
+    (tmp_path / "my_callbacks.py").write_text(
+        "import keras\n\n\nclass Count(keras.callbacks.Callback):\n    def __init__(self, every=1):\n"
+        "        super().__init__()\n        self.every = every\n\nnot_one = 3\n"
+    )
+    (tmp_path / "broken_callbacks.py").write_text("raise RuntimeError('no network')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    given = ["my_callbacks.Count", {"class": "my_callbacks.Count", "every": 3}]
+    # as a file and as a command line give them
+    words = ["--training.callbacks", "my_callbacks.Count", "{class: my_callbacks.Count, every: 3}"]
+    assert parse(TagConfig, words).training.callbacks == given
+    assert parse(TagConfig, ["--training.callbacks", json.dumps(given)]).training.callbacks == given
+    check_callbacks(given)
+    assert [callback.every for callback in make_callbacks(given)] == [1, 3]
+    for callback, message in (
+        ("my_callback.Count", r"training.callbacks: my_callback.Count: the module my_callback cannot be imported"),
+        ("broken_callbacks.Count", r"broken_callbacks cannot be imported .* \(RuntimeError: no network\)"),
+        ("my_callbacks.Counts", r"my_callbacks has no Counts; did you mean Count"),
+        ("my_callbacks.not_one", r"my_callbacks.not_one must be a subclass of keras.callbacks.Callback, got 3"),
+        ({"class": "my_callbacks.Count", "evry": 3}, r"my_callbacks.Count takes \(every=1\): .*evry"),
+        ({"every": 3}, r"training.callbacks must hold import paths such as my_module.MyCallback"),
+        ("Count", r"training.callbacks must hold import paths"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            check_callbacks([callback])

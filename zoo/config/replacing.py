@@ -1,0 +1,45 @@
+"""Which choices of a model may be replaced once it has weights."""
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from zoo.config.model import ModelConfig
+from zoo.config.recurrent import RecurrentConfig
+from zoo.config.transformer import TransformerConfig
+
+# those that change no weights
+REPLACEABLE = ("dropout", "max_length")
+
+
+def replace_choices(
+    config: TransformerConfig | RecurrentConfig, choices: Mapping[str, Any]
+) -> TransformerConfig | RecurrentConfig:
+    """Returns the configuration of a model with weights, with some choices replaced that change none of them.
+
+    Args:
+        config: The configuration.
+        choices: Values of `dropout` and `max_length`; of a model with learned positions of `dropout` alone.
+
+    Raises:
+        ValueError: If a choice is another one, or out of range.
+
+    Example:
+
+    >>> replace_choices(config, {"dropout": 0.0}).dropout
+    0.0
+    """
+    allowed = [name for name in REPLACEABLE if name != "max_length" or not _has_table(config)]
+    for name in choices:
+        if name not in allowed:
+            near = difflib.get_close_matches(name, allowed, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"Overrides of a model with weights must be among {allowed}, got {name!r}.{hint}")
+    return dataclasses.replace(config, **choices)
+
+
+def _has_table(config: ModelConfig) -> bool:
+    """Whether the longest length is the size of a table of weights."""
+    positions = (getattr(config, name, None) for name in ("position", "attention_position"))
+    return any(position is not None and position.kind == "learned" for position in positions)

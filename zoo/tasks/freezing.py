@@ -1,0 +1,94 @@
+"""Parts of a task that do not train: chosen by their place in the model."""
+
+import dataclasses
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+from zoo.backbones.adapters import size_of
+from zoo.backbones.places import EMBEDDINGS, level_of, place_of
+
+
+@dataclasses.dataclass(frozen=True)
+class FreezeReport:
+    """What `freeze` changed.
+
+    Args:
+        parts: The parts that were named.
+        frozen_parameters: Number of their weights.
+        trainable_parameters: Number of weights that train now.
+        total_parameters: Number of all weights.
+    """
+
+    parts: tuple[str, ...]
+    frozen_parameters: int
+    trainable_parameters: int
+    total_parameters: int
+
+    def __str__(self) -> str:
+        share = 100 * self.trainable_parameters / self.total_parameters
+        return (
+            f"frozen: {', '.join(self.parts)} ({self.frozen_parameters:,} weights); {self.trainable_parameters:,} of "
+            f"{self.total_parameters:,} weights train ({share:.2f} %)."
+        )
+
+
+def freeze(task: Any, parts: Sequence[str]) -> FreezeReport:
+    """Keeps parts of a task as they are in training. Files do not say so: a loaded model trains as a whole.
+
+    Args:
+        task: The task.
+        parts: Places in the model: "backbone", "encoder", "decoder", "block_0" (of each stack), "encoder/block_0",
+            "attention", "head" and so on, names of layers one inside of the other; or "embeddings", all that stands
+            before the first block. An output projection that is tied to the token embedding is frozen with it.
+
+    Returns:
+        What was frozen. It prints as one line.
+
+    Raises:
+        ValueError: If there is no such part (naming the nearest), none of its weights trains, or no weight would be
+            left that does; nothing is changed then.
+
+    Example:
+
+    >>> print(freeze(model, ["embeddings", "block_0"]))
+    frozen: embeddings, block_0 (24,031,488 weights); 85,450,752 of 109,482,240 weights train (78.05 %).
+    """
+    if isinstance(parts, str) or not parts:
+        raise ValueError(f"parts must be names of parts of the model, got {parts!r}.")
+    places = [(place_of(task, variable).split("/"), variable) for variable in task.weights]
+    trainable = {id(variable) for variable in task.trainable_weights}
+    frozen: dict[int, Any] = {}
+    for part in parts:
+        found = [variable for place, variable in places if _is_in(place, part)]
+        if not found:
+            raise ValueError(_unknown(part, places))
+        found = [variable for variable in found if id(variable) in trainable]
+        if not found:
+            raise ValueError(f"parts must have weights that train, got {part!r}, which has none.")
+        frozen |= {id(variable): variable for variable in found}
+    if len(frozen) == len(trainable):
+        raise ValueError(f"parts must leave weights that train, got {list(parts)}, which is all of them.")
+    for variable in frozen.values():
+        variable.trainable = False
+    return FreezeReport(
+        tuple(parts),
+        sum(size_of(variable) for variable in frozen.values()),
+        sum(size_of(variable) for variable in task.trainable_weights),
+        sum(size_of(variable) for variable in task.weights),
+    )
+
+
+def _is_in(place: list[str], part: str) -> bool:
+    if part == EMBEDDINGS:
+        return level_of("/".join(place)) == EMBEDDINGS
+    names = part.split("/")
+    return any(place[at : at + len(names)] == names for at in range(len(place)))
+
+
+def _unknown(part: str, places: list[tuple[list[str], Any]]) -> str:
+    # names of weights themselves, such as kernel, are the least of what one means
+    names = dict.fromkeys([EMBEDDINGS, *(name for place, _ in places for name in place[:-1])])
+    near = difflib.get_close_matches(part, names, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"parts must be names of parts of the model, got {part!r}.{hint} There are: {', '.join(names)}."

@@ -1,0 +1,158 @@
+"""Learning rates that differ by layer: lower ones near the input, for fine-tuning."""
+
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+
+from zoo.backbones.places import EMBEDDINGS, level_of, place_of
+
+
+def layer_decay_factors(task: keras.Model, decay: float) -> dict[str, float]:
+    """Returns what each weight's learning rate is multiplied by in layer-wise learning-rate decay.
+
+    The head, and what stands behind the blocks, has the whole rate; the last block of a stack `decay` times as much,
+    the block before it `decay ** 2`, and so on; embeddings, and what else stands before the first block, have
+    `decay ** (blocks + 1)`, of two stacks with the larger number of blocks. An output projection that is tied to the
+    embedding learns as that does.
+
+    Args:
+        task: A task on a Transformer.
+        decay: The factor from layer to layer, above 0 and at most 1.
+
+    Returns:
+        Path of each weight to its factor, for `scale_learning_rates`.
+
+    Raises:
+        ValueError: If `decay` is out of range, or the model has no blocks.
+
+    Example:
+
+    >>> factors = layer_decay_factors(classifier, 0.9)
+    >>> optimizer = scale_learning_rates(keras.optimizers.AdamW(1e-4), factors)
+
+    Reference:
+        Howard and Ruder 2018, "Universal Language Model Fine-tuning", section 3.2 (discriminative fine-tuning);
+        Clark et al. 2020, "ELECTRA", section 3.1 and table 7 (0.8 and 0.9 for models of 12 and 24 blocks).
+    """
+    if not 0 < decay <= 1:
+        raise ValueError(f"decay must be above 0 and at most 1, got {decay!r}.")
+    levels = {variable.path: level_of(place_of(task, variable)) for variable in task.weights}
+    blocks: dict[str, int] = {}
+    for level in levels.values():
+        if isinstance(level, tuple):
+            stack, number = level
+            blocks[stack] = max(blocks.get(stack, 0), number + 1)
+    if not blocks:
+        raise ValueError(f"The model must have blocks for rates that differ by layer, got a {type(task).__name__}.")
+    most = max(blocks.values())
+
+    def factor(level: tuple[str, int] | str) -> float:
+        if isinstance(level, tuple):
+            return decay ** (blocks[level[0]] - level[1])
+        return decay ** (most + 1) if level == EMBEDDINGS else 1.0
+
+    return {path: factor(level) for path, level in levels.items()}
+
+
+def scale_learning_rates(
+    optimizer: keras.optimizers.Optimizer, factors: Mapping[str, float]
+) -> keras.optimizers.Optimizer:
+    """Returns an optimizer with the learning rate of each weight multiplied by a factor of its own.
+
+    Decoupled weight decay, a share of the learning rate, is multiplied too; clipping and accumulated gradients are as
+    before.
+
+    Args:
+        optimizer: An optimizer of Keras that has not been built.
+        factors: Path of each weight that trains to its factor.
+
+    Raises:
+        ValueError: If the optimizer is built or of another library, or the backend is PyTorch, whose optimizers of
+            Keras update all weights at once; in `fit`, if a weight has no factor.
+
+    Example:
+
+    >>> scale_learning_rates(keras.optimizers.AdamW(1e-4), layer_decay_factors(classifier, 0.9))
+    """
+    kind = type(optimizer)
+    if kind not in OPTIMIZERS:
+        known = ", ".join(sorted(each.__name__ for each in OPTIMIZERS))
+        raise ValueError(f"optimizer must be one of {known}, got a {kind.__name__}.")
+    if optimizer.built:
+        raise ValueError(f"optimizer must not be built yet, got a {kind.__name__} that is.")
+    if keras.backend.backend() == "torch":
+        raise ValueError("Rates that differ by layer need the backend tensorflow or jax, got torch.")
+    config = optimizer.get_config()
+    rate = optimizer._learning_rate
+    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+        config["learning_rate"] = rate  # one of one's own need not be registered
+    del config["name"]
+    return _layerwise(kind)(**config, rate_factors=dict(factors))
+
+
+class _LayerwiseRates:
+    """What is put before an optimizer of Keras; see `scale_learning_rates`."""
+
+    def __init__(self, *, rate_factors: Mapping[str, float], **options: Any) -> None:
+        super().__init__(**options)
+        # Keras and TensorFlow track what a dictionary holds
+        self._rate_factors = tuple(rate_factors.items())
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        factors = dict(self._rate_factors)
+        for variable in variables:
+            if variable.path not in factors:
+                raise ValueError(f"factors must have one for each weight that trains, got none for {variable.path}.")
+        self._rates = [factors[variable.path] for variable in variables]
+        super().build(variables)
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        super().update_step(gradient, variable, learning_rate * self._rates[self._get_variable_index(variable)])
+
+    def _apply_weight_decay(self, variables: Sequence[Any]) -> None:
+        groups: dict[float, list[Any]] = {}
+        for variable in variables:
+            groups.setdefault(self._rates[self._get_variable_index(variable)], []).append(variable)
+        for factor, group in groups.items():
+            with self._scaled_decay(factor):
+                super()._apply_weight_decay(group)
+
+    @contextlib.contextmanager
+    def _scaled_decay(self, factor: float) -> Iterator[None]:
+        # Muon has a second one
+        before = {name: getattr(self, name, None) for name in ("weight_decay", "adam_weight_decay")}
+        before = {name: value for name, value in before.items() if value is not None}
+        for name, value in before.items():
+            setattr(self, name, value * factor)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(self, name, value)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "rate_factors": dict(self._rate_factors)}
+
+
+@functools.cache
+def _layerwise(kind: type[keras.optimizers.Optimizer]) -> type[keras.optimizers.Optimizer]:
+    """The class of an optimizer with such rates, which files of compiled models name."""
+    made = type(f"Layerwise{kind.__name__}", (_LayerwiseRates, kind), {"__doc__": _LayerwiseRates.__doc__})
+    return keras.saving.register_keras_serializable("keras_transformer_zoo")(made)
+
+
+# all of Keras, by class
+OPTIMIZERS = tuple(
+    kind
+    for kind in vars(keras.optimizers).values()
+    if isinstance(kind, type)
+    and issubclass(kind, keras.optimizers.Optimizer)
+    and kind is not keras.optimizers.Optimizer
+    # these hold another optimizer
+    and not kind.__name__.endswith(("LossScaleOptimizer", "MultiOptimizer"))
+)
+for _kind in OPTIMIZERS:
+    _layerwise(_kind)
