@@ -1,9 +1,9 @@
-"""Pictures of results that a table alone does not show, by scikit-learn."""
+"""Pictures of results that a table alone does not show, by scikit-learn and matplotlib."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 # labels that are drawn, and that are named next to the picture
 _MOST_LABELS, _MOST_NAMES = 500, 50
@@ -75,4 +75,38 @@ def plot_agreement(
         ax=figure.subplots(),
     )
     display.ax_.set(xlabel="predicted value", ylabel="right value", title=title)
+    figure.savefig(path, dpi=120)
+
+
+# a value, its interval if it is known, and what it is the mean of
+Interval = tuple[float, tuple[float, float] | None, Sequence[float]]
+
+
+def plot_intervals(panels: Mapping[str, Mapping[str, Interval]], path: str | os.PathLike, title: str = "") -> None:
+    """Draws values with their intervals, a line for each name, and the points that they are means of.
+
+    Args:
+        panels: For each measure the values by name.
+        path: PNG file to write.
+        title: Title.
+
+    Example:
+
+    >>> plot_intervals({"accuracy": {"rotary": (0.8, (0.7, 0.9), [0.75, 0.85])}}, "comparison.png")
+    """
+    from matplotlib.figure import Figure
+
+    names = list(dict.fromkeys(name for values in panels.values() for name in values))
+    figure = Figure(figsize=(2 + 4 * len(panels), 1.4 + 0.45 * len(names)), layout="constrained")
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axis, (measure, values) in zip(axes, panels.items(), strict=True):
+        for name, (value, interval, points) in values.items():
+            place = names.index(name)
+            axis.plot(points, [place] * len(points), "o", color="tab:blue", alpha=0.35, markersize=5)
+            if interval is not None:
+                axis.plot(interval, [place] * 2, "-", color="tab:blue", linewidth=2)
+            axis.plot([value], [place], "D", color="tab:blue", markersize=6)
+        axis.set(yticks=range(len(names)), yticklabels=names, xlabel=measure, ylim=(len(names) - 0.5, -0.5))
+        axis.grid(axis="x", alpha=0.3)
+    figure.suptitle(title, fontsize="medium")
     figure.savefig(path, dpi=120)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import filelock
 
 from recipes.common import config as config_module
+from recipes.common.config_sources import dump_yaml
 from recipes.common.errors import ConfigError, RunFolderError, shown
 from zoo.storage import remove, remove_incomplete, write_text_atomically
 from zoo.training import saved_position
@@ -103,8 +105,10 @@ def changes(stored: Path, config: Any, harmless: bool = False) -> dict[str, tupl
         RunFolderError: If the file cannot be read.
     """
     try:
+        if stored.read_text(encoding="utf-8") == dump_yaml(dataclasses.asdict(config)):
+            return {}  # quicker than to read it
         old = config_module.parse(type(config), ["--config", str(stored)])
-    except ConfigError as error:
+    except (ConfigError, OSError, ValueError) as error:
         raise RunFolderError(
             f"the run in {str(stored.parent)!r} was started with another version of the recipe: {error}; "
             "name another folder"

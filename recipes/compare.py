@@ -1,0 +1,175 @@
+"""Compare: trains one configuration with some choices varied and seeds repeated, and says which differences are noise.
+
+    python -m recipes.compare language_model --vary model.options.position.kind=rotary,alibi,learned --seeds 3
+    python -m recipes.compare classify --config recipes/configs/sst2.yaml --vary training.learning_rate=1e-3,5e-4 \\
+        --vary model.pooling=mean,first --metric accuracy --processes 2
+
+All combinations of the choices are trained, each with every seed; the first combination is the baseline. The same
+command goes on where an interrupted one was, and uses the runs that have ended; more choices or seeds add runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import filelock
+import keras
+
+from recipes.common.comparison import Choice, Run, draw, main_metric, read_choices, write_tables
+from recipes.common.config import parse, run_recipe, setting
+from recipes.common.errors import ConfigError, RecipeError, RunFolderError, errors_of
+from recipes.common.processes import run_all
+from recipes.common.recipe_modules import config_class_of, find_recipe
+from recipes.common.run_folder import changes, find_run
+from recipes.common.training import TrainingConfig, prepare
+from zoo.storage import write_text_atomically
+
+
+@dataclasses.dataclass(frozen=True)
+class CompareConfig:
+    """Trains a configuration of a recipe with choices varied and seeds repeated, and compares the results."""
+
+    resumes: ClassVar[bool] = True
+    recipe: str = setting(
+        help="Name of the recipe, or the module of one of your own (my_package.my_recipe).", words="first"
+    )
+    vary: list[str] = setting(
+        [], "KEY=VALUE,VALUE of the recipe; values in YAML. Given again, all combinations are trained.", words="again"
+    )
+    seeds: int = setting(3, "Runs of each combination, with seeds that follow each other.", least=1, most=1000)
+    metric: list[str] = setting([], "Results to compare, as results.json names them; empty for the recipe's first one.")
+    processes: int = setting(2, "Runs at the same time, which share the cores.", least=1, most=1000)
+    folder: str | None = setting(None, "Folder of the runs and the tables; null for runs/compare_RECIPE.")
+    settings: dict[str, list[str]] = setting(
+        {}, "Words of keys of the recipe; on a command line they are written as for the recipe.", words="rest"
+    )
+
+
+def main(config: CompareConfig) -> list[dict[str, Any]]:
+    """Runs the recipe.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The rows of the table, one for each combination of choices.
+
+    Raises:
+        RecipeError: If a run fails; the others are compared all the same.
+    """
+    module = find_recipe(config.recipe)
+    folder = Path(config.folder or f"runs/compare_{config.recipe.rpartition('.')[2]}")
+    choices = read_choices(config.vary)
+    runs = make_runs(config, module.__name__, config_class_of(module), folder, choices)
+    with errors_of("folder"):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with filelock.FileLock(folder / "compare.lock", blocking=False):
+            failed = train(config, runs)
+            rows = report(config, runs, choices, folder)
+    except filelock.Timeout as error:
+        raise RunFolderError(f"another process compares in {str(folder)!r}; name another folder") from error
+    if failed:
+        names = ", ".join(failed)
+        raise RecipeError(f"{len(failed)} of {len(runs)} runs failed: {names}; the same command tries them again")
+    return rows
+
+
+def make_runs(
+    config: CompareConfig, module: str, config_class: type, folder: Path, choices: Sequence[Choice]
+) -> list[Run]:
+    """Returns the runs, of each choice those of all seeds, after what can be checked before any begins.
+
+    Args:
+        config: The configuration.
+        module: The recipe.
+        config_class: The class of its configs.
+        folder: Folder of all runs.
+        choices: The choices.
+
+    Raises:
+        ConfigError: An unknown key, a value that is not allowed, a model that cannot be.
+        RunFolderError: If a folder belongs to a run with another config.
+    """
+    others = {name: words for name, words in config.settings.items() if name != "config"}
+    if "run_folder" in others or any({"run_folder", "training.seed"} & set(choice.values) for choice in choices):
+        raise ConfigError("run_folder and training.seed must not be varied: --folder and --seeds decide about them")
+    words = [word for file in config.settings.get("config", ()) for word in ("--config", file)]
+    words += [word for name, given in others.items() for word in (f"--{name}", *given)]
+    # nobody looks at so many exports
+    fixed = {"export": False} if hasattr(config_class, "export") and "export" not in others else {}
+    first = parse(config_class, words).training.seed
+    runs = []
+    for choice, seed in itertools.product(choices, range(first, first + config.seeds)):
+        values = {**fixed, **choice.values, "training.seed": seed}
+        values["run_folder"] = str(folder / "runs" / choice.folder / f"seed_{seed}")
+        run = Run(module, parse(config_class, words, values=values), choice, seed, folder)
+        if seed == first and isinstance(run.config.training, TrainingConfig):
+            check(run)
+        refuse_another(run)
+        runs.append(run)
+    return runs
+
+
+def check(run: Run) -> None:
+    """Raises a `ConfigError` for what a recipe finds out before it reads data, and leaves this process as it was."""
+    policy = keras.config.dtype_policy()
+    try:
+        prepare(run.config)
+    except ConfigError as error:
+        raise ConfigError(f"{run.choice.label}: {error}") from error
+    finally:
+        keras.config.set_dtype_policy(policy)
+
+
+def refuse_another(run: Run) -> None:
+    """Raises a `RunFolderError` if the folder of a run belongs to one with another config."""
+    stored = find_run(run.config.run_folder)
+    changed = {} if stored is None else changes(stored.config_yaml, run.config)
+    if changed:
+        lines = [f"  {key}: {before!r} there, {now!r} now" for key, (before, now) in changed.items()]
+        raise RunFolderError(
+            f"{run.config.run_folder} belongs to a run with another config; name another folder:\n" + "\n".join(lines)
+        )
+
+
+def train(config: CompareConfig, runs: Sequence[Run]) -> list[str]:
+    """Trains what has not been trained yet, and returns the names of the runs that failed."""
+
+    def check_metrics(run: Run) -> None:
+        found = run.numbers() or {}
+        for name in config.metric:
+            if name not in found:
+                raise ConfigError(f"metric must be among {', '.join(found)}, got {name!r}")
+
+    ended = [run for run in runs if run.numbers() is not None]
+    for run in ended:
+        check_metrics(run)
+    print(f"{len(runs)} runs, of which {len(ended)} have ended before")
+    return run_all([run for run in runs if run not in ended], config.processes, check_metrics)
+
+
+def report(config: CompareConfig, runs: Sequence[Run], choices: Sequence[Choice], folder: Path) -> list[dict[str, Any]]:
+    """Writes tables and pictures of the runs that have ended, and returns the rows."""
+    ended = {run: numbers for run in runs if (numbers := run.numbers()) is not None}
+    if not ended:
+        return []
+    results = {
+        choice.label: {run.seed: numbers for run, numbers in ended.items() if run.choice is choice}
+        for choice in choices
+    }
+    metrics = config.metric or [main_metric(next(iter(ended.values())))]
+    rows, text = write_tables(choices, results, metrics, folder)
+    draw(choices, list(ended), rows, folder)
+    write_text_atomically(folder / "comparison.json", json.dumps(rows, indent=2) + "\n")
+    print(f"\n{text}\n{folder}: table.md, table.csv, runs.csv, comparison.json, comparison.png, curves.png")
+    return rows
+
+
+if __name__ == "__main__":
+    run_recipe(main, CompareConfig, "compare")
