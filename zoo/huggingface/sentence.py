@@ -9,6 +9,7 @@ from zoo.storage import folder_inside, parse_json, quote, quote_key, read_bytes,
 
 MODULES_FILE = "modules.json"
 LENGTH_FILE = "sentence_bert_config.json"
+PROMPTS_FILE = "config_sentence_transformers.json"
 POOLING_FOLDER = "1_Pooling"
 # our pooling and their flag
 FLAGS = {
@@ -41,8 +42,8 @@ def read_sentence_options(directory: Path, longest: int | None = None, tokenizer
         tokenizer: The tokenizer of the task; None for use on token level.
 
     Raises:
-        ValueError: If a module or a way of pooling is not supported, or texts are lower-cased that the tokenizer does
-            not lower-case.
+        ValueError: If a module or a way of pooling is not supported, texts are lower-cased that the tokenizer does not
+            lower-case, or the default prompt is none of the prompts.
     """
     path = directory / MODULES_FILE
     if not path.is_file():
@@ -73,7 +74,19 @@ def read_sentence_options(directory: Path, longest: int | None = None, tokenizer
             )
         # the library cuts longer texts
         options |= {} if length is None else {"sequence_length": length, "truncate": True}
+    if (directory / PROMPTS_FILE).is_file():
+        options |= _read_prompts(directory / PROMPTS_FILE)
     return options
+
+
+def _read_prompts(path: Path) -> dict[str, Any]:
+    values = read_json(path)
+    prompts, default = values.get("prompts", {}), values.get("default_prompt_name")
+    require_type(prompts, dict[str, str], f"{path}: prompts")
+    require_type(default, str | None, f"{path}: default_prompt_name")
+    if default is not None and default not in prompts:
+        raise ValueError(f"{path}: default_prompt_name must be one of the prompts, got {quote(default)}.")
+    return {"prompts": prompts, "default_prompt": default}
 
 
 def _keeps_capitals(tokenizer: Any) -> bool:
@@ -103,12 +116,17 @@ def write_sentence_options(directory: Path, options: dict[str, Any], width: int)
     Args:
         directory: The directory of the model.
         options: What `options()` of a `TextEmbedder` returned.
-        width: Width of the vectors.
+        width: Width of the whole vectors.
 
     Raises:
-        ValueError: If the library has no such pooling.
+        ValueError: If the library has no such pooling, or vectors are cut, which its files cannot say.
     """
     pooling = options["pooling"]
+    if options["width"] is not None:
+        raise ValueError(
+            f"width must be None to be written as a sentence model, got {options['width']}: give it to "
+            "SentenceTransformer(..., truncate_dim=...)."
+        )
     if pooling not in FLAGS:
         raise ValueError(f"The pooling of a sentence model must be one of {sorted(FLAGS)}, got {pooling!r}.")
     kinds = ["Transformer", "Pooling"] + ["Normalize"] * options["normalize"]
@@ -122,6 +140,8 @@ def write_sentence_options(directory: Path, options: dict[str, Any], width: int)
     _write(directory / POOLING_FOLDER / "config.json", {"word_embedding_dimension": width, **flags})
     if options["sequence_length"] is not None:
         _write(directory / LENGTH_FILE, {"max_seq_length": options["sequence_length"], "do_lower_case": False})
+    prompts = {"prompts": options["prompts"], "default_prompt_name": options["default_prompt"]}
+    _write(directory / PROMPTS_FILE, prompts)
 
 
 def _write(path: Path, values: Any) -> None:

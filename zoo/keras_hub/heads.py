@@ -82,6 +82,9 @@ def _write_embedder(options: dict[str, Any]) -> dict[str, Any]:
     names = {ours: theirs for theirs, ours in POOLINGS.items()}
     pooling = options["pooling"]
     require(pooling in names, "pooling", pooling, f"one of {sorted(names)}")
+    # which it has none of
+    require(options["width"] is None, "width", options["width"], "None")
+    require(not any(options["prompts"].values()), "prompts", options["prompts"], "empty")
     return {"pooling_mode": names[pooling], "normalize": options["normalize"]}
 
 

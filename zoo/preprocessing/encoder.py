@@ -85,7 +85,7 @@ def check_groups(x: Any, name: str, counts: tuple[int, ...] = (2,)) -> tuple[Any
     Raises:
         TypeError, ValueError: If `x` is neither, or a row is wrong, naming the row.
     """
-    allowed = " or ".join(map(str, counts))
+    allowed = f"{counts[0]} to {counts[-1]}" if len(counts) > 2 else " or ".join(map(str, counts))
     columns = x
     if isinstance(x, list) and x and all(isinstance(row, tuple) for row in x):
         for row, texts in enumerate(x):

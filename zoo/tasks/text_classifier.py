@@ -1,6 +1,7 @@
 """Text classification: a text or a pair of texts in; a label, several labels or numbers out."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -13,6 +14,14 @@ from zoo.preprocessing.labels import Labels
 from zoo.preprocessing.rows import require_count
 from zoo.tasks.encoder_task import EncoderTask, label_names, pool, require_pooling
 from zoo.tasks.heads import ClassificationHead, initializer_of
+
+
+class RankedText(NamedTuple):
+    """A document for a query: its place among those that were given, its score, and itself."""
+
+    index: int
+    score: float
+    text: str
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -206,6 +215,42 @@ class TextClassifier(EncoderTask):
             return self.classify(one, threshold=threshold, batch_size=batch_size)[0]
         values = self.predict_texts(texts, batch_size)
         return self.preprocessor.labels_of(values, threshold)
+
+    def rank(
+        self, query: str, documents: Sequence[str], *, top: int | None = None, batch_size: int = 32
+    ) -> list[RankedText]:
+        """Returns documents with their scores for a query, the best one first: a cross-encoder.
+
+        Args:
+            query: The first text of each pair.
+            documents: The second texts.
+            top: How many to return; None for all.
+            batch_size: Pairs per batch.
+
+        Returns:
+            `(index, score, text)` of each. The score is the probability of the label, or the value of a regression.
+
+        Raises:
+            ValueError: If the task is not one of pairs with one label or value, or a pair is too long.
+
+        Example:
+
+        >>> model.rank("where is rome", ["an oak is a tree", "rome is in italy"], top=1)
+        [RankedText(index=1, score=0.98, text='rome is in italy')]
+
+        Reference:
+            Nogueira and Cho 2019, "Passage Re-ranking with BERT", section 3.
+        """
+        if not self.preprocessor.pairs or len(self.labels) != 1:
+            raise ValueError(
+                "rank() needs a classifier with pairs=True and one label or value, got one with "
+                f"pairs={self.preprocessor.pairs} and {len(self.labels)}."
+            )
+        documents, top = list(documents), None if top is None else require_count(top, "top")
+        scores = self.predict_texts(([query] * len(documents), documents), batch_size)[:, 0]
+        # equal scores in the order in which they were given
+        order = np.argsort(-scores, kind="stable")[:top]
+        return [RankedText(int(index), float(scores[index]), documents[index]) for index in order]
 
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoints of an export, for any batch size.

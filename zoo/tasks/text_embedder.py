@@ -1,5 +1,6 @@
 """Text embeddings: one vector per text, near for texts of like meaning."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,33 +11,46 @@ from keras import ops
 from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field
 from zoo.preprocessing import TextEmbedderPreprocessor
+from zoo.preprocessing.rows import require_count
 from zoo.preprocessing.text_embedder import PARTS
 from zoo.tasks.encoder_task import EncoderTask, pool, require_pooling
-from zoo.training.embedding_losses import CosineRegression, InBatchNegatives
+from zoo.training.embedding_losses import CoSENT, CosineRegression, InBatchNegatives, TripletLoss
+
+LOSSES = {
+    "in_batch_negatives": InBatchNegatives,
+    "triplet": TripletLoss,
+    "cosine_regression": CosineRegression,
+    "cosent": CoSENT,
+}
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TextEmbedder(EncoderTask):
     """Gives each text a vector.
 
-    Training takes groups of texts: `(anchors, positives)` or `(anchors, positives, negatives)` without targets for
-    "in_batch_negatives", `(first, second)` with their similarities for "cosine_regression".
+    Training takes groups of texts: `(anchors, positives)` or `(anchors, positives, negatives, ...)` without targets for
+    "in_batch_negatives", all three of them for "triplet"; `(first, second)` with their similarities for
+    "cosine_regression" and "cosent". A loss of `zoo.training` that is given to `compile` sets a scale or a margin, or
+    trains several widths at once (`MatryoshkaLoss`).
 
     Args:
         backbone: An encoder, or a decoder.
         preprocessor: A `TextEmbedderPreprocessor`; a tokenizer; or None for use on token level.
         pooling: "mean" or "max" over the tokens, "first" token, "last" token, or the backbone's "pooler".
         normalize: Whether vectors have length 1.
+        width: How many entries of each vector `embed`, `predict` of texts and an export give: the first ones, scaled to
+            length 1 again where `normalize` is True. Training is on whole vectors. None for all.
         **options: Arguments of `TextEmbedderPreprocessor` where none is given: `objective`, what `fit` trains for, see
-            above; `sequence_length` and `truncate`; and `name`, `dtype` and `trainable`.
+            above; `prompts`, `default_prompt` and `training_prompts`, what is put before texts; `sequence_length` and
+            `truncate`; and `name`, `dtype` and `trainable`.
 
     Call arguments:
         inputs: `{"token_ids", "padding_mask"}`, `(batch, length)`, optionally `"segment_ids"`; or these for each text
-            of a group, with `first_`, `second_` and perhaps `third_` before their names.
+            of a group, with `first_`, `second_`, `third_` and so on before their names.
         training: Whether dropout is active.
 
     Returns:
-        Vectors `(batch, hidden_dim)`, or `(batch, texts, hidden_dim)` for groups, float32.
+        Whole vectors `(batch, hidden_dim)`, or `(batch, texts, hidden_dim)` for groups, float32.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -49,7 +63,8 @@ class TextEmbedder(EncoderTask):
     (1, 384)
 
     Reference:
-        Reimers and Gurevych 2019, "Sentence-BERT", section 3.
+        Reimers and Gurevych 2019, "Sentence-BERT", section 3; Kusupati et al. 2022, "Matryoshka Representation
+        Learning" (`width`).
     """
 
     preprocessor_class = TextEmbedderPreprocessor
@@ -63,16 +78,18 @@ class TextEmbedder(EncoderTask):
         *,
         pooling: str = "mean",
         normalize: bool = True,
+        width: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(backbone, preprocessor, **options)
         self.pooling = require_pooling(pooling, backbone)
         self.normalize = bool(normalize)
+        self.default_width = width if width is None else require_count(width, "width", 1, self.width)
         self.uses_pooler = self.pooling == "pooler"
         self.built = True
 
     def own_options(self) -> dict[str, Any]:
-        return {"pooling": self.pooling, "normalize": self.normalize}
+        return {"pooling": self.pooling, "normalize": self.normalize, "width": self.default_width}
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         groups = [
@@ -96,42 +113,79 @@ class TextEmbedder(EncoderTask):
 
     def default_loss(self) -> keras.losses.Loss:
         """Returns the loss of the objective."""
-        return InBatchNegatives() if self.preprocessor.objective == "in_batch_negatives" else CosineRegression()
+        return LOSSES[self.preprocessor.objective]()
 
     # Use.
 
-    def embed(self, texts: str | Sequence[str], *, batch_size: int = 32) -> np.ndarray:
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        prompt: str | None = None,
+        width: int | None = None,
+        batch_size: int = 32,
+    ) -> np.ndarray:
         """Returns the vectors of texts.
 
         Args:
             texts: One text or many.
+            prompt: Name of what is put before each text, see `prompts` of the preprocessor; None for the default one,
+                "" for nothing.
+            width: How many entries of each vector; None for those that the task was given, or all.
             batch_size: Texts per batch.
 
         Returns:
-            float32 `(texts, hidden_dim)`, for a single text `(hidden_dim,)`.
+            float32 `(texts, width)`, for a single text `(width,)`.
 
         Raises:
-            TypeError, ValueError: If something is no text or too long, naming the row.
+            TypeError, ValueError: If something is no text or too long, naming the row, or an argument is out of range.
         """
         if isinstance(texts, (str, bytes)):
-            return self.embed([texts], batch_size=batch_size)[0]
-        rows = self.preprocessor.rows(texts, "texts")
-        vectors = self.map_batches(lambda numbers, inputs, outputs: ops.convert_to_numpy(outputs), rows, batch_size)
-        return np.array(vectors, "float32").reshape(len(vectors), self.width)
+            return self.embed([texts], prompt=prompt, width=width, batch_size=batch_size)[0]
+        width = self.default_width if width is None else require_count(width, "width", 1, self.width)
+        rows = self.preprocessor.with_prompt(prompt).rows(texts, "texts")
+
+        def vectors_of(numbers: np.ndarray, inputs: dict[str, Any], outputs: Any) -> np.ndarray:
+            return ops.convert_to_numpy(self._cut(outputs, width))
+
+        vectors = self.map_batches(vectors_of, rows, batch_size)
+        return np.array(vectors, "float32").reshape(len(vectors), width or self.width)
 
     def predict_texts(self, x: Any, batch_size: int) -> np.ndarray:
         """Returns what `embed` does."""
         return self.embed(x, batch_size=batch_size)
 
-    def endpoints(self) -> dict[str, Endpoint]:
-        """Returns the endpoint `serve(texts)` of an export: string tensor `(batch,)` to "embeddings".
+    def _cut(self, vectors: Any, width: int | None) -> Any:
+        """The first entries of vectors, of the length that they have."""
+        if width in (None, self.width):
+            return vectors
+        return ops.normalize(vectors[:, :width], axis=-1) if self.normalize else vectors[:, :width]
 
-        These are float32 `(batch, hidden_dim)`. A text longer than the model is an `InvalidArgumentError`, unless the
-        task truncates.
+    def endpoints(self) -> dict[str, Endpoint]:
+        """Returns the endpoints of an export.
+
+        `serve(texts)`: string tensor `(batch,)` to "embeddings", float32 `(batch, width)`, with the default prompt. For
+        each prompt there is one more that puts it before each text, `serve_query` for "query"; what is no letter, digit
+        or underscore in its name becomes an underscore. A text longer than the model is an `InvalidArgumentError`,
+        unless the task truncates.
+
+        Raises:
+            ValueError: If the endpoints of two prompts would have the same name.
         """
 
-        def serve(texts: Any) -> Any:
-            return self(self.preprocessor.inference_batch(texts), training=False)
+        def endpoint(prompt: str | None, description: str) -> Endpoint:
+            preprocessor = self.preprocessor.with_prompt(prompt)
 
-        vectors = Field("embeddings", ("batch", self.width), "float32", "a vector per text")
-        return {"serve": Endpoint(serve, (Field("texts", ("batch",), "string", "texts"),), (vectors,), "Embeds texts.")}
+            def serve(texts: Any) -> Any:
+                return self._cut(self(preprocessor.inference_batch(texts), training=False), self.default_width)
+
+            return Endpoint(serve, (Field("texts", ("batch",), "string", "texts"),), (vectors,), description)
+
+        vectors = Field("embeddings", ("batch", self.default_width or self.width), "float32", "a vector per text")
+        endpoints = {"serve": endpoint(None, "Embeds texts.")}
+        for prompt in self.preprocessor.prompts:
+            name = "serve_" + re.sub(r"\W", "_", prompt, flags=re.ASCII)
+            if name in endpoints:
+                raise ValueError(f"prompts must differ in their letters and digits to be exported, got {prompt!r} too.")
+            endpoints[name] = endpoint(prompt, f"Embeds texts with the prompt {prompt!r}.")
+        return endpoints

@@ -16,7 +16,7 @@ from zoo.training.buckets import BatchPlan, choose_bucket_lengths, count_batches
 from zoo.training.callback_state import has_state
 from zoo.training.callbacks import SampleOutputs, StopOnNonFiniteLoss, Throughput
 from zoo.training.checkpoint_averaging import CheckpointAveraging
-from zoo.training.embedding_losses import CosineRegression, InBatchNegatives
+from zoo.training.embedding_losses import CoSENT, CosineRegression, InBatchNegatives, MatryoshkaLoss, TripletLoss
 from zoo.training.layerwise import OPTIMIZERS, layer_decay_factors, scale_learning_rates
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import Perplexity, TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
@@ -30,9 +30,11 @@ __all__ = [
     "OPTIMIZERS",
     "BatchPlan",
     "CheckpointAveraging",
+    "CoSENT",
     "CosineRegression",
     "InBatchNegatives",
     "InverseSquareRoot",
+    "MatryoshkaLoss",
     "PerUpdate",
     "Perplexity",
     "ResumableBatches",
@@ -47,6 +49,7 @@ __all__ = [
     "TokenCrossEntropy",
     "TokenNegativeLogLikelihood",
     "TrainingState",
+    "TripletLoss",
     "WarmupLinear",
     "WarmupStableDecay",
     "WithWarmup",

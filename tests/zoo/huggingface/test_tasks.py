@@ -198,8 +198,11 @@ def test_sentence_models(copy, golden, tmp_path):
     pooling = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "word_embedding_dimension": 16}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 20}))
+    prompts = {"prompts": {"query": "q: ", "document": ""}, "default_prompt_name": "query", "similarity_fn_name": "dot"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
     task, (inputs, expected) = huggingface.load_task(TextEmbedder, folder), golden("bert_base")
     options = {"pooling": "mean", "normalize": True, "sequence_length": 20, "truncate": True}
+    options |= {"prompts": prompts["prompts"], "default_prompt": "query"}
     assert options.items() <= task.options().items()
     mask = inputs["padding_mask"][..., None]
     vectors = (expected["hidden"] * mask).sum(1) / mask.sum(1)
@@ -207,6 +210,12 @@ def test_sentence_models(copy, golden, tmp_path):
     np.testing.assert_allclose(ops.convert_to_numpy(task(inputs)), vectors, **TOLERANCE)
     huggingface.save_task(task, tmp_path / "saved", model_type="bert")
     assert huggingface.load_task(TextEmbedder, tmp_path / "saved").options() == task.options()
+    with pytest.raises(ValueError, match="width must be None to be written as a sentence model, got 4: .*truncate_dim"):
+        huggingface.save_task(huggingface.load_task(TextEmbedder, folder, width=4), tmp_path / "cut")
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({**prompts, "default_prompt_name": "x"}))
+    with pytest.raises(ValueError, match="transformers.json: default_prompt_name must be one of the prompts, got 'x'"):
+        huggingface.load_task(TextEmbedder, folder)
+    (folder / "config_sentence_transformers.json").unlink()
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 1000}))
     with pytest.raises(
         ValueError, match=r"sentence_bert_config.json: max_seq_length must be an integer from 1 to \d+, .*"

@@ -64,7 +64,16 @@ OPTIONS = {
         "no_answer_threshold": 1.5,
     },
     ReplacedTokenDetector: {**TEXT, "replace_rate": 0.3, "hidden_activation": "relu"},
-    TextEmbedder: {**TEXT, "pooling": "max", "normalize": False, "objective": "cosine_regression"},
+    TextEmbedder: {
+        **TEXT,
+        "pooling": "max",
+        "normalize": False,
+        "width": 3,
+        "objective": "cosine_regression",
+        "prompts": {"query": "alpha ", "document": ""},
+        "default_prompt": "query",
+        "training_prompts": ["query", None],
+    },
     MaskedLM: {
         **TEXT,
         "mask_rate": 0.3,

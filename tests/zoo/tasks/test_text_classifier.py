@@ -214,3 +214,16 @@ def test_decoders_classify_their_last_token(make_task, texts):
     # an earlier word changes the result, so the last token sees it
     first, second = model.predict([f"alpha {texts[0]}", f"omega {texts[0]}"])
     assert np.abs(first - second).max() > 1e-4
+
+
+def test_documents_are_ranked(make_task, texts):
+    model = make_task(TextClassifier, labels=["relevant"], problem="multi_label", pairs=True, seed=3)
+    documents = [*texts[1:7], texts[1]]
+    scores = model.predict(([texts[0]] * 7, documents))[:, 0]
+    ranked = model.rank(texts[0], documents)
+    assert [each.index for each in ranked] == list(np.argsort(-scores, kind="stable"))
+    assert all(each.text == documents[each.index] for each in ranked)
+    np.testing.assert_allclose([each.score for each in ranked], np.sort(scores)[::-1], rtol=1e-5)
+    assert model.rank(texts[0], documents, top=2) == ranked[:2] and model.rank(texts[0], []) == []
+    with pytest.raises(ValueError, match="pairs=True and one label or value, got one with pairs=False and 3"):
+        make_task(TextClassifier, labels=3).rank(texts[0], documents)
