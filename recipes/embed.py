@@ -1,10 +1,14 @@
-"""Embed: from pairs of texts with a similarity to a SavedModel that gives strings vectors.
+"""Embed: from texts that belong together to a SavedModel that gives strings vectors.
 
     python -m recipes.embed                                   # learns which dates agree, in minutes
     python -m recipes.embed --config recipes/configs/stsb.yaml
+    python -m recipes.embed --config recipes/configs/scitldr_search.yaml
     python -m recipes.embed --data.train a.tsv --data.validation b.tsv --run_folder runs/mine
+    python -m recipes.embed --objective.name in_batch_negatives --data.train pairs.jsonl --data.validation held.jsonl \
+        --data.text_columns question answer --model.prompts '{"query": "query: ", "document": "passage: "}'
 
-The same command resumes an interrupted run.
+Pairs with a similarity (cosine_regression, cosent), pairs that belong together, with hard negatives or without
+(in_batch_negatives), or triplets. The same command resumes an interrupted run.
 """
 
 from __future__ import annotations
@@ -14,57 +18,111 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+import keras
 import numpy as np
 
 import zoo
-from recipes.common.charts import plot_agreement
 from recipes.common.config import run_recipe, setting
-from recipes.common.data_sets import open_parts
+from recipes.common.data_sets import open_part, open_parts
+from recipes.common.embedding_scores import EmbeddingScores, similarity_baseline
 from recipes.common.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,
     EncoderTrainingConfig,
     train_encoder_task,
 )
-from recipes.common.errors import ConfigError
+from recipes.common.errors import ConfigError, DataError
 from recipes.common.finish import finish
-from recipes.common.label_metrics import label_scores
 from recipes.common.labelled_text import LABELLED, LabelledText, columns_of, is_in_range, read_examples
 from recipes.common.models import make_or_load_task
+from recipes.common.retrieval import Retrieval, open_beir, retrieval_of_groups
 from recipes.common.run_folder import RunFolder
+from recipes.common.text_groups import GROUPS, TextGroup, group_columns, read_groups
 from recipes.common.training import prepare
+from zoo.preprocessing.text_embedder import OBJECTIVES, WITH_SIMILARITIES
+from zoo.training import CoSENT, CosineRegression, InBatchNegatives, MatryoshkaLoss, TripletLoss
 
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """Where the pairs come from."""
+    """Where the texts come from."""
 
     train: list[str] = setting(["date_pairs"], "TSV, CSV or JSON-lines files (or .gz), or the name of a data set.")
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
-    text_columns: list[str] = setting(["1", "2"], "Columns of the two texts: numbers from 1, or names.")
-    label_column: str = setting("3", "Column of the similarity.")
+    text_columns: list[str] = setting(
+        ["1", "2"], "Columns of the texts, numbers from 1 or names: two; anchor, positive and perhaps negatives."
+    )
+    label_column: str = setting("3", "Column of the similarity (cosine_regression, cosent).")
     highest: float = setting(1.0, "The similarity of equal texts; similarities are from 0 to it.", above=0)
     header: bool | None = setting(None, "Whether tables begin with column names; null: no, but stop if it looks so.")
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
 
 
 @dataclasses.dataclass(frozen=True)
+class ObjectiveConfig:
+    """What the model learns."""
+
+    name: Literal["cosine_regression", "cosent", "in_batch_negatives", "triplet"] = setting(
+        "cosine_regression", "The loss; the first two need similarities."
+    )
+    scale: float = setting(20.0, "Factor on the cosines (in_batch_negatives, cosent).", above=0)
+    symmetric: bool = setting(False, "Whether anchors are also to be found from positives (in_batch_negatives).")
+    margin: float = setting(1.0, "How much further away the negative is to be (triplet).", above=0)
+    distance: Literal["euclidean", "cosine"] = setting("euclidean", "The distance (triplet).")
+    widths: list[int] = setting([], "Numbers of first entries of the vectors that learn to stand alone (Matryoshka).")
+
+
+_KEYS_OF = {
+    "scale": ("in_batch_negatives", "cosent"),
+    "symmetric": ("in_batch_negatives",),
+    "margin": ("triplet",),
+    "distance": ("triplet",),
+}
+
+
+@dataclasses.dataclass(frozen=True)
 class EmbedderConfig(EncoderModelConfig):
     """The architecture."""
 
-    pooling: Literal["mean", "max", "first", "last", "pooler"] = setting("mean", "Which vector stands for a text.")
+    pooling: Literal["mean", "max", "first", "last", "pooler"] | None = setting(
+        None, "Which vector stands for a text; null: that of the model started from, else mean."
+    )
+    prompts: dict[str, str] | None = setting(
+        None, "What is put before texts, by name; query and document are for the first and all further texts of a row."
+    )
+    default_prompt: str | None = setting(None, "Name of the prompt of texts for which none is named.")
+    training_prompts: list[str] | None = setting(
+        None, "Names of the prompts of each column; null: query and document, where there are both, else the default."
+    )
+    width: int | None = setting(None, "How many entries of a vector the saved model gives; null for all.", least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """What the trained model is measured by, besides the test part of the data."""
+
+    similarity: list[str] = setting(
+        [], "Pairs with a similarity, or the name of a data set, where the training data have none."
+    )
+    similarity_columns: list[str] = setting(["1", "2", "3"], "Columns of the two texts and of their similarity.")
+    queries: str | None = setting(None, "Queries of a search: JSON lines with _id and text (BEIR), or a TSV.")
+    corpus: str | None = setting(None, "Documents likewise; a title stands before the text.")
+    relevance: str | None = setting(None, "TSV file of BEIR with query-id, corpus-id and score.")
 
 
 @dataclasses.dataclass(frozen=True)
 class EmbedConfig:
-    """Trains an embedder of texts on similarities and exports it as a SavedModel that gives strings vectors."""
+    """Trains an embedder of texts and exports it as a SavedModel that gives strings vectors."""
 
     run_folder: str = setting("runs/embed", "Folder of the run; the same command resumes what it holds.")
     data: DataConfig = DataConfig()
     tokenizer: EncoderTokenizerConfig = EncoderTokenizerConfig()
     model: EmbedderConfig = EmbedderConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
     training: EncoderTrainingConfig = EncoderTrainingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    baseline: bool = setting(True, "Whether to measure vectors of TF-IDF as a baseline.", harmless=True)
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
 
 
@@ -79,60 +137,154 @@ def main(config: EmbedConfig) -> dict[str, Any]:
     """
     started = time.monotonic()
     prepare(config)
-    if len(config.data.text_columns) != 2:
-        raise ConfigError(f"data.text_columns must name two columns, got {config.data.text_columns}")
+    check(config)
     with RunFolder(config.run_folder, config) as run:
-        train, validation, test = (columns_of(part) for part in open_pairs_of(config.data))
+        train, validation, test = open_data(config)
+        pairs, retrieval = open_evaluation(config, test)
         task = make_or_load_task(
             zoo.TextEmbedder,
             config.model,
             config.tokenizer,
             run,
-            lambda: [*train[0][0], *train[0][1]],
-            pooling=config.model.pooling,
-            objective="cosine_regression",
+            lambda: (text for row in train for text in row.texts),
+            objective=config.objective.name,
             truncate=True,
+            **task_options(config.model),
         )
-        highest = config.data.highest
-        seconds, _ = train_encoder_task(
-            task,
-            run,
-            config.training,
-            *((texts, [value / highest for value in values]) for texts, values in (train, validation)),
-            metric="loss",
-            mode="min",
-        )
-        (first, second), truth = test
-        similarities = np.sum(task.embed(first) * task.embed(second), axis=1)
-        plot_agreement(truth, similarities * highest, run.plots / "agreement.png", "Test pairs")
-        results = {
-            "parameters": task.count_params(),
-            "test_pairs": len(truth),
-            **label_scores(truth, similarities * highest, "regression"),
-            "training_seconds": round(seconds, 1),
-        }
+        loss = make_loss(config.objective, task.width)
+        parts = (training_columns(config, part) for part in (train, validation))
+        seconds, _ = train_encoder_task(task, run, config.training, *parts, metric="loss", mode="min", loss=loss)
+        results: dict[str, Any] = {"parameters": task.count_params()}
+        scores = EmbeddingScores(task, run.plots, config.objective.widths)
+        if pairs:
+            exact = config.objective.name == "cosine_regression"
+            results |= scores.of_pairs(pairs, config.data.highest, exact=exact)
+            if config.baseline:
+                results |= similarity_baseline(pairs, (text for row in train for text in row.texts))
+        if retrieval is not None:
+            results |= scores.of_search(retrieval, baseline=config.baseline)
+        results["training_seconds"] = round(seconds, 1)
+        texts = list(test[0].texts)
 
         def trial(served: Any) -> Iterable[tuple[str, np.ndarray, np.ndarray]]:
-            return zip(first[:3], np.asarray(served.serve(first[:3])), task.embed(first[:3]), strict=True)
+            return zip(texts, np.asarray(served.serve(texts)), task.embed(texts), strict=True)
 
         return finish(run, "embed", task, results, started, export={} if config.export else None, trial=trial)
 
 
-def open_pairs_of(data: DataConfig) -> list[Sequence[LabelledText]]:
-    """Returns training, validation and test pairs, and says what was left out."""
+def check(config: EmbedConfig) -> None:
+    """Checks keys that depend on each other, before data are read.
+
+    Raises:
+        ConfigError: If one is not used.
+    """
+    data, objective, evaluation = config.data, config.objective, config.evaluation
+    for key, names in _KEYS_OF.items():
+        value, default = getattr(objective, key), getattr(ObjectiveConfig(), key)
+        if objective.name not in names and value != default:
+            raise ConfigError(f"objective.{key} must be {default!r} with objective {objective.name!r}, got {value!r}")
+    counts = OBJECTIVES[objective.name]
+    if len(data.text_columns) not in counts:
+        allowed = f"{counts[0]} columns" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} columns"
+        raise ConfigError(f"data.text_columns must name {allowed} for {objective.name!r}, got {data.text_columns}")
+    if objective.name in WITH_SIMILARITIES:
+        if evaluation.similarity:
+            raise ConfigError(
+                f"evaluation.similarity must be empty with objective {objective.name!r}, whose test data are pairs "
+                f"with a similarity, got {evaluation.similarity}"
+            )
+    elif data.label_column != "3":
+        raise ConfigError(f"data.label_column must be '3' with objective {objective.name!r}, got {data.label_column!r}")
+    if objective.name not in WITH_SIMILARITIES and not evaluation.similarity and data.highest != 1.0:
+        raise ConfigError(f"data.highest must be 1.0 where no data have a similarity, got {data.highest}")
+    if len(evaluation.similarity_columns) != 3:
+        raise ConfigError(f"evaluation.similarity_columns must name three, got {evaluation.similarity_columns}")
+    if not evaluation.similarity and evaluation.similarity_columns != ["1", "2", "3"]:
+        raise ConfigError(
+            "evaluation.similarity_columns must be '1', '2', '3' without evaluation.similarity, got "
+            f"{evaluation.similarity_columns}"
+        )
+
+
+def open_data(config: EmbedConfig) -> list[Sequence[Any]]:
+    """Returns training, validation and test rows, and says what was left out."""
+    data = config.data
+    if config.objective.name not in WITH_SIMILARITIES:
+        columns = {"text_columns": data.text_columns, "header": data.header}
+        parts = open_parts(data, GROUPS, lambda files, bad: read_groups(files, bad, **columns))
+        for files, part in zip((data.train, data.validation, data.test), parts, strict=True):
+            if len(part[0].texts) not in OBJECTIVES[config.objective.name]:
+                raise DataError(
+                    f"{(files or data.train)[0]} has {len(part[0].texts)} texts in a row, too few for a triplet"
+                )
+        return parts
+    columns = {"text_columns": data.text_columns, "label_column": data.label_column, "header": data.header}
     return open_parts(
         data,
         LABELLED,
-        lambda files, bad: read_examples(
-            files,
-            bad,
-            text_columns=data.text_columns,
-            label_column=data.label_column,
-            header=data.header,
-            numeric=True,
-        ),
+        lambda files, bad: read_examples(files, bad, numeric=True, **columns),
         lambda pair, bad: is_in_range(pair, bad, data.highest),
     )
+
+
+def open_evaluation(
+    config: EmbedConfig, test: Sequence[LabelledText | TextGroup]
+) -> tuple[Sequence[LabelledText], Retrieval | None]:
+    """Returns test pairs with a similarity, none where there are none, and the search to do, or None."""
+    data, evaluation = config.data, config.evaluation
+    has_similarities = config.objective.name in WITH_SIMILARITIES
+    pairs: Sequence[Any] = test if has_similarities else []
+    if evaluation.similarity:
+        *texts, label = evaluation.similarity_columns
+        columns = {"text_columns": texts, "label_column": label, "header": data.header}
+        options = {
+            "read": lambda files, bad: read_examples(files, bad, numeric=True, **columns),
+            "check": lambda pair, bad: is_in_range(pair, bad, data.highest),
+        }
+        pairs, _ = open_part(evaluation.similarity, "test", LABELLED, on_error=data.on_error, **options)
+        if pairs is None:
+            pairs, _ = open_part(evaluation.similarity, "validation", LABELLED, on_error=data.on_error, **options)
+    retrieval = open_beir(evaluation, data.on_error)
+    if retrieval is None and not has_similarities:
+        retrieval = retrieval_of_groups(group.texts for group in test)
+    return pairs, retrieval
+
+
+def task_options(model: EmbedderConfig) -> dict[str, Any]:
+    """Returns the arguments of the task that the config gives; the others are those of the model started from."""
+    names = ("pooling", "prompts", "default_prompt", "training_prompts", "width")
+    return {name: getattr(model, name) for name in names if getattr(model, name) is not None}
+
+
+def make_loss(objective: ObjectiveConfig, whole: int) -> keras.losses.Loss:
+    """Returns the loss.
+
+    Args:
+        objective: The configuration.
+        whole: Width of the vectors.
+
+    Raises:
+        ConfigError: If a width is not below it.
+    """
+    loss: keras.losses.Loss = {
+        "cosine_regression": CosineRegression,
+        "cosent": lambda: CoSENT(objective.scale),
+        "in_batch_negatives": lambda: InBatchNegatives(objective.scale, objective.symmetric),
+        "triplet": lambda: TripletLoss(objective.margin, objective.distance),
+    }[objective.name]()
+    if not objective.widths:
+        return loss
+    if not all(0 < width < whole for width in objective.widths) or len(set(objective.widths)) < len(objective.widths):
+        raise ConfigError(f"objective.widths must be different numbers from 1 to {whole - 1}, got {objective.widths}")
+    return MatryoshkaLoss(loss, objective.widths)
+
+
+def training_columns(config: EmbedConfig, rows: Sequence[Any]) -> tuple[Any, Any]:
+    """Returns what the task's `fit` takes: columns of texts, and similarities or None."""
+    if config.objective.name not in WITH_SIMILARITIES:
+        return group_columns(rows), None
+    texts, similarities = columns_of(rows)
+    return texts, [similarity / config.data.highest for similarity in similarities]
 
 
 if __name__ == "__main__":

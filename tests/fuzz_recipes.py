@@ -30,7 +30,10 @@ from zoo.tokenizers.chat import CHAT_FORMATS
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS, LONGEST_MESSAGE = 10, 1500
-RECIPES = ("translate", "summarize", "language_model", "pretrain_masked_lm", "classify", "tag", "embed", "finetune")
+RECIPES = (
+    *("translate", "summarize", "language_model", "pretrain_masked_lm", "classify", "tag", "embed", "rerank"),
+    "finetune",
+)
 
 # what a value becomes, as YAML
 ODD = [

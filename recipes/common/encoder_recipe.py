@@ -56,6 +56,7 @@ def train_encoder_task(
     *,
     metric: str,
     mode: str,
+    loss: Any = "auto",
 ) -> tuple[float, dict[str, float]]:
     """Trains a task on raw examples, or goes on where an interrupted run was.
 
@@ -67,6 +68,7 @@ def train_encoder_task(
         validation: Likewise.
         metric: Metric of the validation that decides about the best epoch.
         mode: "min" or "max".
+        loss: The loss. Default that of the task.
 
     Returns:
         Seconds of training of this process, and the metrics of the validation with the weights that were kept.
@@ -77,6 +79,7 @@ def train_encoder_task(
     print(f"training: {batches.number_of_rows} examples; validation: {held_out.number_of_rows}")
     task.compile(
         optimizer=make_optimizer(config, batches.number_of_batches, task),
+        loss=loss,
         weighted_metrics=task.default_metrics() or None,
         jit_compile=config.jit_compile,
     )

@@ -39,11 +39,11 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 # the words by which people call the columns of a table of texts; a row of nothing else is the header
 _COLUMN_WORDS = frozenset(
-    "abstract answer article body categories category class classes comment content description document emotion "
-    "emotions en english de fr es genre genres german french spanish gold highlights hypothesis id index input intent "
-    "label labels language lang line message name output polarity premise question query rating reference response "
-    "review score sent sentence sentiment similarity source src stars summary tag tags target text tgt "
-    "title topic topics translation tweet utterance".split()
+    "abstract anchor answer article body categories category class classes comment content description document "
+    "emotion emotions en english de fr es genre genres german french spanish gold highlights hypothesis id index "
+    "input intent label labels language lang line message name negative output passage polarity positive premise "
+    "question query rating reference response review score sent sentence sentiment similarity source src stars "
+    "summary tag tags target text tgt title topic topics translation tweet utterance".split()
 )
 _WORDS_OF_A_NAME = 3
 

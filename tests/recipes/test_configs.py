@@ -18,6 +18,7 @@ from recipes import (
     generate,
     language_model,
     pretrain_masked_lm,
+    rerank,
     summarize,
     tag,
     translate,
@@ -48,7 +49,8 @@ def test_file(path):
     [
         *(chat.ChatConfig, classify.ClassifyConfig, embed.EmbedConfig, evaluate.EvaluateConfig, export.ExportConfig),
         *(finetune.FinetuneConfig, generate.GenerateConfig, language_model.LanguageModelConfig),
-        *(pretrain_masked_lm.MaskedLMConfig, summarize.SummarizeConfig, tag.TagConfig, translate.TranslateConfig),
+        *(pretrain_masked_lm.MaskedLMConfig, rerank.RerankConfig, summarize.SummarizeConfig, tag.TagConfig),
+        translate.TranslateConfig,
     ],
 )
 def test_help_lists_every_key_with_its_text(kind, capsys):

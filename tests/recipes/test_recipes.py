@@ -421,5 +421,5 @@ def test_masked_lm_to_classifier_to_commands(tmp_path, finished, capsys):
 def test_list_of_recipes():
     from recipes.__main__ import recipes
 
-    assert {"translate", *OPTIONS, "generate", "evaluate", "export", "benchmark"} <= set(recipes())
+    assert {"translate", *OPTIONS, "rerank", "generate", "evaluate", "export", "benchmark"} <= set(recipes())
     assert all(line.endswith((".", ":")) or ":" in line for line in recipes().values())

@@ -1,0 +1,284 @@
+"""Rerank: from queries with documents to a SavedModel that scores pairs of strings: a cross-encoder.
+
+    python -m recipes.rerank                                  # learns which dates are the same, in minutes
+    python -m recipes.rerank --data.train a.jsonl --data.validation b.jsonl --data.text_columns query positive negatives
+    python -m recipes.rerank --data.train a.tsv --data.validation b.tsv --data.label_column 3 --data.highest 3 \
+        --model.problem regression
+
+It reads query and document together and reorders what a search has found. The same command resumes an interrupted run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+import zoo
+from recipes.common.config import run_recipe, setting
+from recipes.common.data_sets import open_parts
+from recipes.common.encoder_recipe import (
+    EncoderModelConfig,
+    EncoderTokenizerConfig,
+    EncoderTrainingConfig,
+    train_encoder_task,
+)
+from recipes.common.errors import BadLines, ConfigError, errors_of
+from recipes.common.finish import finish
+from recipes.common.labelled_text import LABELLED, NO_LABEL, LabelledText, is_in_range, read_examples
+from recipes.common.models import load_task, make_or_load_task
+from recipes.common.relevance import Pair, pairs_of_groups, with_negatives
+from recipes.common.retrieval import Retrieval, open_beir, retrieval_of_groups, retrieval_of_labels
+from recipes.common.run_folder import RunFolder
+from recipes.common.search import curves_of, order, retrieval_scores, search, tfidf
+from recipes.common.text_groups import GROUPS, TextGroup, read_groups
+from recipes.common.training import prepare
+from zoo.inspect import plot_curves
+
+RELEVANT = "relevant"
+# ranks in the picture
+_DRAWN = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Where queries and documents come from."""
+
+    train: list[str] = setting(["date_writings"], "TSV, CSV or JSON-lines files (or .gz), or the name of a data set.")
+    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
+    test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
+    text_columns: list[str] = setting(
+        ["1", "2"], "Columns of query, relevant document and perhaps others that are not; numbers from 1 or names."
+    )
+    label_column: str | None = setting(
+        None, "Column of the relevance, where rows are a query and any document; null where it is a relevant one."
+    )
+    highest: float = setting(1.0, "The highest relevance; it is from 0 to it (label_column).", above=0)
+    negatives: int = setting(
+        4, "Documents of other rows that are taken as not relevant for a query, where its row has none.", least=1
+    )
+    negatives_from: Literal["tfidf", "random"] = setting(
+        "tfidf", "Whether these are drawn among the 50 that are nearest by TF-IDF, or among all."
+    )
+    header: bool | None = setting(None, "Whether tables begin with column names; null: no, but stop if it looks so.")
+    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
+
+
+@dataclasses.dataclass(frozen=True)
+class RerankerConfig(EncoderModelConfig):
+    """The architecture."""
+
+    problem: Literal["binary", "regression"] = setting(
+        "binary", "Whether a document is relevant or not, or how much it is (label_column)."
+    )
+    pooling: Literal["first", "mean", "max", "last", "pooler"] = setting("mean", "Which vector stands for a pair.")
+    head_dropout: float = setting(0.1, "Rate of the dropout before the last linear map.", least=0, below=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """What is reordered: the documents that a first search finds for test queries, or those of labelled pairs."""
+
+    queries: str | None = setting(None, "Queries of a search: JSON lines with _id and text (BEIR), or a TSV.")
+    corpus: str | None = setting(None, "Documents likewise; a title stands before the text.")
+    relevance: str | None = setting(None, "TSV file of BEIR with query-id, corpus-id and score.")
+    first_stage: str | None = setting(None, "A saved TextEmbedder that searches first; null for TF-IDF.")
+    candidates: int = setting(20, "How many of the documents that it finds are reordered.", least=2)
+
+
+@dataclasses.dataclass(frozen=True)
+class RerankConfig:
+    """Trains a classifier of pairs to order documents for queries, and exports it as a SavedModel."""
+
+    run_folder: str = setting("runs/rerank", "Folder of the run; the same command resumes what it holds.")
+    data: DataConfig = DataConfig()
+    tokenizer: EncoderTokenizerConfig = EncoderTokenizerConfig()
+    model: RerankerConfig = RerankerConfig()
+    training: EncoderTrainingConfig = EncoderTrainingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+
+
+def main(config: RerankConfig) -> dict[str, Any]:
+    """Runs the recipe.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The results, as written to `results.json` in the run folder.
+    """
+    started = time.monotonic()
+    prepare(config)
+    check(config)
+    with RunFolder(config.run_folder, config) as run:
+        train, validation, test = open_data(config)
+        retrieval, candidates = open_evaluation(config, test)
+        parts = [pairs_of(config, part) for part in (train, validation)]
+        is_binary = config.model.problem == "binary"
+        task = make_or_load_task(
+            zoo.TextClassifier,
+            config.model,
+            config.tokenizer,
+            run,
+            lambda: (text for pair in parts[0] for text in pair[:2]),
+            labels=[RELEVANT] if is_binary else 1,
+            problem="multi_label" if is_binary else "regression",
+            pairs=True,
+            pooling=config.model.pooling,
+            head_dropout=config.model.head_dropout,
+            truncate=True,
+        )
+        columns = ((texts_of(part), targets_of(part, is_binary)) for part in parts)
+        seconds, _ = train_encoder_task(task, run, config.training, *columns, metric="loss", mode="min")
+        results: dict[str, Any] = {"parameters": task.count_params(), "training_pairs": len(parts[0])}
+        results |= evaluate(run, task, retrieval, candidates)
+        results["training_seconds"] = round(seconds, 1)
+        texts = texts_of(parts[1][:3])
+
+        def trial(served: Any) -> Iterable[tuple[Any, Any, Any]]:
+            outputs = served.serve(*texts)["probabilities" if is_binary else "values"]
+            return zip(zip(*texts, strict=True), np.asarray(outputs), task.predict(texts), strict=True)
+
+        return finish(run, "rerank", task, results, started, export={} if config.export else None, trial=trial)
+
+
+def check(config: RerankConfig) -> None:
+    """Checks keys that depend on each other, before data are read.
+
+    Raises:
+        ConfigError: If one is not used.
+    """
+    data, evaluation, default = config.data, config.evaluation, DataConfig()
+    if data.label_column is None:
+        if config.model.problem == "regression":
+            raise ConfigError("model.problem must be 'binary' without data.label_column, got 'regression'")
+        if data.highest != 1:
+            raise ConfigError(f"data.highest must be 1.0 without data.label_column, got {data.highest}")
+        if len(data.text_columns) < 2:
+            raise ConfigError(f"data.text_columns must name two columns at least, got {data.text_columns}")
+    elif len(data.text_columns) != 2:
+        raise ConfigError(f"data.text_columns must name two columns with label_column, got {data.text_columns}")
+    if data.label_column is not None or len(data.text_columns) > 2:
+        for key in ("negatives", "negatives_from"):
+            if getattr(data, key) != getattr(default, key):
+                raise ConfigError(
+                    f"data.{key} must be {getattr(default, key)!r} where rows have documents that are not relevant, "
+                    f"got {getattr(data, key)!r}"
+                )
+    if data.label_column is not None and evaluation.queries is None:
+        for key in ("first_stage", "candidates"):
+            value, usual = getattr(evaluation, key), getattr(EvaluationConfig(), key)
+            if value != usual:
+                raise ConfigError(
+                    f"evaluation.{key} must be {usual!r} where labelled pairs are reordered, got {value!r}"
+                )
+
+
+def open_data(config: RerankConfig) -> list[Sequence[Any]]:
+    """Returns training, validation and test rows, and says what was left out."""
+    data = config.data
+    if data.label_column is None:
+        columns = {"text_columns": data.text_columns, "header": data.header}
+        return open_parts(data, GROUPS, lambda files, bad: read_groups(files, bad, **columns))
+    columns = {"text_columns": data.text_columns, "label_column": data.label_column, "header": data.header}
+
+    def accept(pair: LabelledText, bad: BadLines) -> bool:
+        if not is_in_range(pair, bad, data.highest):
+            return False
+        if config.model.problem == "binary" and pair.label not in (0, data.highest):
+            bad.add(
+                NO_LABEL, pair.origin, f"with problem 'binary' it must be 0 or {data.highest:g}, got {pair.label:g}"
+            )
+            return False
+        return True
+
+    return open_parts(data, LABELLED, lambda files, bad: read_examples(files, bad, numeric=True, **columns), accept)
+
+
+def pairs_of(config: RerankConfig, rows: Sequence[LabelledText | TextGroup]) -> list[Pair]:
+    """Returns pairs with their relevance; where rows have relevant documents only, others are drawn.
+
+    Args:
+        config: The configuration.
+        rows: Labelled pairs, or groups.
+    """
+    if config.data.label_column is not None:
+        return [Pair(*row.texts, row.label / config.data.highest) for row in rows]
+    groups = [row.texts for row in rows]
+    if len(groups[0]) == 2:
+        groups = with_negatives(groups, config.data.negatives, config.data.negatives_from, config.training.seed)
+    return pairs_of_groups(groups)
+
+
+def texts_of(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
+    """Returns what the task takes."""
+    return [pair.query for pair in pairs], [pair.document for pair in pairs]
+
+
+def targets_of(pairs: Sequence[Pair], is_binary: bool) -> list[Any]:
+    """Returns what the task learns."""
+    return [[RELEVANT] if pair.relevance else [] for pair in pairs] if is_binary else [pair.relevance for pair in pairs]
+
+
+def open_evaluation(
+    config: RerankConfig, test: Sequence[LabelledText | TextGroup]
+) -> tuple[Retrieval, dict[str, list[str]]]:
+    """Returns test queries and documents, and the documents to reorder by query, in the order that they have."""
+    evaluation = config.evaluation
+    retrieval = open_beir(evaluation, config.data.on_error)
+    if retrieval is None and config.data.label_column is not None:
+        retrieval, candidates = retrieval_of_labels((*row.texts, row.label) for row in test)
+        return retrieval, order(retrieval, *tfidf(retrieval.documents.values(), *retrieval.columns()), candidates)
+    if retrieval is None:
+        retrieval = retrieval_of_groups(group.texts for group in test)
+    queries, documents = retrieval.columns()
+    if evaluation.first_stage is None:
+        with errors_of("evaluation.first_stage"):
+            vectors = tfidf(documents, queries, documents)
+    else:
+        embedder = load_task(evaluation.first_stage, "TextEmbedder")
+        columns = enumerate((queries, documents))
+        prompts = [embedder.preprocessor.training_prompt(index) or "" for index in range(2)]
+        vectors = [embedder.embed(texts, prompt=prompts[index]) for index, texts in columns]
+    return retrieval, search(retrieval, *vectors, evaluation.candidates)
+
+
+def evaluate(
+    run: RunFolder, task: zoo.TextClassifier, retrieval: Retrieval, candidates: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
+    """Returns the scores of the candidates before and after they are reordered; draws them and writes some."""
+    names = [(query, document) for query, documents in candidates.items() for document in documents]
+    texts = [retrieval.queries[query] for query, _ in names], [retrieval.documents[name] for _, name in names]
+    scores = dict(zip(names, task.predict(texts)[:, 0], strict=True))
+    # equal scores keep their order
+    reordered = {
+        query: sorted(documents, key=lambda name, query=query: -scores[query, name])
+        for query, documents in candidates.items()
+    }
+    most = max(map(len, candidates.values()))
+    results: dict[str, Any] = {"queries": len(candidates), "documents": len(retrieval.documents), "candidates": most}
+    curves = {}
+    for label, found in (("before", candidates), ("after", reordered)):
+        measured = retrieval_scores(found, retrieval.relevant, (1, most))
+        # which a new order of the same documents does not change
+        results[f"recall@{most}"] = measured.pop(f"recall@{most}")
+        results |= {f"{name} {label}": value for name, value in measured.items()}
+        curves[label] = curves_of(found, retrieval.relevant, min(_DRAWN, most))
+    labels = {"x_label": "rank", "y_label": "nDCG up to this rank", "title": "Candidates of test queries"}
+    plot_curves(curves, run.plots / "reranking.png", **labels)
+    lines = ["query\tfirst before\tfirst after\trelevant"]
+    for query in list(candidates)[:100]:
+        relevant = next(iter(retrieval.relevant[query]))
+        firsts = (documents[query][0] for documents in (candidates, reordered))
+        fields = [retrieval.queries[query], *(retrieval.documents[name] for name in (*firsts, relevant))]
+        lines.append("\t".join(" ".join(field.split())[:200] for field in fields))
+    run.write_text("reranked.tsv", "\n".join(lines) + "\n")
+    return results
+
+
+if __name__ == "__main__":
+    run_recipe(main, RerankConfig, "rerank")
