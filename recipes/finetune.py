@@ -1,11 +1,11 @@
-"""Finetune: from conversations to a model that replies; only the replies are learned.
+"""Finetune: from conversations to a model that replies.
 
     python -m recipes.finetune                                    # learns to answer questions about dates, in minutes
     python -m recipes.finetune --model.start_from hf://owner/name --data.train chats.jsonl --data.validation held.jsonl
     python -m recipes.finetune --model.start_from runs/x/model --model.lora.rank 8 ...
 
-Files hold one conversation per line: `{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", ...}]}`.
-The same command resumes an interrupted run.
+Files are JSON lines, or one JSON array, of OpenAI's messages, ShareGPT or Alpaca, told by their keys. Learned are the
+replies, or with `--data.loss all` all messages. The same command resumes an interrupted run.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import zoo
-from recipes.common.chat_data import CONVERSATIONS, Conversation, ConversationRows, read_conversations
+from recipes.common.chat_data import CONVERSATIONS, PackedConversations, short_enough
+from recipes.common.chat_files import Conversation, read_conversations
 from recipes.common.config import run_recipe, setting
 from recipes.common.data_sets import open_parts
-from recipes.common.errors import ConfigError, errors_of
+from recipes.common.errors import BadLines, ConfigError, errors_of
 from recipes.common.example_batches import ExampleBatches
 from recipes.common.finish import decoded, finish
 from recipes.common.models import ModelConfig, make_or_load_task
@@ -36,15 +37,25 @@ from zoo.training import TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
 class DataConfig:
     """Where the conversations come from."""
 
-    train: list[str] = setting(["date_questions"], "JSON-lines files (or .gz), or the name of a data set.")
+    train: list[str] = setting(["date_questions"], "JSON files (or .gz), or the name of a data set.")
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
-    key: str = setting("messages", "Key of the list of messages.")
+    format: Literal["auto", "messages", "sharegpt", "alpaca"] = setting(
+        "auto", "Format of the rows; auto: told by their keys (messages; conversations; instruction and output)."
+    )
+    key: str | None = setting(None, "Key of the list of messages where format is messages or sharegpt; null: as usual.")
     chat_format: str | None = setting(
         None,
         f"How conversations are written: {', '.join(CHAT_FORMATS)}; null: as the model to start from does, or chatml.",
     )
-    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed line: stop, or skip and count it.")
+    loss: Literal["replies", "all"] = setting(
+        "replies", "What is learned: the tokens of the assistant's replies and what ends them, or all but the first."
+    )
+    packing: bool = setting(False, "Whether several conversations share a row, without seeing each other.")
+    max_length: int | None = setting(
+        None, "Most tokens of a conversation, and of a packed row; null: the model's. Longer ones are dropped.", least=2
+    )
+    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +81,7 @@ class FinetuneTrainingConfig(TrainingConfig):
     """How the model is trained."""
 
     epochs: int = setting(5, "Passes over the training data.")
-    batch_size: int = setting(32, "Conversations of a batch.", least=1, most=1 << 16)
+    batch_size: int = setting(32, "Conversations, or packed rows, of a batch.", least=1, most=1 << 16)
     learning_rate: float = setting(0.002, "Peak of the learning rate.")
     warmup_steps: float = setting(0.05, "Updates up to the peak; below 1 their share of all updates.")
     weight_decay: float = setting(0.01, "Decoupled weight decay of matrices.")
@@ -117,17 +128,13 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
         training, validation, test = open_parts(
             data,
             CONVERSATIONS,
-            lambda files, bad: read_conversations(files, bad, chat_format=chat_format, key=data.key),
+            lambda files, bad: read_conversations(
+                files, bad, chat_format=chat_format, file_format=data.format, key=data.key
+            ),
         )
         if task is None:
             task = make_model(config, run, chat_format, training)
-        rows = ConversationRows(task.tokenizer, task.backbone.config.max_length)
-        kept = {id(part): rows.short_enough(part) for part in (training, validation, test)}
-        training, validation, test = (kept[id(part)] for part in (training, validation, test))
-        options = {"batch_size": config.training.batch_size, "seed": config.training.seed}
-        batches = ExampleBatches(rows, *rows.columns(training), **options)
-        held_out = ExampleBatches(rows, *rows.columns(validation), shuffle=False, **options)
-        print(f"training: {batches.number_of_rows}, validation: {held_out.number_of_rows}; {rows.dropped.report()}")
+        batches, held_out, test = make_batches(config, task, training, validation, test)
         task.compile(
             optimizer=make_optimizer(config.training, batches.number_of_batches, task),
             weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenAccuracy(), TokenCount()],
@@ -154,7 +161,7 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
         results = {
             "parameters": task.count_params(),
             "trained_parameters": sum(math.prod(weight.shape) for weight in task.trainable_weights),
-            "validation_nll_per_reply_token": round(float(logs["nll"]), 4),
+            f"validation_nll_per_{'reply_' if data.loss == 'replies' else ''}token": round(float(logs["nll"]), 4),
             "test_conversations": len(test),
             "exact_match": round(exact_match(outputs, expected), 4),
             "training_seconds": round(seconds, 1),
@@ -168,6 +175,39 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
             return zip(questions, decoded(answers), task.generate(asked, **export), strict=True)
 
         return finish(run, "finetune", task, results, started, export=export if config.export else None, trial=trial)
+
+
+def make_batches(
+    config: FinetuneConfig,
+    task: zoo.CausalLM,
+    training: list[Conversation],
+    validation: list[Conversation],
+    test: list[Conversation],
+) -> tuple[Any, Any, list[Conversation]]:
+    """Returns batches for training and validation, and the conversations of the test that are short enough."""
+    data, most = config.data, task.backbone.config.max_length
+    length = most if data.max_length is None else data.max_length
+    if length > most:
+        raise ConfigError(f"data.max_length must be at most the model's max_length={most}, got {length}")
+    dropped = BadLines("skip")
+    preprocessor = task.preprocessor.replace(sequence_length=length, loss_on=data.loss)
+    # the validation may be the test, too
+    parts = {id(part): part for part in (training, validation, test)}
+    kept = {key: short_enough(part, preprocessor, length, dropped) for key, part in parts.items()}
+    training, validation, test = (kept[id(part)] for part in (training, validation, test))
+
+    def batches(part: list[Conversation], shuffle: bool) -> Any:
+        talks = [conversation.messages for conversation in part]
+        options = {"batch_size": config.training.batch_size, "shuffle": shuffle, "seed": config.training.seed}
+        if not data.packing:
+            return ExampleBatches(preprocessor, talks, **options)
+        packed = PackedConversations(preprocessor, talks, length=length, **options)
+        print(f"packed: {len(talks)} conversations fill {packed.filled:.1%} of rows of {length} tokens")
+        return packed
+
+    both = batches(training, True), batches(validation, False)
+    print(f"training: {both[0].number_of_rows}, validation: {both[1].number_of_rows}; {dropped.report()}")
+    return *both, test
 
 
 def make_model(

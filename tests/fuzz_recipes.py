@@ -20,7 +20,7 @@ from pathlib import Path
 
 import keras
 
-from recipes.common import chat_data, labelled_text, parallel_text, plain_text, summaries, tagged_words
+from recipes.common import chat_files, labelled_text, parallel_text, plain_text, summaries, tagged_words
 from recipes.common.config import parse
 from recipes.common.data_sets import open_part
 from recipes.common.errors import RecipeError
@@ -208,8 +208,8 @@ def data_file(rng: random.Random, folder: Path) -> None:
 
     def conversations(files, bad):
         chat_format = rng.choice(list(CHAT_FORMATS.values()))
-        key = rng.choice(("messages", "text", "target"))
-        return chat_data.read_conversations(files, bad, chat_format=chat_format, key=key)
+        options = rng.choice(({}, {"file_format": "messages", "key": "text"}, {"file_format": "alpaca"}))
+        return chat_files.read_conversations(files, bad, chat_format=chat_format, **options)
 
     def texts(files, bad):
         return plain_text.read_plain(files, bad, unit=rng.choice(("file", "paragraph", "line")))

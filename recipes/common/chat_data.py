@@ -1,90 +1,42 @@
-"""Conversations to fine-tune on: files and a generated data set, and their token-level batches."""
+"""Conversations to fine-tune on: a generated data set, and batches of rows of whole conversations."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from recipes.common import dates
+from recipes.common.chat_files import Conversation
 from recipes.common.data_sets import Loaders, Splits
-from recipes.common.errors import BadLines, DataError, shown
-from recipes.common.text_files import read_table
-from zoo.preprocessing import Examples
-from zoo.preprocessing.token_rows import dense
-from zoo.tokenizers.chat import ChatFormat, as_ragged, chat_tokens
+from recipes.common.errors import BadLines, DataError, require_options
+from zoo.preprocessing.conversations import whole_rows
+from zoo.training import ResumableBatches
 
-BAD_MESSAGES = "not a conversation"
-# conversations that are tokenized at once
-_AT_ONCE = 1024
-
-
-class Conversation(NamedTuple):
-    """Messages `{"role", "content"}`, the last by the assistant, and where they stand."""
-
-    messages: list[dict[str, str]]
-    origin: str
+# questions about a date, their answers, and the answers in a sentence
+DATE_QUESTIONS: tuple[tuple[str, Callable[[datetime.date], str], str], ...] = (
+    ("Which year is {}?", lambda date: str(date.year), "The year is {}."),
+    ("Which month is {}?", lambda date: date.strftime("%B"), "The month is {}."),
+    ("Which day of the month is {}?", lambda date: str(date.day), "The day is {}."),
+    ("Write {} in ISO 8601.", lambda date: date.isoformat(), "In ISO 8601 it is {}."),
+)
 
 
-def read_conversations(
-    files: Sequence[str], bad: BadLines, *, chat_format: ChatFormat, key: str = "messages"
-) -> list[Conversation]:
-    """Returns the conversations of JSON-lines files.
-
-    Args:
-        files: Paths.
-        bad: Where bad lines are noted.
-        chat_format: How conversations are written, which not all can be.
-        key: Key of the list of messages `{"role": ..., "content": ...}`.
-
-    Raises:
-        DataError: A missing or bad file, or a line that is no conversation of this format with a reply at its end.
-    """
-    conversations = []
-    for file in files:
-        for (messages,), origin in read_table(file, [key], bad):
-            problem = _problem(messages, chat_format)
-            if problem is not None:
-                bad.add(BAD_MESSAGES, origin, problem)
-                continue
-            conversations.append(Conversation(messages, origin))
-    return conversations
-
-
-def _problem(messages: Any, chat_format: ChatFormat) -> str | None:
-    if not isinstance(messages, list) or len(messages) < 2:
-        return "a list of at least two messages is needed"
-    for number, message in enumerate(messages, 1):
-        fields = [message.get(name) for name in ("role", "content")] if isinstance(message, dict) else []
-        if not all(isinstance(field, str) for field in fields) or not fields:
-            return f"message {number} must be {{'role': text, 'content': text}}, got {shown(message)}"
-    try:
-        chat_format.check(messages, add_reply=False)
-    except ValueError as error:
-        return str(error)
-    if messages[-1]["role"] != "assistant" or not messages[-1]["content"].strip():
-        return "the last message is not a reply of the assistant"
-    return None
-
-
-def _date_questions() -> Splits:
+def _date_questions(sentences: float = 0.0) -> Splits:
+    """Questions and answers; so many of these, as a share, are sentences."""
     generator = np.random.default_rng(0)
-    questions = (
-        ("Which year is {}?", lambda date: str(date.year)),
-        ("Which month is {}?", lambda date: date.strftime("%B")),
-        ("Which day of the month is {}?", lambda date: str(date.day)),
-        ("Write {} in ISO 8601.", lambda date: date.isoformat()),
-    )
 
     def conversation(pair: Any) -> Conversation:
-        question, answer = questions[int(generator.integers(len(questions)))]
-        date = datetime.date.fromisoformat(pair.target)
+        question, answer, sentence = DATE_QUESTIONS[int(generator.integers(len(DATE_QUESTIONS)))]
+        reply = answer(datetime.date.fromisoformat(pair.target))
+        if sentences and generator.random() < sentences:
+            reply = sentence.format(reply)
         messages = [
             {"role": "user", "content": question.format(pair.source)},
-            {"role": "assistant", "content": answer(date)},
+            {"role": "assistant", "content": reply},
         ]
         return Conversation(messages, pair.origin)
 
@@ -92,81 +44,96 @@ def _date_questions() -> Splits:
     return Splits(*([conversation(pair) for pair in pairs] for pairs in splits))
 
 
+def _date_replies() -> Splits:
+    return _date_questions(sentences=0.5)
+
+
 # * `date_questions`: generated questions about dates and their answers.
-CONVERSATIONS: Loaders = {"date_questions": _date_questions}
+# * `date_replies`: the same with half of the answers as sentences.
+CONVERSATIONS: Loaders = {"date_questions": _date_questions, "date_replies": _date_replies}
 
 
-class ConversationRows:
-    """Stands in the place of a preprocessor in `ExampleBatches`: conversations as tokens, of which replies are learned.
+def short_enough(
+    conversations: Sequence[Conversation], preprocessor: Any, max_length: int, dropped: BadLines
+) -> list[Conversation]:
+    """Returns the conversations that have at most so many tokens, and notes the others.
 
     Args:
-        tokenizer: The tokenizer, which has a chat format.
-        max_length: Most tokens that the model takes; longer conversations are dropped.
+        conversations: The conversations.
+        preprocessor: The preprocessor of a `CausalLM` with a chat format.
+        max_length: Most tokens that are fed; the last one is predicted alone.
+        dropped: Where the others are noted.
+
+    Raises:
+        DataError: If none is left.
+    """
+    lengths = preprocessor.replace(sequence_length=None).examples([talk.messages for talk in conversations]).lengths
+    kept = []
+    for conversation, length in zip(conversations, lengths.tolist(), strict=True):
+        if length > max_length:
+            dropped.add(f"longer than {max_length} tokens", conversation.origin, f"it has {length}")
+        else:
+            kept.append(conversation)
+    if not kept:
+        raise DataError(f"no conversation is left: {dropped.report()}")
+    return kept
+
+
+class PackedConversations(ResumableBatches):
+    """A reproducible, resumable `tf.data.Dataset` of rows of whole conversations that do not see each other.
+
+    Which conversations share a row is the same in all epochs; the order of the rows is a function of the seed and the
+    epoch only.
+
+    Args:
+        preprocessor: The preprocessor of a `CausalLM` with a chat format.
+        conversations: Lists of messages.
+        length: Tokens of a row; no conversation may be longer.
+        batch_size: Rows of a batch.
+        shuffle: Whether the rows are shuffled.
+        seed: Seed of the order, at least 0.
 
     Attributes:
-        dropped: The conversations left out by `short_enough`, see `recipes.common.errors.BadLines`.
+        dataset, number_of_batches: See `ResumableBatches`.
+        number_of_rows: Conversations of an epoch.
+        filled: Share of the places of the rows that hold a token.
+
+    Example:
+
+    >>> batches = PackedConversations(chat_model.preprocessor, conversations, length=1024, batch_size=8)
     """
 
-    def __init__(self, tokenizer: Any, max_length: int) -> None:
-        self.max_length = max_length
-        self.dropped = BadLines("skip")
-        self._tokenizer = tokenizer
+    def __init__(
+        self,
+        preprocessor: Any,
+        conversations: Sequence[Any],
+        *,
+        length: int,
+        batch_size: int,
+        shuffle: bool = True,
+        seed: int = 0,
+    ) -> None:
+        require_options(length=length, batch_size=batch_size, seed=seed)
+        self._preprocessor, self._length, self._batch_size = preprocessor, length, batch_size
+        self._shuffle, self._seed = shuffle, seed
+        with tf.device("CPU:0"):
+            self._examples = preprocessor.replace(sequence_length=length).examples(conversations)
+            rows = whole_rows(self._examples.lengths, length)
+            self._members = tf.ragged.constant(rows, tf.int64, ragged_rank=1)
+        self._count, self.number_of_rows = len(rows), len(conversations)
+        self.filled = float(self._examples.lengths.sum()) / (length * len(rows))
+        super().__init__(-(-len(rows) // batch_size), self._batches_of_epoch)
 
-    def short_enough(self, conversations: Sequence[Conversation]) -> list[Conversation]:
-        """Returns the conversations that the model takes, and notes the others in `dropped`.
+    def _batches_of_epoch(self, epoch: tf.Tensor) -> tf.data.Dataset:
+        order = tf.ensure_shape(tf.numpy_function(self._order, [epoch], tf.int64, stateful=False), [None])
 
-        Args:
-            conversations: The conversations.
+        def assemble(chosen: tf.Tensor) -> tuple[Any, Any, Any]:
+            return self._preprocessor.packed(self._examples, tf.gather(self._members, chosen), self._length)
 
-        Raises:
-            DataError: If none is left.
-        """
-        kept = []
-        for conversation, ids in zip(conversations, self.columns(conversations)[0], strict=True):
-            if len(ids) > self.max_length + 1:
-                detail = f"it has {len(ids)}"
-                self.dropped.add(f"longer than {self.max_length} tokens", conversation.origin, detail)
-            else:
-                kept.append(conversation)
-        if not kept:
-            raise DataError(f"no conversation is left: {self.dropped.report()}")
-        return kept
+        batches = tf.data.Dataset.from_tensor_slices(order).batch(self._batch_size)
+        return batches.map(assemble, num_parallel_calls=tf.data.AUTOTUNE)
 
-    def columns(self, conversations: Sequence[Conversation]) -> tuple[list[list[int]], list[list[bool]]]:
-        """Returns the token ids of each conversation, and which of them belong to a reply.
-
-        Args:
-            conversations: The conversations.
-        """
-        ids, learned = [], []
-        for start in range(0, len(conversations), _AT_ONCE):
-            some = as_ragged([conversation.messages for conversation in conversations[start : start + _AT_ONCE]])
-            tokens = chat_tokens(self._tokenizer, *some, add_reply=False, learned=True)
-            ids += tokens.ids.to_list()
-            learned += tokens.learned.to_list()
-        return ids, learned
-
-    def examples(self, x: Sequence[Sequence[int]], y: Sequence[Sequence[bool]]) -> Examples:
-        """Returns the rows of `columns` as ragged tensors.
-
-        Args:
-            x: Token ids of each conversation.
-            y: Which of them belong to a reply.
-        """
-        ids = tf.ragged.constant(x, tf.int32, ragged_rank=1)
-        mask = tf.ragged.constant(y, tf.bool, ragged_rank=1)
-        return Examples(ids, mask, None, ids.row_lengths().numpy() - 1)
-
-    def collate(
-        self, tokens: tf.RaggedTensor, targets: tf.RaggedTensor, sample_weight: Any, seed: Any = None
-    ) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]:
-        """Returns inputs, labels and weights, 1 for tokens of replies; a graph function.
-
-        Args:
-            tokens, targets: What `examples` returned.
-            sample_weight, seed: Not used.
-        """
-        token_ids, mask = dense(tokens[:, :-1], 0, self.max_length)
-        labels, _ = dense(tokens[:, 1:], 0, self.max_length)
-        weights, _ = dense(tf.cast(targets[:, 1:], tf.float32), 0, self.max_length)
-        return {"token_ids": token_ids, "padding_mask": mask}, labels, weights
+    def _order(self, epoch: int) -> np.ndarray:
+        if not self._shuffle:
+            return np.arange(self._count)
+        return np.random.default_rng((self._seed, int(epoch))).permutation(self._count)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import itertools
-import json
 import os
 import re
 import zlib
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from recipes.common.errors import BadLines, DataError, looks_like_header, shown
+from recipes.common.json_files import begins_array, objects_of_array, objects_of_lines
 
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 SUFFIXES = (".tsv", ".txt", ".tab", ".csv", *JSON_SUFFIXES)
@@ -22,7 +22,6 @@ UNDECODABLE = "undecodable byte"
 EMPTY_LINE = "empty line"
 COLUMNS = "wrong number of columns"
 BAD_CSV = "not a row of CSV"
-BAD_JSON = "not a JSON object"
 MISSING_KEY = "key missing"
 
 # what a compressed file may become, because a few kilobytes can stand for gigabytes; text shrinks to a tenth
@@ -33,9 +32,6 @@ _COLUMN_NUMBER = re.compile("[1-9][0-9]{0,8}")
 
 # what a cell of CSV may hold: documents fit, a quote that is never closed does not fill the memory
 _CELL_CHARACTERS = 16 << 20
-
-# half of a pair that stands for one character, which JSON can write but no text can hold
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 # the words by which people call the columns of a table of texts; a row of nothing else is the header
 _COLUMN_WORDS = frozenset(
@@ -177,8 +173,8 @@ def read_table(
     """Stream the chosen columns of a file, row by row.
 
     A TSV file (`.tsv`, `.tab`, `.txt`) has no quoting. A CSV file has: a cell in double quotes may hold commas, quotes
-    (doubled) and line breaks. JSON lines (`.jsonl`, `.ndjson`, `.json`) hold an object per line. Each may be
-    gzip-compressed and then end in `.gz`.
+    (doubled) and line breaks. JSON lines (`.jsonl`, `.ndjson`, `.json`) hold an object per line; a `.json` file may be
+    one array of objects instead. Each may be gzip-compressed and then end in `.gz`.
 
     Args:
         file: The file.
@@ -216,6 +212,32 @@ def read_table(
     for row in rows:
         count += 1
         yield row
+    _require_rows(path, count, skipped, bad)
+
+
+def read_objects(file: str | os.PathLike, bad: BadLines) -> Iterator[tuple[dict[str, Any], str]]:
+    """Stream the objects of a JSON-lines file, or of a `.json` file that is one array, with their places.
+
+    Args:
+        file: The file, perhaps gzip-compressed: `.jsonl`, `.ndjson` or `.json`, with `.gz` or not.
+        bad: Where bad lines are noted.
+
+    Yields:
+        Objects and where they stand, `FILE:line`.
+
+    Raises:
+        DataError: Another suffix, a bad line, an array that is broken, a file without an object.
+    """
+    path, skipped, count = Path(file), bad.total, 0
+    if suffix_of(path) not in JSON_SUFFIXES:
+        raise DataError(f"{str(file)!r} must be a file of JSON, and end in {', '.join(JSON_SUFFIXES)} (or .gz)")
+    for entry in _json_objects(path, bad):
+        count += 1
+        yield entry
+    _require_rows(path, count, skipped, bad)
+
+
+def _require_rows(path: Path, count: int, skipped: int, bad: BadLines) -> None:
     if not count:
         raise DataError(f"{path} " + ("is empty" if bad.total == skipped else f"has no row to read: {bad.report()}"))
 
@@ -322,19 +344,17 @@ def _named_places(columns: Sequence[str], header: Row) -> list[int]:
 
 
 def _json_rows(path: Path, keys: Sequence[str], bad: BadLines) -> Iterator[Row]:
-    for text, origin, *_ in _filled_lines(path, bad):
-        try:
-            record = json.loads(text)
-            if _SURROGATE.search(text):
-                json.dumps(record, ensure_ascii=False).encode("utf-8")
-        except (ValueError, RecursionError) as error:
-            bad.add(BAD_JSON, origin, "nested too deeply" if isinstance(error, RecursionError) else str(error))
-            continue
-        missing = [key for key in keys if key not in record] if isinstance(record, dict) else []
-        if not isinstance(record, dict):
-            bad.add(BAD_JSON, origin, f"but a {type(record).__name__}")
-        elif missing:
+    for record, origin in _json_objects(path, bad):
+        missing = [key for key in keys if key not in record]
+        if missing:
             known = shown(sorted(record), 300)
             bad.add(MISSING_KEY, origin, f"{missing[0]!r}; the line has the keys {known}")
         else:
             yield Row(tuple(record[key] for key in keys), origin)
+
+
+def _json_objects(path: Path, bad: BadLines) -> Iterator[tuple[dict[str, Any], str]]:
+    # in JSON lines an array is a line that is no object
+    if suffix_of(path) == ".json" and begins_array(read_lines(path)):
+        return objects_of_array(path, read_lines(path), bad)
+    return objects_of_lines(_filled_lines(path, bad), bad)

@@ -4,10 +4,16 @@ from typing import Any
 
 import keras
 
-from zoo.preprocessing.examples import TOKENIZED_AT_ONCE
-from zoo.preprocessing.packing import packed_batches
+from zoo.preprocessing.conversations import (
+    LOSS_ON,
+    are_conversations,
+    check_conversations,
+    conversation_tokens,
+    packed_rows,
+)
+from zoo.preprocessing.packing import packed_dataset
 from zoo.preprocessing.preprocessor import Preprocessor
-from zoo.preprocessing.rows import as_texts, as_weights, is_dataset, require_count, shorten, string_tensor
+from zoo.preprocessing.rows import shorten
 from zoo.preprocessing.token_rows import add_start_end, dense
 from zoo.tokenizers.chat import chat_tokens
 
@@ -15,6 +21,8 @@ from zoo.tokenizers.chat import chat_tokens
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class CausalLMPreprocessor(Preprocessor):
     """Texts for training: start token, tokens and end token, if the tokenizer has them; prompts have no end token.
+
+    Conversations, lists of messages, are written in the chat format of the tokenizer.
 
     Args:
         tokenizer: The tokenizer; None for use on token level.
@@ -42,20 +50,23 @@ class CausalLMPreprocessor(Preprocessor):
         sequence_length: int | None = None,
         truncate: bool = False,
         add_start_token: bool | None = None,
+        loss_on: str = "replies",
     ) -> None:
         super().__init__(tokenizer, sequence_length=sequence_length, truncate=truncate)
+        if loss_on not in LOSS_ON:
+            raise ValueError(f"loss_on must be one of {LOSS_ON}, got {loss_on!r}.")
         if add_start_token not in (None, True, False):
             raise ValueError(f"add_start_token must be True, False or None, got {add_start_token!r}.")
         start_id = None if tokenizer is None else tokenizer.start_id
         if add_start_token and tokenizer is not None and start_id is None:
             raise ValueError("add_start_token must be False or None with a tokenizer without a start token, got True.")
-        self.add_start_token = add_start_token
+        self.add_start_token, self.loss_on = add_start_token, loss_on
         self.adds_start_token = bool(add_start_token)
         if add_start_token is None or tokenizer is None:
             self.adds_start_token = start_id is not None and start_id != tokenizer.end_id
 
     def options(self) -> dict[str, Any]:
-        return {**super().options(), "add_start_token": self.add_start_token}
+        return {**super().options(), "add_start_token": self.add_start_token, "loss_on": self.loss_on}
 
     def special_tokens(self) -> dict[str, int | None]:
         """Returns the ids of the tokens that stand around a prompt."""
@@ -183,27 +194,55 @@ class CausalLMPreprocessor(Preprocessor):
         token_ids, mask = dense(tokens, self.pad_id, self.sequence_length)
         return {"token_ids": token_ids, "padding_mask": mask}
 
+    def check_training_rows(self, x: Any, name: str) -> Any:
+        """Returns checked texts, or conversations as "roles" and "contents"; eager."""
+        if are_conversations(x):
+            return check_conversations(self.require_tokenizer("A conversation"), x, name, self.loss_on)
+        return self.check_rows(x, name)
+
     def training_tokens(self, x: Any) -> Any:
-        """Returns `text_ids(x)`."""
+        """Returns `text_ids(x)`; of conversations the ids and which of them are learned, "ids" and "learned"."""
+        if isinstance(x, dict):
+            return conversation_tokens(self.tokenizer, x, self.loss_on)
         return self.text_ids(x)
 
     def training_counts(self, tokens: Any) -> Any:
         """Returns the number of tokens that are fed of each text: all but the last, `(batch,)`."""
         import tensorflow as tf
 
-        return tf.maximum(tokens.row_lengths() - 1, 0)
+        ids = tokens["ids"] if isinstance(tokens, dict) else tokens
+        return tf.maximum(ids.row_lengths() - 1, 0)
 
     def collate(self, tokens: Any, targets: Any, sample_weight: Any, seed: Any = None) -> tuple[Any, Any, Any]:
         """Returns all tokens but the last as inputs, all but the first as labels, `(batch, length)`, and weights."""
         import tensorflow as tf
 
         if self.truncate:
-            tokens = tokens[:, : self.sequence_length + 1]
-        inputs, labels, mask = self.shifted(tokens)
-        weights = tf.cast(mask, tf.float32)
+            tokens = tf.nest.map_structure(lambda rows: rows[:, : self.sequence_length + 1], tokens)
+        if isinstance(tokens, dict):
+            inputs, labels, _ = self.shifted(tokens["ids"])
+            weights, _ = dense(tf.cast(tokens["learned"][:, 1:], tf.float32), 0, self.sequence_length)
+        else:
+            inputs, labels, mask = self.shifted(tokens)
+            weights = tf.cast(mask, tf.float32)
         if sample_weight is not None:
             weights *= tf.cast(sample_weight, tf.float32)[:, tf.newaxis]
         return inputs, labels, weights
+
+    def packed(self, rows: Any, members: Any, length: int) -> tuple[Any, Any, Any]:
+        """Returns rows of whole conversations that do not see each other, see `packed_rows`; a graph function.
+
+        Args:
+            rows: What `examples` made of conversations.
+            members: Numbers of the conversations of each row, ragged int64 `(batch, None)`.
+            length: Tokens of a row.
+        """
+        import tensorflow as tf
+
+        tokens = rows.tokens
+        if self.truncate:
+            tokens = tf.nest.map_structure(lambda ids: ids[:, : length + 1], tokens)
+        return packed_rows(tokens, rows.weights, members, length, self.pad_id)
 
     def shifted(self, ids: Any) -> tuple[dict[str, Any], Any, Any]:
         """Returns token-level inputs, labels and the mask of the labels, of ragged ids; a graph function.
@@ -245,50 +284,11 @@ class CausalLMPreprocessor(Preprocessor):
         shuffle: bool = True,
         names: tuple[str, str] = ("x", "sample_weight"),
     ) -> Any:
-        """Returns texts end to end in rows of one length, see `zoo.preprocessing.packing.packed_batches`.
+        """Returns texts end to end in rows of one length, or rows of whole conversations, see `packing.packed_dataset`.
 
         Args:
-            texts: List, array or tensor of strings, or a dataset of strings, one by one or in batches.
-            batch_size: Rows per batch. Default 32.
-            length: Tokens per row. Default the longest that the model takes.
-            sample_weight: Weight of each text, `(texts,)`; its tokens have it.
-            shuffle: Whether the texts of a list are shuffled anew in each epoch; a dataset keeps its order.
-            names: Names of the arguments with texts and weights, for errors.
-
-        Returns:
-            `tf.data.Dataset` of token-level batches.
-
-        Raises:
-            TypeError, ValueError: If an argument is out of range, or a dataset holds more than texts.
+            texts, batch_size, length, sample_weight, shuffle, names: As there.
         """
-        import tensorflow as tf
-
-        length = require_count(self.sequence_length if length is None else length, "packed", 1, self.sequence_length)
-        batch_size = require_count(32 if batch_size is None else batch_size, "batch_size")
         self.require_tokenizer("Text input")
-        options: dict[str, Any] = {}
-        if is_dataset(texts):
-            if sample_weight is not None:
-                raise ValueError(
-                    f"{names[1]} must be None with a dataset of packed texts, got {shorten(sample_weight)}."
-                )
-            x, y, weights = keras.utils.unpack_x_y_sample_weight(texts.element_spec)
-            is_text = isinstance(x, tf.TensorSpec) and x.dtype == tf.string and x.shape.rank in (None, 0, 1)
-            if not is_text or y is not None or weights is not None:
-                raise ValueError(f"A dataset of packed texts must hold texts alone, got {shorten(texts.element_spec)}.")
-            if isinstance(texts.element_spec, tuple):
-                texts = texts.map(lambda text, *_: text)
-            texts = texts.unbatch() if x.shape.rank else texts
-        else:
-            tensor = string_tensor(as_texts(texts, names[0]))
-            count = tensor.shape[0]
-            if not count:
-                raise ValueError(f"{names[0]} must hold at least one text, got none.")
-            parts = (tensor[start : start + TOKENIZED_AT_ONCE] for start in range(0, count, TOKENIZED_AT_ONCE))
-            pairs = sum(int(tf.reduce_sum(self.training_counts(self.text_ids(part)))) for part in parts)
-            if not pairs:
-                raise ValueError(f"{names[0]} must hold a token to predict, got texts of at most one token each.")
-            options = {"shuffle": count if shuffle else 0, "count": pairs}
-            weights = tf.ones(count) if sample_weight is None else as_weights(sample_weight, count, names[1])
-            texts = tf.data.Dataset.from_tensor_slices((tensor, weights))
-        return packed_batches(texts, self.text_ids, length, batch_size, self.pad_id, **options)
+        options = {"sample_weight": sample_weight, "shuffle": shuffle, "names": names}
+        return packed_dataset(self, texts, batch_size, length, **options)

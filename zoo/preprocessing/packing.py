@@ -1,7 +1,13 @@
-"""Training texts of a language model laid end to end in rows of one length, without padding."""
+"""Training texts of a language model laid end to end in rows of one length, without padding; whole conversations."""
 
 import math
 from typing import Any
+
+import keras
+
+from zoo.preprocessing.conversations import are_conversations, whole_rows
+from zoo.preprocessing.examples import TOKENIZED_AT_ONCE
+from zoo.preprocessing.rows import as_texts, as_weights, is_dataset, require_count, shorten, string_tensor
 
 
 def packed_batches(
@@ -70,3 +76,73 @@ def packed_batches(
         number = math.ceil(math.ceil(count / length) / batch_size)
         batches = batches.apply(tf.data.experimental.assert_cardinality(number))
     return batches.prefetch(2)
+
+
+def packed_dataset(
+    preprocessor: Any,
+    texts: Any,
+    batch_size: int | None = None,
+    length: int | None = None,
+    *,
+    sample_weight: Any = None,
+    shuffle: bool = True,
+    names: tuple[str, str] = ("x", "sample_weight"),
+) -> Any:
+    """Returns texts end to end in rows of one length, see `packed_batches`.
+
+    Conversations stay whole: rows are filled with as many as fit, see `zoo.preprocessing.conversations`.
+
+    Args:
+        preprocessor: A `CausalLMPreprocessor` with a tokenizer.
+        texts: List, array or tensor of strings, or a dataset of strings, one by one or in batches; or a list of
+            conversations.
+        batch_size: Rows per batch. Default 32.
+        length: Tokens per row. Default the longest that the model takes.
+        sample_weight: Weight of each text, `(texts,)`; its tokens have it.
+        shuffle: Whether the texts of a list are shuffled anew in each epoch; a dataset keeps its order.
+        names: Names of the arguments with texts and weights, for errors.
+
+    Returns:
+        `tf.data.Dataset` of token-level batches.
+
+    Raises:
+        TypeError, ValueError: If an argument is out of range, or a dataset holds more than texts.
+    """
+    import tensorflow as tf
+
+    length = require_count(
+        preprocessor.sequence_length if length is None else length, "packed", 1, preprocessor.sequence_length
+    )
+    batch_size = require_count(32 if batch_size is None else batch_size, "batch_size")
+    if are_conversations(texts):
+        rows = preprocessor.replace(sequence_length=length).examples(
+            texts, None, sample_weight, (names[0], "y", names[1])
+        )
+        members = tf.ragged.constant(whole_rows(rows.lengths, length), tf.int64, ragged_rank=1)
+        numbers = tf.data.Dataset.range(members.nrows())
+        numbers = (numbers.shuffle(members.nrows()) if shuffle else numbers).batch(batch_size)
+        return numbers.map(lambda chosen: preprocessor.packed(rows, tf.gather(members, chosen), length)).prefetch(2)
+    options: dict[str, Any] = {}
+    if is_dataset(texts):
+        if sample_weight is not None:
+            raise ValueError(f"{names[1]} must be None with a dataset of packed texts, got {shorten(sample_weight)}.")
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(texts.element_spec)
+        is_text = isinstance(x, tf.TensorSpec) and x.dtype == tf.string and x.shape.rank in (None, 0, 1)
+        if not is_text or y is not None or weights is not None:
+            raise ValueError(f"A dataset of packed texts must hold texts alone, got {shorten(texts.element_spec)}.")
+        if isinstance(texts.element_spec, tuple):
+            texts = texts.map(lambda text, *_: text)
+        texts = texts.unbatch() if x.shape.rank else texts
+    else:
+        tensor = string_tensor(as_texts(texts, names[0]))
+        count = tensor.shape[0]
+        if not count:
+            raise ValueError(f"{names[0]} must hold at least one text, got none.")
+        parts = (tensor[start : start + TOKENIZED_AT_ONCE] for start in range(0, count, TOKENIZED_AT_ONCE))
+        pairs = sum(int(tf.reduce_sum(preprocessor.training_counts(preprocessor.text_ids(part)))) for part in parts)
+        if not pairs:
+            raise ValueError(f"{names[0]} must hold a token to predict, got texts of at most one token each.")
+        options = {"shuffle": count if shuffle else 0, "count": pairs}
+        weights = tf.ones(count) if sample_weight is None else as_weights(sample_weight, count, names[1])
+        texts = tf.data.Dataset.from_tensor_slices((tensor, weights))
+    return packed_batches(texts, preprocessor.text_ids, length, batch_size, preprocessor.pad_id, **options)

@@ -1,6 +1,6 @@
 """What users pass as texts, turned into checked columns; errors name the argument and the row."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -8,13 +8,16 @@ import numpy as np
 
 
 def is_raw(data: Any) -> bool:
-    """Whether data are strings (or nothing at all), not numbers or token-level inputs.
+    """Whether data are strings or messages (or nothing at all), not numbers or token-level inputs.
 
     Args:
-        data: Anything that `fit` may be given: a text, nested lists, tuples, arrays or tensors, a `tf.data.Dataset`.
+        data: Anything that `fit` may be given: a text, a message, nested lists, tuples, arrays or tensors, a
+            `tf.data.Dataset`.
     """
     if isinstance(data, (str, bytes)):
         return True
+    if isinstance(data, Mapping):
+        return "role" in data or "content" in data
     if isinstance(data, (list, tuple)):
         # a few, so that one wrong row at the beginning does not hide the others
         return not data or any(is_raw(value) for value in data[:8])
@@ -47,7 +50,8 @@ def batch_parts(batch: Any, row_rank: int) -> tuple[Any, Any, Any]:
             first = first[0] if isinstance(first, (list, tuple, np.ndarray)) and len(first) else first
         # a tuple of texts is a row of a group
         parts = first if isinstance(first, tuple) and first else (first,)
-        if all(isinstance(part, (str, bytes)) for part in parts):
+        is_conversation = isinstance(first, list) and bool(first) and isinstance(first[0], Mapping)
+        if is_conversation or all(isinstance(part, (str, bytes)) for part in parts):
             return batch, None, None
     return keras.utils.unpack_x_y_sample_weight(batch)
 

@@ -133,9 +133,10 @@ class TextModel(keras.Model):
         """Trains, on raw texts or on token-level batches.
 
         Args:
-            x: Texts (list, array or tensor of strings), what else the task takes, a `tf.data.Dataset` of `x`, `(x, y)`
-                or `(x, y, sample_weight)` (rows, or batches of rows), a generator or `keras.utils.PyDataset` of such
-                batches, or anything on token level that `keras.Model.fit` takes.
+            x: Texts (list, array or tensor of strings), what else the task takes (a `CausalLM` also conversations,
+                lists of messages), a `tf.data.Dataset` of `x`, `(x, y)` or `(x, y, sample_weight)` (rows, or batches of
+                rows), a generator or `keras.utils.PyDataset` of such batches, or anything on token level that
+                `keras.Model.fit` takes.
             y: Targets, where the task has them.
             batch_size: Rows per batch. Default 32.
             epochs: Number of passes over the data.
@@ -147,7 +148,8 @@ class TextModel(keras.Model):
             shuffle: Whether rows are shuffled anew in each epoch; a dataset keeps its order.
             packed: For a `CausalLM`: whether texts, those of the validation too, stand end to end in rows without
                 padding, without seeing each other: True for rows of the longest that the model takes, or the length of
-                a row. Otherwise each text is a row, and one that is longer than the model an error.
+                a row. Conversations stay whole, as many in a row as fit. Otherwise each text is a row, and one that is
+                longer than the model an error.
             **kwargs: Passed on to `keras.Model.fit`.
 
         Returns:

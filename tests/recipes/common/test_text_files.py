@@ -32,6 +32,22 @@ def test_csv_with_header_and_quotes(tmp_path):
     ]
 
 
+def test_an_array_of_json(tmp_path):
+    text = '\n[ {"a": 1,\n "b": "]"},\n{"a": "\\u00e4"}\n]\n'
+    assert rows(write(tmp_path / "a.json", text), ["a"]) == [((1,), "a.json:2"), (("\xe4",), "a.json:4")]
+    for text, message in (
+        ('[{"a": 1}\n {"a": 2}]', r"a\.json:2: the array of JSON is broken"),
+        ('[{"a": 1},\n]', r"a\.json:2: the array of JSON is broken"),
+        ('[{"a": 1}', r"a\.json:1: the array of JSON is broken"),
+        ('[{"a": 1}]\n{}', r"a\.json:2: there is more behind the array"),
+        ('[{"a": 1},\n 7]', r"a\.json:2: not a JSON object: but a int"),
+        ("[" * 100_000, r"a\.json:1: the array of JSON is broken: nested too deeply"),
+        ("[]", "is empty"),
+    ):
+        with pytest.raises(DataError, match=message):
+            rows(write(tmp_path / "a.json", text), ["a"])
+
+
 def test_json_lines_keep_types(tmp_path):
     file = write(tmp_path / "a.jsonl", '{"text": "a", "labels": ["x", "y"]}\n{"text": "b", "labels": []}')
     assert rows(file, ["labels", "text"]) == [((["x", "y"], "a"), "a.jsonl:1"), (([], "b"), "a.jsonl:2")]
