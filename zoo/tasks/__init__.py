@@ -2,6 +2,7 @@
 
 from zoo.tasks import saved as _saved  # noqa: F401  (registers its readers)
 from zoo.tasks.causal_lm import CausalLM
+from zoo.tasks.kept_layers import every_other, keep_layers
 from zoo.tasks.kinds import register_tasks
 from zoo.tasks.masked_lm import MaskedLM
 from zoo.tasks.question_answerer import QuestionAnswerer
@@ -33,5 +34,7 @@ __all__ = [
     "TextClassifier",
     "TextEmbedder",
     "TokenClassifier",
+    "every_other",
+    "keep_layers",
     "register_tasks",
 ]

@@ -58,7 +58,16 @@ class CausalLM(GenerativeTask):
     architectures = ("decoder",)
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        return self.backbone.logits(self.backbone(inputs, training=training))
+        return self.with_hidden(inputs, training)[0]
+
+    def with_hidden(self, inputs: dict[str, Any], training: bool | None = None) -> tuple[Any, Any]:
+        """Returns logits, and the last hidden states `(batch, length, hidden_dim)` that they are made of.
+
+        Args:
+            inputs, training: As for the call.
+        """
+        hidden = self.backbone(inputs, training=training)
+        return self.backbone.logits(hidden), hidden
 
     @classmethod
     def from_preset(cls, preset: str | os.PathLike, *, chat_format: Any = None, **choices: Any) -> "CausalLM":

@@ -98,15 +98,22 @@ class MaskedLM(EncoderTask):
         }
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        return self.with_hidden(inputs, training)[0]
+
+    def with_hidden(self, inputs: dict[str, Any], training: bool | None = None) -> tuple[Any, Any]:
+        """Returns logits, and the last hidden states of all tokens, `(batch, length, hidden_dim)`.
+
+        Args:
+            inputs, training: As for the call.
+        """
         inputs = dict(inputs)
         positions = inputs.pop("mask_positions", None)
         hidden = self.backbone(inputs, training=training)
-        if positions is not None:
-            hidden = take_positions(hidden, positions)
+        guessed = hidden if positions is None else take_positions(hidden, positions)
         if self.head is None:
-            return self.backbone.logits(hidden)
-        logits = self.backbone.score(self.head(hidden))
-        return logits + ops.cast(self.head.output_bias, logits.dtype)
+            return self.backbone.logits(guessed), hidden
+        logits = self.backbone.score(self.head(guessed))
+        return logits + ops.cast(self.head.output_bias, logits.dtype), hidden
 
     # Training.
 

@@ -51,8 +51,16 @@ class Seq2SeqLM(GenerativeTask):
     architectures = ("encoder_decoder",)
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        outputs = self.backbone(inputs, training=training)
-        return self.backbone.logits(outputs["decoder_sequence_output"])
+        return self.with_hidden(inputs, training)[0]
+
+    def with_hidden(self, inputs: dict[str, Any], training: bool | None = None) -> tuple[Any, Any]:
+        """Returns logits, and the decoder's last hidden states `(batch, decoder_length, hidden_dim)`.
+
+        Args:
+            inputs, training: As for the call.
+        """
+        hidden = self.backbone(inputs, training=training)["decoder_sequence_output"]
+        return self.backbone.logits(hidden), hidden
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
         """Returns Adam with rate 1e-4, the paper's beta and epsilon, and gradients clipped to norm 1."""

@@ -16,10 +16,13 @@ from zoo.training.buckets import BatchPlan, choose_bucket_lengths, count_batches
 from zoo.training.callback_state import has_state
 from zoo.training.callbacks import SampleOutputs, StopOnNonFiniteLoss, Throughput
 from zoo.training.checkpoint_averaging import CheckpointAveraging
+from zoo.training.distillation import Distiller, HiddenCosine, SoftTargets
 from zoo.training.embedding_losses import CoSENT, CosineRegression, InBatchNegatives, MatryoshkaLoss, TripletLoss
 from zoo.training.layerwise import OPTIMIZERS, layer_decay_factors, scale_learning_rates
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import Perplexity, TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
+from zoo.training.preference_losses import DirectPreference, IdentityPreference, OddsRatioPreference
+from zoo.training.reply_likelihoods import ReplyLikelihoods
 from zoo.training.resumable_data import ResumableBatches, ResumableData
 from zoo.training.schedules import InverseSquareRoot, PerUpdate, WarmupLinear, WarmupStableDecay, WithWarmup
 from zoo.training.span_losses import SpanAccuracy, SpanCrossEntropy
@@ -32,14 +35,21 @@ __all__ = [
     "CheckpointAveraging",
     "CoSENT",
     "CosineRegression",
+    "DirectPreference",
+    "Distiller",
+    "IdentityPreference",
+    "HiddenCosine",
     "InBatchNegatives",
     "InverseSquareRoot",
     "MatryoshkaLoss",
+    "OddsRatioPreference",
     "PerUpdate",
     "Perplexity",
+    "ReplyLikelihoods",
     "ResumableBatches",
     "ResumableData",
     "SampleOutputs",
+    "SoftTargets",
     "SpanAccuracy",
     "SpanCrossEntropy",
     "StopOnNonFiniteLoss",
