@@ -28,7 +28,7 @@ from recipes.common.encoder_recipe import (
 )
 from recipes.common.finish import finish
 from recipes.common.models import make_or_load_task
-from recipes.common.plain_text import PLAIN, read_plain
+from recipes.common.plain_text import PLAIN, cut_texts, read_plain
 from recipes.common.run_folder import RunFolder
 from recipes.common.text_metrics import perplexity
 from recipes.common.training import prepare
@@ -116,20 +116,6 @@ def main(config: MaskedLMConfig) -> dict[str, Any]:
             print(f"{text}\n  -> {', '.join(f'{token} {probability:.2f}' for token, probability in guesses[0])}")
         export = {} if config.export else None
         return finish(run, "pretrain_masked_lm", task, results, started, export=export, trial=trial)
-
-
-def cut_texts(documents: Iterable[str], words_per_text: int) -> list[str]:
-    """Returns the lines of documents, cut into texts of a few words each.
-
-    Args:
-        documents: Texts.
-        words_per_text: Most words of a text.
-    """
-    texts = []
-    for line in "\n".join(documents).splitlines():
-        words = line.split()
-        texts += [" ".join(words[at : at + words_per_text]) for at in range(0, len(words), words_per_text)]
-    return texts
 
 
 def with_gap(task: zoo.MaskedLM, text: str) -> str:

@@ -110,3 +110,26 @@ def plot_intervals(panels: Mapping[str, Mapping[str, Interval]], path: str | os.
         axis.grid(axis="x", alpha=0.3)
     figure.suptitle(title, fontsize="medium")
     figure.savefig(path, dpi=120)
+
+
+def plot_histogram(values: Sequence[float], path: str | os.PathLike, x_label: str, title: str = "") -> None:
+    """Draws how often values occur, with a line at 0.
+
+    Args:
+        values: The values.
+        path: PNG file to write.
+        x_label: What they are.
+        title: Title.
+
+    Example:
+
+    >>> plot_histogram([-0.5, 0.1, 0.2], "margins.png", "margin")
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    axis = figure.subplots()
+    axis.hist(values, bins="auto" if len(values) > 20 else 10)
+    axis.axvline(0, color="black", linewidth=1)
+    axis.set(xlabel=x_label, ylabel="number", title=title)
+    figure.savefig(path, dpi=120)

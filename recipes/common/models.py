@@ -86,7 +86,7 @@ def check_model(config: Any) -> None:
                     f"{name} must be {default!r} with model.start_from, whose model and tokenizer are taken, got "
                     f"{shown(value)}"
                 )
-    else:
+    elif model.preset is not None:
         check_architecture(model.preset, model.options)
     if lora.rank is None:
         for name in ("alpha", "dropout", "targets", "blocks"):
@@ -149,7 +149,7 @@ def make_or_load_task(
         task = make_task(kind, model.preset, trained, {**(defaults or {}), **model.options}, **task_options)
         name = model.preset
     print(f"{name}: {task.count_params():,} parameters")
-    _adapt(task, model)
+    adapt(task, model)
     return task
 
 
@@ -194,8 +194,16 @@ def _load(kind: type[AnyTask], model: ModelConfig, **task_options: Any) -> AnyTa
     return task
 
 
-def _adapt(task: Task, model: ModelConfig) -> None:
-    """Does what `quantize`, `lora`, `freeze` and `rematerialize` ask for, and says so."""
+def adapt(task: Task, model: ModelConfig) -> None:
+    """Does what `quantize`, `lora`, `freeze` and `rematerialize` ask for, and says so.
+
+    Args:
+        task: The task.
+        model: The group `model`.
+
+    Raises:
+        ConfigError: If something that is named is not in the task.
+    """
     lora = model.lora
     if model.quantize is not None and task.adaptation.mode is None:
         with errors_of("model.quantize"):

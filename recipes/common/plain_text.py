@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from recipes.common import dates
 from recipes.common.data_sets import Loaders, RemoteFile, Splits, fetch
@@ -81,6 +81,20 @@ def read_plain(files: Sequence[str], bad: BadLines, *, unit: str) -> list[str]:
             raise DataError(f"{file} holds no text: {bad.report()}")
         documents += found
     return documents
+
+
+def cut_texts(documents: Iterable[str], words_per_text: int) -> list[str]:
+    """Returns the lines of documents, cut into texts of a few words each.
+
+    Args:
+        documents: Texts.
+        words_per_text: Most words of a text.
+    """
+    texts = []
+    for line in "\n".join(documents).splitlines():
+        words = line.split()
+        texts += [" ".join(words[at : at + words_per_text]) for at in range(0, len(words), words_per_text)]
+    return texts
 
 
 def _documents(lines: list[str], unit: str) -> list[str]:

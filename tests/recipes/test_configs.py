@@ -11,12 +11,14 @@ import zoo
 from recipes import (
     chat,
     classify,
+    distill,
     embed,
     evaluate,
     export,
     finetune,
     generate,
     language_model,
+    prefer,
     pretrain_masked_lm,
     rerank,
     summarize,
@@ -48,6 +50,7 @@ def test_file(path):
     "kind",
     [
         *(chat.ChatConfig, classify.ClassifyConfig, embed.EmbedConfig, evaluate.EvaluateConfig, export.ExportConfig),
+        *(distill.DistillConfig, prefer.PreferConfig),
         *(finetune.FinetuneConfig, generate.GenerateConfig, language_model.LanguageModelConfig),
         *(pretrain_masked_lm.MaskedLMConfig, rerank.RerankConfig, summarize.SummarizeConfig, tag.TagConfig),
         translate.TranslateConfig,

@@ -1,0 +1,295 @@
+"""Distill: from a trained model to a smaller one that learns from it.
+
+    python -m recipes.distill                                          # trains a teacher first, in minutes
+    python -m recipes.distill --teacher.start_from hf://owner/bert --data.train a.txt --data.validation b.txt ...
+    python -m recipes.distill --teacher.start_from runs/dates/model --model.layers 0 --model.decoder_layers 0 ...
+
+Encoders learn as DistilBERT did (soft targets, hidden tokens, cosine of hidden states), decoders from soft targets
+beside the text, encoder-decoders from what the teacher writes. The student keeps some of the teacher's layers (every
+other one, or `model.layers`), or is a model of its own (`model.preset` and `model.options`). The same command resumes
+an interrupted run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import numpy as np
+
+import zoo
+from recipes import language_model, pretrain_masked_lm, translate
+from recipes.common.config import differences, run_recipe, setting
+from recipes.common.distill_data import (
+    GENERATED,
+    Material,
+    open_texts,
+    pairs_material,
+    require_keys_of,
+    texts_material,
+)
+from recipes.common.errors import ConfigError, errors_of, shown
+from recipes.common.finish import decoded, finish
+from recipes.common.models import ModelConfig, load_task
+from recipes.common.optimizers import SCHEDULE_HELP
+from recipes.common.run_folder import RunFolder
+from recipes.common.students import make_student
+from recipes.common.text_metrics import perplexity, translation_scores
+from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
+from zoo.training import Distiller, TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
+
+
+@dataclasses.dataclass(frozen=True)
+class TeacherConfig:
+    """The model that is learned from."""
+
+    start_from: str | None = setting(
+        None, "A saved model, or one of the Transformers library; null: one trained by another recipe in RUN/teacher."
+    )
+    task: Literal["CausalLM", "MaskedLM", "Seq2SeqLM"] | None = setting(
+        None, "What it is; null: what was saved, or a CausalLM for one that is trained first."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Where the texts, or for a Seq2SeqLM the pairs, come from; of pairs for training the sources alone are used."""
+
+    train: list[str] = setting([], "Files, plain or .gz, or the name of a data set; empty: generated dates.")
+    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
+    unit: Literal["file", "paragraph", "line"] = setting("file", "What a document of a file is (not Seq2SeqLM).")
+    words_per_text: int = setting(48, "MaskedLM: longer texts are cut into texts of so many words.", least=2)
+    packing: Literal["windows", "documents"] = setting(
+        "windows", "CausalLM: windows of all documents joined, or rows of documents that do not see each other."
+    )
+    keys: list[str] = setting(["source", "target"], "Seq2SeqLM: keys of JSON lines, or names in the header.")
+    header: bool | None = setting(None, "Seq2SeqLM: whether tables begin with column names; null: stop if it looks so.")
+    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed line: stop, or skip and count it.")
+
+
+@dataclasses.dataclass(frozen=True)
+class StudentConfig(ModelConfig):
+    """The student: layers of the teacher, a new model by preset and options, or a saved one by start_from."""
+
+    preset: str | None = setting(None, "A name of zoo.list_presets(), for a new model; null: layers of the teacher.")
+    layers: list[int] | None = setting(
+        None,
+        "Layers of the teacher to keep, from 0; null: every other one. Of an encoder-decoder those of the encoder.",
+    )
+    decoder_layers: list[int] | None = setting(None, "Seq2SeqLM: those of the decoder; null: every other one.")
+
+
+@dataclasses.dataclass(frozen=True)
+class DistillationConfig:
+    """What is learned from the teacher."""
+
+    temperature: float = setting(2.0, "Temperature of the soft targets.", above=0)
+    soft: float | None = setting(
+        None, "Weight of the soft targets; null: 5 for a MaskedLM, 0.5 for a CausalLM, 0 for a Seq2SeqLM.", least=0
+    )
+    hard: float | None = setting(
+        None, "Weight of the cross-entropy with the labels; null: 2, 0.5 and 1 likewise.", least=0
+    )
+    cosine: float | None = setting(
+        None, "Weight of the cosine of the last hidden states; null: 1 for a MaskedLM, or else 0.", least=0
+    )
+    beams: int = setting(5, "Seq2SeqLM: beams of the search by which the teacher writes.", least=1, most=256)
+
+
+@dataclasses.dataclass(frozen=True)
+class DistillTrainingConfig(TrainingConfig):
+    """How the student is trained."""
+
+    epochs: int = setting(4, "Passes over the training data; for a CausalLM parts of batches_per_epoch.")
+    batch_size: int = setting(32, "Texts, windows or pairs of a batch.", least=1, most=1 << 14)
+    batches_per_epoch: int = setting(250, "CausalLM: batches of each part of the training.", least=1, most=10**5)
+    length: int = setting(64, "CausalLM: tokens of a window, or row.", least=1, most=1 << 16)
+    learning_rate: float = setting(0.001, "Peak of the learning rate.")
+    schedule: str = setting("linear", SCHEDULE_HELP)
+    warmup_steps: float = setting(0.1, "Updates up to the peak; below 1 their share of all updates.")
+    weight_decay: float = setting(0.01, "Decoupled weight decay of matrices.")
+
+
+@dataclasses.dataclass(frozen=True)
+class DistillConfig:
+    """Trains a small model to do what a large one does, and exports it as a SavedModel."""
+
+    run_folder: str = setting("runs/distill", "Folder of the run; the same command resumes what it holds.")
+    teacher: TeacherConfig = TeacherConfig()
+    data: DataConfig = DataConfig()
+    model: StudentConfig = StudentConfig()
+    distillation: DistillationConfig = DistillationConfig()
+    training: DistillTrainingConfig = DistillTrainingConfig()
+    new_tokens: int = setting(48, "CausalLM: most tokens that the export writes.", harmless=True, least=1)
+    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+
+
+# soft, hard, cosine: Sanh et al. 2019 (their published code); Hinton et al. 2015 with equal parts; Kim and Rush 2016
+_WEIGHTS = {"MaskedLM": (5.0, 2.0, 1.0), "CausalLM": (0.5, 0.5, 0.0), "Seq2SeqLM": (0.0, 1.0, 0.0)}
+
+
+def main(config: DistillConfig) -> dict[str, Any]:
+    """Runs the recipe.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The results, as written to `results.json` in the run folder.
+    """
+    started = time.monotonic()
+    check(config)
+    with RunFolder(config.run_folder, config) as run:
+        source = config.teacher.start_from or train_teacher(config, run)
+        teacher = load_task(source, config.teacher.task)
+        kind = type(teacher).__name__
+        if kind not in _WEIGHTS:
+            raise ConfigError(f"teacher.task must be one of {', '.join(_WEIGHTS)}, got a {kind}")
+        require_keys_of(kind, differences(DistillConfig(), config))
+        print(f"teacher: {source}, a {kind} of {teacher.count_params():,} parameters")
+        student = make_student(config.model, run, teacher)
+        print(f"student: {student.count_params():,} parameters")
+        material = make_material(config, run, teacher, student, source)
+        weights = weights_of(config, kind)
+        with errors_of("distillation"):
+            model = Distiller(student, teacher, temperature=config.distillation.temperature, **weights)
+        optimizer = make_optimizer(config.training, material.training.number_of_batches, student)
+        for task, options in ((teacher, {}), (model, {"optimizer": optimizer})):
+            task.compile(
+                loss=TokenCrossEntropy(),
+                weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenCount()],
+                jit_compile=config.training.jit_compile,
+                **options,
+            )
+        shown = ("nll", "loss") if weights["soft"] or weights["cosine"] else ("nll",)
+        seconds = train(
+            model,
+            run,
+            config.training,
+            material.training,
+            material.validation.dataset,
+            curves={
+                f"{part}, {name}": prefix + name
+                for name in shown
+                for part, prefix in (("training", ""), ("validation", "val_"))
+            },
+            monitor="val_nll",
+        )
+        logs, known = (
+            task.evaluate(material.validation.dataset, return_dict=True, verbose=0) for task in (model, teacher)
+        )
+        results = {
+            "task": kind,
+            "parameters": student.count_params(),
+            "teacher_parameters": teacher.count_params(),
+            "trained_parameters": sum(math.prod(weight.shape) for weight in student.trainable_weights),
+            **likelihoods("validation", float(logs["nll"])),
+            **likelihoods("teacher_validation", float(known["nll"])),
+            **{f"validation_{name}": round(float(value), 4) for name, value in logs.items() if name.endswith("_loss")},
+            **text_scores(teacher, student, material),
+            "training_seconds": round(seconds, 1),
+        }
+        return end(config, run, student, material, results, started)
+
+
+def check(config: DistillConfig) -> None:
+    """Checks what can be checked before the data are read, and makes ready for a model."""
+    model = config.model
+    own = "start_from" if model.start_from is not None else "preset" if model.preset is not None else None
+    for name in ("layers", "decoder_layers") if own else ():
+        if getattr(model, name) is not None:
+            raise ConfigError(f"model.{name} must be null with model.{own}, got {getattr(model, name)}")
+    if own is None and model.options:
+        raise ConfigError(
+            "model.options must be empty without model.preset, as a student of layers of the teacher is like it "
+            f"otherwise, got {shown(model.options)}"
+        )
+    if config.teacher.start_from is None and config.data.train:
+        raise ConfigError("teacher.start_from must be given with data of your own")
+    prepare(config)
+
+
+def train_teacher(config: DistillConfig, run: RunFolder) -> str:
+    """Returns the folder of a teacher, trained by another recipe on generated data if it is not there yet."""
+    recipe, config_class = {
+        "CausalLM": (language_model, language_model.LanguageModelConfig),
+        "MaskedLM": (pretrain_masked_lm, pretrain_masked_lm.MaskedLMConfig),
+        "Seq2SeqLM": (translate, translate.TranslateConfig),
+    }[config.teacher.task or "CausalLM"]
+    folder = run.path / "teacher"
+    if not (folder / "results.json").exists():
+        print(f"training a teacher, in {folder}")
+        recipe.main(config_class(run_folder=str(folder), export=False))
+        # seed and policy are those of this run again
+        prepare(config)
+    return str(folder / "model")
+
+
+def make_material(config: DistillConfig, run: RunFolder, teacher: Any, student: Any, source: str) -> Material:
+    """Returns what the student is trained on and measured with."""
+    kind = type(teacher).__name__
+    if not config.data.train:
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, train=[GENERATED[kind]]))
+    if kind == "Seq2SeqLM":
+        return pairs_material(config, run, teacher, student, source)
+    train, validation = open_texts(config.data)
+    if kind == "MaskedLM":
+        return texts_material(config, student, train, validation)
+    most, length = student.backbone.config.max_length, config.training.length
+    if length > most:
+        raise ConfigError(f"training.length must be at most the model's max_length={most}, got {length}")
+    lines = [line for text in validation for line in text.splitlines() if line.strip()]
+    return Material(*language_model.make_batches(config, student, train, validation), lines)
+
+
+def weights_of(config: DistillConfig, kind: str) -> dict[str, float]:
+    """Returns the weights of the losses."""
+    given = config.distillation.soft, config.distillation.hard, config.distillation.cosine
+    chosen = (default if weight is None else weight for weight, default in zip(given, _WEIGHTS[kind], strict=True))
+    return dict(zip(("soft", "hard", "cosine"), chosen, strict=True))
+
+
+def likelihoods(name: str, nll: float) -> dict[str, float]:
+    """Returns a negative log-likelihood per token as results."""
+    return {f"{name}_nll_per_token": round(nll, 4), f"{name}_perplexity": perplexity(nll)}
+
+
+def text_scores(teacher: Any, student: Any, material: Material) -> dict[str, Any]:
+    """Returns scores of what an encoder-decoder writes for the validation, its teacher's beside its own."""
+    if not isinstance(student, zoo.Seq2SeqLM):
+        return {}
+    sources, references = ([pair[side] for pair in material.examples] for side in (0, 1))
+    scores = {}
+    for prefix, task in (("", student), ("teacher_", teacher)):
+        outputs = task.generate(sources, sampler="greedy", batch_size=64, truncate=True)
+        scores |= {prefix + name: value for name, value in translation_scores(outputs, references, None).items()}
+    return scores
+
+
+def end(
+    config: DistillConfig, run: RunFolder, student: Any, material: Material, results: dict[str, Any], started: float
+) -> dict[str, Any]:
+    """Exports the student, tries the export, and writes the results."""
+    if isinstance(student, zoo.MaskedLM):
+        gaps, export = [pretrain_masked_lm.with_gap(student, text) for text in material.examples[:3]], {}
+    elif isinstance(student, zoo.CausalLM):
+        texts = [line[: max(1, len(line) // 2)] for line in material.examples[:3]]
+        export = {"sampler": "greedy", "max_new_tokens": config.new_tokens, "truncate": True}
+    else:
+        texts, export = [pair.source for pair in material.examples[:3]], {"sampler": "greedy", "truncate": True}
+
+    def trial(served: Any) -> Iterable[tuple[Any, Any, Any]]:
+        if isinstance(student, zoo.MaskedLM):
+            outputs = [np.asarray(row)[0] for row in served.serve(gaps)["probabilities"]]
+            expected = [[share for _, share in row[0]] for row in student.fill_mask(gaps)]
+            return zip(gaps, outputs, map(np.asarray, expected), strict=True)
+        return zip(texts, decoded(served.serve(texts)), student.generate(texts, **export), strict=True)
+
+    return finish(run, "distill", student, results, started, export=export if config.export else None, trial=trial)
+
+
+if __name__ == "__main__":
+    run_recipe(main, DistillConfig, "distill")

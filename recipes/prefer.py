@@ -1,0 +1,298 @@
+"""Prefer: from pairs of replies, of which one is preferred, to a model that replies in the preferred way.
+
+    python -m recipes.prefer                          # learns to answer in sentences rather than shortly, in minutes
+    python -m recipes.prefer --model.start_from runs/x/model --data.train pairs.jsonl --data.validation held.jsonl
+    python -m recipes.prefer --method orpo --model.start_from hf://owner/name --model.lora.rank 8 ...
+
+Files are JSON lines, or one JSON array, with `prompt`, `chosen` and `rejected`: texts, or lists of messages. DPO and
+IPO compare with the model that the run starts from, whose log-likelihoods are computed once; ORPO needs no reference.
+The same command resumes an interrupted run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import keras
+import numpy as np
+
+import zoo
+from recipes import finetune
+from recipes.common.config import run_recipe, setting
+from recipes.common.data_sets import open_parts
+from recipes.common.errors import BadLines, ConfigError, errors_of
+from recipes.common.example_batches import ExampleBatches
+from recipes.common.finish import decoded, finish
+from recipes.common.models import ModelConfig, make_or_load_task
+from recipes.common.preference_data import (
+    BAD_PREFERENCE,
+    PREFERENCES,
+    Preference,
+    PreferenceRows,
+    check_preference,
+    read_preferences,
+)
+from recipes.common.preference_results import draw, last_words, reply_scores
+from recipes.common.reference import likelihoods, reference_likelihoods
+from recipes.common.run_folder import RunFolder
+from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
+from zoo.tokenizers.chat import CHAT_FORMATS, as_ragged
+from zoo.training import DirectPreference, IdentityPreference, OddsRatioPreference, ReplyLikelihoods
+
+_LOSSES = {"dpo": DirectPreference, "ipo": IdentityPreference, "orpo": OddsRatioPreference}
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Where the preferences come from."""
+
+    train: list[str] = setting(["date_preferences"], "JSON files (or .gz), or the name of a data set.")
+    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
+    test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
+    keys: list[str] = setting(["prompt", "chosen", "rejected"], "Keys of prompt, preferred and other reply.")
+    chat_format: str | None = setting(
+        None,
+        f"How conversations are written: {', '.join(CHAT_FORMATS)}; null: as the model does. Without any, texts are "
+        "plain: a reply follows its prompt.",
+    )
+    max_length: int | None = setting(
+        None, "Most tokens of prompt and reply; null: the model's. Pairs with a longer one are dropped.", least=2
+    )
+    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
+
+
+@dataclasses.dataclass(frozen=True)
+class PreferModelConfig(ModelConfig):
+    """The model to start from; without start_from, one that recipes.finetune trains on answers of both kinds."""
+
+    preset: str = setting("llama_shakespeare", "A name of zoo.list_presets(), for the model that finetune trains.")
+    options: dict[str, Any] = setting(
+        {"max_length": 96}, "Choices that differ from the preset; of a saved model dropout, max_length."
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class PreferTrainingConfig(TrainingConfig):
+    """How the model is trained."""
+
+    beta: float = setting(
+        0.1, "DPO: how strongly the reference holds; IPO: tau; ORPO: lambda, the weight of the odds ratio.", above=0
+    )
+    label_smoothing: float = setting(0.0, "DPO: share of pairs that may be the wrong way round.", least=0, below=0.5)
+    epochs: int = setting(2, "Passes over the training data.")
+    batch_size: int = setting(32, "Pairs of a batch.", least=1, most=1 << 16)
+    learning_rate: float = setting(0.0002, "Peak of the learning rate.")
+    warmup_steps: float = setting(0.1, "Updates up to the peak; below 1 their share of all updates.")
+    samples: int = setting(4, "Prompts whose replies are shown at every validation.", harmless=True, least=0, most=1000)
+
+
+@dataclasses.dataclass(frozen=True)
+class PreferConfig:
+    """Trains a language model on preferences, and exports it as a SavedModel that replies."""
+
+    run_folder: str = setting("runs/prefer", "Folder of the run; the same command resumes what it holds.")
+    method: Literal["dpo", "ipo", "orpo"] = setting(
+        "dpo", "The loss: DPO (Rafailov et al. 2023), IPO (Azar et al. 2023) or ORPO (Hong et al. 2024)."
+    )
+    data: DataConfig = DataConfig()
+    model: PreferModelConfig = PreferModelConfig()
+    training: PreferTrainingConfig = PreferTrainingConfig()
+    new_tokens: int = setting(32, "Most tokens of a reply.", harmless=True, least=1, most=1 << 16)
+    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+
+
+def main(config: PreferConfig) -> dict[str, Any]:
+    """Runs the recipe.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The results, as written to `results.json` in the run folder.
+    """
+    started = time.monotonic()
+    check(config)
+    with RunFolder(config.run_folder, config) as run:
+        source = config.model.start_from or train_start(config, run)
+        task = load_start(config, run, source)
+        training, validation, test = open_preferences(config, task)
+        longest = longest_of(config, task)
+        rows = PreferenceRows(task.preprocessor, longest)
+        tokenized = {
+            name: rows.tokenized(part)
+            for name, part in (("training", training), ("validation", validation), ("test", test))
+        }
+        tokens = {name: columns for name, (_, columns) in tokenized.items()}
+        test = tokenized["test"][0]
+        model, loss = ReplyLikelihoods(task), make_loss(config)
+        size = config.training.batch_size
+        if loss.needs_reference:
+            reference = reference_likelihoods(run, model, rows, tokens, source=source, batch_size=size)
+        else:
+            reference = {name: np.zeros((int(part["ids"].nrows()), 2)) for name, part in tokens.items()}
+        before = replies(task, config, test)
+        options = {"batch_size": size, "seed": config.training.seed}
+        batches = ExampleBatches(rows, tokens["training"], reference["training"], **options)
+        held_out = ExampleBatches(rows, tokens["validation"], reference["validation"], shuffle=False, **options)
+        print(f"training: {batches.number_of_rows}, validation: {held_out.number_of_rows}; {rows.dropped.report()}")
+        model.compile(
+            optimizer=make_optimizer(config.training, batches.number_of_batches, task),
+            loss=loss,
+            weighted_metrics=[
+                keras.metrics.MeanMetricWrapper(loss.margins, name="reward_margin"),
+                keras.metrics.MeanMetricWrapper(loss.accuracies, name="reward_accuracy"),
+            ],
+            jit_compile=config.training.jit_compile,
+        )
+
+        def samples() -> list[str]:
+            shown = test[: config.training.samples]
+            pairs = zip(shown, replies(task, config, shown), strict=True)
+            return [f"{last_words(preference)}\n  -> {reply}" for preference, reply in pairs]
+
+        seconds = train(
+            model,
+            run,
+            config.training,
+            batches,
+            held_out.dataset,
+            curves={"training": "loss", "validation": "val_loss"},
+            samples=samples,
+            throughput=False,
+        )
+        logs = model.evaluate(held_out.dataset, return_dict=True, verbose=0)
+        margins = np.array(loss.margins(reference["test"], likelihoods(model, rows, tokens["test"], size)))
+        draw(run, model.history.history, margins)
+        results = {
+            "method": config.method,
+            "parameters": task.count_params(),
+            "trained_parameters": sum(math.prod(weight.shape) for weight in task.trainable_weights),
+            "validation_loss": round(float(logs["loss"]), 4),
+            "validation_reward_accuracy": round(float(logs["reward_accuracy"]), 4),
+            "validation_reward_margin": round(float(logs["reward_margin"]), 4),
+            "test_pairs": len(test),
+            "test_reward_accuracy": round(float(np.mean((np.sign(margins) + 1) / 2)), 4),
+            **reply_scores(run, test, before, replies(task, config, test)),
+            "training_seconds": round(seconds, 1),
+        }
+        return end(config, run, task, test, results, started)
+
+
+def check(config: PreferConfig) -> None:
+    """Checks what can be checked before the data are read, and makes ready for a model."""
+    training = config.training
+    if config.method != "dpo" and training.label_smoothing:
+        raise ConfigError(
+            f"training.label_smoothing must be 0 with method {config.method!r}, got {training.label_smoothing}"
+        )
+    if config.model.start_from is None and config.data.train != ["date_preferences"]:
+        raise ConfigError(
+            "model.start_from must be given with data of your own: what learns preferences is a model that replies "
+            "already, which recipes.finetune trains"
+        )
+    prepare(config)
+
+
+def train_start(config: PreferConfig, run: RunFolder) -> str:
+    """Returns the folder of a model that answers in both ways, trained by `recipes.finetune` if it is not there yet."""
+    folder = run.path / "start"
+    if not (folder / "results.json").exists():
+        print(f"training a model to start from, in {folder}")
+        finetune.main(
+            finetune.FinetuneConfig(
+                run_folder=str(folder),
+                data=finetune.DataConfig(train=["date_replies"]),
+                model=finetune.ChatModelConfig(preset=config.model.preset, options=config.model.options),
+                training=finetune.FinetuneTrainingConfig(seed=config.training.seed),
+                export=False,
+            )
+        )
+        # seed and policy are those of this run again
+        prepare(config)
+    return str(folder / "model")
+
+
+def load_start(config: PreferConfig, run: RunFolder, source: str) -> zoo.CausalLM:
+    """Returns the model to start from, adapted as `model` says."""
+    model = config.model
+    if model.start_from is None:
+        # its options are in the saved model
+        model = dataclasses.replace(model, start_from=source, options=PreferModelConfig().options)
+    task = make_or_load_task(zoo.CausalLM, model, None, run, list)
+    if config.data.chat_format is not None:
+        with errors_of("data.chat_format"):
+            task.chat_format = config.data.chat_format
+    return task
+
+
+def open_preferences(config: PreferConfig, task: zoo.CausalLM) -> list[list[Preference]]:
+    """Returns the training, validation and test part."""
+    chat_format = task.chat_format
+
+    def fits(preference: Preference, bad: BadLines) -> bool:
+        try:
+            check_preference(preference, chat_format)
+        except ValueError as error:
+            bad.add(BAD_PREFERENCE, preference.origin, str(error))
+            return False
+        return True
+
+    return open_parts(
+        config.data,
+        PREFERENCES,
+        lambda files, bad: read_preferences(files, bad, chat_format=chat_format, keys=config.data.keys),
+        fits,
+    )
+
+
+def longest_of(config: PreferConfig, task: zoo.CausalLM) -> int:
+    """Returns the most tokens of prompt and reply that are fed."""
+    most, length = task.backbone.config.max_length, config.data.max_length
+    if length is not None and length > most:
+        raise ConfigError(f"data.max_length must be at most the model's max_length={most}, got {length}")
+    return length or most
+
+
+def make_loss(config: PreferConfig) -> Any:
+    """Returns the loss of the method."""
+    options = {"label_smoothing": config.training.label_smoothing} if config.method == "dpo" else {}
+    return _LOSSES[config.method](config.training.beta, **options)
+
+
+def replies(task: zoo.CausalLM, config: PreferConfig, preferences: Sequence[Preference]) -> list[str]:
+    """Returns what the model replies to the prompts, greedily; long prompts lose their beginning."""
+    if not preferences:
+        return []
+    prompts = [preference.prompt for preference in preferences]
+    options = {"strip_prompt": True} if isinstance(prompts[0], str) else {}
+    return task.generate(prompts, sampler="greedy", max_new_tokens=config.new_tokens, truncate=True, **options)
+
+
+def end(
+    config: PreferConfig,
+    run: RunFolder,
+    task: zoo.CausalLM,
+    test: Sequence[Preference],
+    results: dict[str, Any],
+    started: float,
+) -> dict[str, Any]:
+    """Exports the model, tries the export, and writes the results."""
+    prompts = [preference.prompt for preference in test[:3]]
+    export = {"sampler": "greedy", "max_new_tokens": config.new_tokens, "truncate": True}
+
+    def trial(served: Any) -> Iterable[tuple[str, str, str]]:
+        if isinstance(prompts[0], str):
+            answers = served.serve(prompts)
+        else:
+            answers = served.chat(*(column.to_tensor("") for column in as_ragged(prompts)))
+        return zip(map(last_words, test[:3]), decoded(answers), task.generate(prompts, **export), strict=True)
+
+    return finish(run, "prefer", task, results, started, export=export if config.export else None, trial=trial)
+
+
+if __name__ == "__main__":
+    run_recipe(main, PreferConfig, "prefer")

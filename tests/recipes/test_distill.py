@@ -1,0 +1,147 @@
+"""Distillation: a tiny run of each kind of teacher, what the teacher wrote, keys that do not go together."""
+
+import dataclasses
+import json
+
+import pytest
+
+import zoo
+from recipes import distill
+from recipes.common.config import parse
+from recipes.common.errors import ConfigError, RunFolderError
+from recipes.common.run_folder import RunFolder
+from recipes.common.teacher_outputs import teacher_outputs
+from zoo.tokenizers import SentencePieceTokenizer
+
+pytestmark = pytest.mark.usefixtures("without_xla", "eagerly")
+KINDS = {"MaskedLM": "encoder", "CausalLM": "decoder", "Seq2SeqLM": "encoder_decoder"}
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory, texts):
+    proto = SentencePieceTokenizer.train(texts, vocabulary_size=27, special_tokens=["<mask>"]).proto
+    tokenizer = SentencePieceTokenizer(proto, mask_token="<mask>")
+    folder = tmp_path_factory.mktemp("teachers")
+
+    def make(kind):
+        config = zoo.TransformerConfig(
+            KINDS[kind],
+            tokenizer.vocabulary_size,
+            hidden_dim=8,
+            num_layers=3,
+            max_length=24,
+            attention=zoo.AttentionConfig(num_heads=1),
+            feed_forward=zoo.FeedForwardConfig(8),
+            dropout=0.0,
+        )
+        path = folder / kind
+        if not path.exists():
+            getattr(zoo, kind)(zoo.Backbone.from_config(config), tokenizer).save_to_preset(path)
+        return str(path)
+
+    return make
+
+
+def config_of(teacher, tmp_path, kind, texts, **more):
+    files = []
+    for name, count in (("train", 24), ("validation", 6)):
+        path = tmp_path / (f"{name}.tsv" if kind == "Seq2SeqLM" else f"{name}.txt")
+        path.write_text("".join(f"{text}\t{text}\n" if kind == "Seq2SeqLM" else f"{text}\n" for text in texts[:count]))
+        files.append(path)
+    options = {
+        "run_folder": tmp_path / "run",
+        "teacher.start_from": teacher(kind),
+        "data.train": files[0],
+        "data.validation": files[1],
+        "training.batch_size": 8,
+        "training.epochs": 2,
+        "export": "false",
+        **({"distillation.beams": 2} if kind == "Seq2SeqLM" else {"data.unit": "line"}),
+        **({"training.length": 16, "training.batches_per_epoch": 3} if kind == "CausalLM" else {}),
+        **more,
+    }
+    return parse(distill.DistillConfig, [word for key, value in options.items() for word in (f"--{key}", str(value))])
+
+
+@pytest.mark.parametrize("kind", [pytest.param("MaskedLM", marks=pytest.mark.slow), "CausalLM", "Seq2SeqLM"])
+def test_a_run(teacher, tmp_path, texts, kind, monkeypatch):
+    # searches of this size are tested with the engine
+    monkeypatch.setattr(zoo.Seq2SeqLM, "generate", lambda task, sources, **options: list(sources))
+    config = config_of(teacher, tmp_path, kind, texts)
+    results = distill.main(config)
+    run = tmp_path / "run"
+    assert json.loads((run / "results.json").read_text()) == results
+    assert results["task"] == kind and results["parameters"] < results["teacher_parameters"]
+    assert results["validation_nll_per_token"] > 0 and results["teacher_validation_nll_per_token"] > 0
+    parts = {"MaskedLM": {"soft", "hard", "cosine"}, "CausalLM": {"soft", "hard"}, "Seq2SeqLM": {"hard"}}[kind]
+    assert {f"validation_{part}_loss" for part in parts} == {name for name in results if name.endswith("_loss")}
+    assert (run / "plots" / "loss.png").stat().st_size > 5000
+    student = zoo.Task.from_preset(run / "model")
+    assert type(student).__name__ == kind and student.backbone.config.num_layers == 2
+    if kind == "Seq2SeqLM":
+        assert "sacreBLEU" in results and "teacher_sacreBLEU" in results
+        lines = (run / "teacher_outputs.jsonl").read_text().splitlines()
+        assert len(lines) == 25
+
+
+def test_what_the_teacher_wrote_is_kept(tmp_path):
+    class Teacher:
+        asked = []
+
+        def generate(self, sources, **options):
+            self.asked += sources
+            return [source.upper() for source in sources]
+
+    @dataclasses.dataclass(frozen=True)
+    class Config:
+        run_folder: str = str(tmp_path / "run")
+
+    teacher, options = Teacher(), {"name": "t", "options": {"sampler": "greedy"}, "batch_size": 4}
+    with RunFolder(tmp_path / "run", Config()) as run:
+        sources = [f"a{number}" for number in range(5)]
+        assert teacher_outputs(run, teacher, sources, **options) == [source.upper() for source in sources]
+        path = run.path / "teacher_outputs.jsonl"
+        # killed while the last line was written
+        path.write_bytes(path.read_bytes()[:-4])
+        teacher.asked = []
+        assert teacher_outputs(run, teacher, sources, **options)[-1] == "A4" and teacher.asked == ["a4"]
+        # nothing was trained, so they may be made anew
+        assert len(teacher_outputs(run, teacher, sources[:2], **options)) == 2
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("recipes.common.teacher_outputs.saved_position", lambda folder: (1, 0))
+            with pytest.raises(RunFolderError, match="holds outputs of another teacher or for other sources"):
+                teacher_outputs(run, teacher, sources, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "message"),
+    [
+        ("CausalLM", {"distillation.beams": 2}, r"distillation\.beams must be 5 with a CausalLM, got 2"),
+        ("MaskedLM", {"training.length": 16}, r"training\.length must be 64 with a MaskedLM, got 16"),
+        ("CausalLM", {"model.options": '{"hidden_dim": 4}'}, r"model\.options must be empty without model\.preset"),
+        ("CausalLM", {"model.layers": "7"}, r"model\.layers: .* from 0 to 2, got 7"),
+        (
+            "CausalLM",
+            {"model.preset": "llama_shakespeare", "model.layers": "0"},
+            r"model\.layers must be null with model\.preset",
+        ),
+        (
+            "CausalLM",
+            {"distillation.soft": 0, "distillation.hard": 0},
+            "distillation: soft, hard and cosine must not all be 0",
+        ),
+        (
+            "MaskedLM",
+            {"model.preset": "modern_encoder_tiny", "model.options": '{"num_layers": 1}'},
+            "distillation: cosine must be 0 where student and teacher are",
+        ),
+    ],
+)
+def test_keys_that_do_not_go_together(teacher, tmp_path, texts, kind, more, message):
+    with pytest.raises(ConfigError, match=message):
+        distill.main(config_of(teacher, tmp_path, kind, texts, **more))
+
+
+def test_data_of_ones_own_need_a_teacher(tmp_path):
+    with pytest.raises(ConfigError, match=r"teacher\.start_from must be given with data of your own"):
+        distill.main(parse(distill.DistillConfig, ["--data.train", "a.txt"]))

@@ -1,0 +1,176 @@
+"""Training on preferences: what a row is, the reference that is kept, one tiny run with its resume."""
+
+import json
+
+import numpy as np
+import pytest
+
+import zoo
+from recipes import prefer
+from recipes.common.config import parse
+from recipes.common.errors import BadLines, ConfigError, DataError, RunFolderError
+from recipes.common.preference_data import PREFERENCES, PreferenceRows, read_preferences
+from recipes.common.preference_results import closeness, win_rate
+from zoo.preprocessing.conversations import reply_tokens
+from zoo.tokenizers import ByteLevelBPETokenizer
+from zoo.tokenizers.chat import CHAT_FORMATS
+
+pytestmark = pytest.mark.usefixtures("without_xla", "eagerly")
+CHATML = CHAT_FORMATS["chatml"]
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def reply(text):
+    return {"role": "assistant", "content": text}
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    tokenizer = ByteLevelBPETokenizer.train(["a"], 259, special_tokens=["<|im_start|>"], end_token="<|im_end|>")
+    config = zoo.TransformerConfig(
+        "decoder",
+        tokenizer.vocabulary_size,
+        hidden_dim=8,
+        num_layers=1,
+        max_length=80,
+        attention=zoo.AttentionConfig(num_heads=1),
+        feed_forward=zoo.FeedForwardConfig(8),
+        dropout=0.0,
+    )
+    folder = tmp_path_factory.mktemp("start")
+    zoo.CausalLM(zoo.Backbone.from_config(config), tokenizer.with_chat_format("chatml")).save_to_preset(folder / "chat")
+    return folder / "chat"
+
+
+def write(folder, rows, name="a.jsonl"):
+    path = folder / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+ROWS = [
+    {"prompt": "2 plus 3", "chosen": "It is 5.", "rejected": "5"},
+    {"prompt": [user("2 plus 3")], "chosen": [reply("It is 5.")], "rejected": "5"},
+    {"chosen": [user("2 plus 3"), reply("It is 5.")], "rejected": [user("2 plus 3"), reply("5")]},
+    {"prompt": "2 plus 3", "chosen": [user("2 plus 3"), reply("It is 5.")], "rejected": [user("2 plus 3"), reply("5")]},
+]
+
+
+def test_texts_and_messages(tmp_path):
+    options = {"keys": ["prompt", "chosen", "rejected"]}
+    rows = read_preferences([write(tmp_path, ROWS)], BadLines("raise"), chat_format=CHATML, **options)
+    assert {(str(row.prompt), row.chosen, row.rejected) for row in rows} == {
+        (str([user("2 plus 3")]), "It is 5.", "5"),
+    }
+    (plain,) = read_preferences([write(tmp_path, ROWS[:1])], BadLines("raise"), chat_format=None, **options)
+    assert plain.prompt == "2 plus 3" and plain.origin.endswith("a.jsonl:1")
+    assert [len(part) for part in PREFERENCES["date_preferences"]()] == [2000, 200, 100]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"prompt": "x", "chosen": "y"}, "key missing: 'rejected'"),
+        ({"chosen": "y", "rejected": "z"}, "key missing: 'prompt', and no message stands before the replies"),
+        ({"prompt": "x", "chosen": "y", "rejected": "y"}, "the two replies are equal: 'y'"),
+        ({"prompt": "x", "chosen": "y", "rejected": " "}, "a reply is empty"),
+        ({"prompt": 1, "chosen": "y", "rejected": "z"}, "'prompt' must be a text or a list of .*, got 1"),
+        ({"prompt": "x", "chosen": [user("y")], "rejected": "z"}, "'chosen' must end with a message of the assistant"),
+        (
+            {"prompt": "x", "chosen": [user("a"), reply("y")], "rejected": [user("b"), reply("z")]},
+            "must have the same messages before the last one",
+        ),
+        (
+            {"prompt": "x", "chosen": [user("a"), reply("y")], "rejected": [user("a"), reply("z")]},
+            "the messages before the reply must hold the 'prompt' 'x'",
+        ),
+        ({"prompt": [{"role": "bot", "content": "x"}], "chosen": "y", "rejected": "z"}, "must be one of .*, got 'bot'"),
+    ],
+)
+def test_rows_that_are_no_preference(tmp_path, row, message):
+    with pytest.raises(DataError, match=rf"a\.jsonl:2: not a preference: .*{message}"):
+        read_preferences(
+            [write(tmp_path, [ROWS[0], row])],
+            BadLines("raise"),
+            chat_format=CHATML,
+            keys=["prompt", "chosen", "rejected"],
+        )
+
+
+def test_the_last_reply_alone_counts(start):
+    task = zoo.CausalLM.from_preset(start)
+    prompts = [[user("q"), reply("one"), user("r")], [user("q")]]
+    tokens = reply_tokens(task.preprocessor, prompts, ["two", "three"])
+    for ids, learned, text in zip(tokens["ids"].to_list(), tokens["learned"].to_list(), ("two", "three"), strict=True):
+        counted = [token for token, is_learned in zip(ids, learned, strict=True) if is_learned]
+        assert task.tokenizer.detokenize(counted[:-1]) == text and counted[-1] == task.tokenizer.end_id
+    rows = PreferenceRows(task.preprocessor, 80)
+    _, pairs = rows.tokenized(PREFERENCES["date_preferences"]().test[:5])
+    examples = rows.examples(pairs, np.zeros((5, 2)))
+    inputs, targets, _ = rows.collate(*examples.take([0, 3])[:3])
+    assert inputs["labels"].shape[:2] == (2, 2) and targets.shape == (2, 2)
+    with pytest.raises(DataError, match="no preference is left: skipped 5: longer than 4 tokens 5"):
+        PreferenceRows(task.preprocessor, 4).tokenized(PREFERENCES["date_preferences"]().test[:5])
+
+
+def test_rule_of_a_win():
+    near = closeness(["It is 5.", "5"], ["It is 5.", "It is 5."], ["5", "5"])
+    assert near[0] > 0 > near[1]
+    assert win_rate([1.0, 2.0, 3.0, 0.0], [0.0, 2.0, 4.0, -1.0]) == 0.625
+
+
+def options_of(start, tmp_path, files, **more):
+    options = {
+        "run_folder": tmp_path / "run",
+        "model.start_from": start,
+        "data.train": files[0],
+        "data.validation": files[1],
+        "model.lora.rank": 2,
+        "training.learning_rate": 0.02,
+        "training.batch_size": 8,
+        "training.epochs": 2,
+        "training.samples": 1,
+        "new_tokens": 4,
+        "export": "false",
+        **more,
+    }
+    return parse(prefer.PreferConfig, [word for key, value in options.items() for word in (f"--{key}", str(value))])
+
+
+def test_a_run_and_its_resume(start, tmp_path, capsys):
+    rows = [{"prompt": f"{a} and", "chosen": f"yes, {a}", "rejected": f"no {a}"} for a in range(24)]
+    files = write(tmp_path, rows), write(tmp_path, rows[:6], "b.jsonl")
+    config = options_of(start, tmp_path, files)
+    results = prefer.main(config)
+    run = tmp_path / "run"
+    assert json.loads((run / "results.json").read_text()) == results
+    assert results["validation_reward_accuracy"] == results["test_reward_accuracy"] == 1.0
+    assert results["validation_reward_margin"] > 0.01 and 0 <= results["test_win_rate"] <= 1
+    assert 0 < results["trained_parameters"] < results["parameters"] / 5
+    for name in ("loss", "reward_margin", "reward_accuracy", "test_margins"):
+        assert (run / "plots" / f"{name}.png").stat().st_size > 3000
+    assert len((run / "samples" / "test.tsv").read_text().splitlines()) == 7
+    assert isinstance(zoo.Task.from_preset(run / "model"), zoo.CausalLM)
+    # the reference is not computed again, and what was trained stays
+    capsys.readouterr()
+    again = prefer.main(config)
+    assert "computing the log-likelihoods" not in capsys.readouterr().out
+    assert again["validation_reward_margin"] == pytest.approx(results["validation_reward_margin"], abs=1e-3)
+    write(tmp_path, [*rows[:-1], {**rows[-1], "chosen": "yes!"}])
+    with pytest.raises(RunFolderError, match="log-likelihoods in .*reference.* are of other data"):
+        prefer.main(config)
+
+
+def test_keys_that_do_not_go_together(start, tmp_path):
+    files = ["a.jsonl", "b.jsonl"]
+    config = options_of(start, tmp_path, files, **{"method": "orpo", "training.label_smoothing": 0.1})
+    with pytest.raises(ConfigError, match=r"training\.label_smoothing must be 0 with method 'orpo', got 0\.1"):
+        prefer.main(config)
+    with pytest.raises(ConfigError, match=r"model\.start_from must be given with data of your own"):
+        prefer.main(parse(prefer.PreferConfig, ["--data.train", "a.jsonl"]))
+    rows = write(tmp_path, ROWS)
+    with pytest.raises(ConfigError, match=r"data\.max_length must be at most the model's max_length=80, got 99"):
+        prefer.main(options_of(start, tmp_path, [rows, rows], **{"data.max_length": 99}))
