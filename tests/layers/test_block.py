@@ -193,7 +193,7 @@ def test_drop_path_leaves_branches_out_row_by_row():
     assert 150 < skipped < 250  # of 800 branches, 200 with a deviation of 12
 
 
-@pytest.mark.parametrize("graph", ["eager", "graph", pytest.param("xla", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("graph", ["eager", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("graph", "xla"))])
 def test_rematerialization_changes_nothing(graph):
     """Outputs, gradients, losses and what layers write, with dropout in the second computation as in the first."""
     tf = pytest.importorskip("tensorflow")

@@ -121,7 +121,7 @@ def test_layer_contract(kind, rng, check_layer):
 
 
 @pytest.mark.parametrize("kind", MIXERS)
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_training_with_unknown_sizes(kind, jit_compile, rng):
     symbols = [keras.Input((None, 6)), keras.Input((None,), dtype="bool")]
     model = keras.Model(symbols, MIXERS[kind]()(symbols[0], mask=symbols[1]))

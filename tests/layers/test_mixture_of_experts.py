@@ -206,7 +206,7 @@ def test_gradients_in_float64(layer, batch, rng, check_gradients):
     check_gradients(lambda x: ops.sum(layer(x, mask=mask) * factors), inputs)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("capacity_factor", [None, 0.8])
 def test_one_step_of_training(capacity_factor, jit_compile, batch, rng):
     """The same numbers with and without XLA, in a graph of unknown sizes; router and every expert get a gradient."""

@@ -169,7 +169,12 @@ def test_batched_is_single(engines, sampler):
 
 
 @pytest.mark.parametrize(
-    "kind, sampler", [("rotary", Beam(2)), ("rotary", Contrastive(2)), ("window", GREEDY)], ids=str
+    "kind, sampler",
+    [
+        ("rotary", Beam(2)),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("rotary", Contrastive(2)), ("window", GREEDY))),
+    ],
+    ids=str,
 )
 def test_growing_caches_change_nothing(engines, monkeypatch, kind, sampler):
     options = options_of(sampler)
@@ -311,6 +316,7 @@ def test_later_changes_of_weights_are_seen(engines, backbones):
     assert before != after == engines["rotary"].begin(PROMPTS, options).advance().generated()
 
 
+@pytest.mark.slow
 def test_compiled_is_the_same(engines):
     plain, xla = (options_of(SAMPLERS[1], PROCESSORS, STOPS, jit_compile=jit_compile) for jit_compile in (False, True))
     texts = [engines["rotary"].begin(PROMPTS, options).advance().generated() for options in (plain, xla)]
@@ -380,11 +386,10 @@ def make_encoder_decoder(kind):
 @pytest.mark.parametrize(
     "kind, sampler",
     [
-        ("learned", GREEDY),
         ("learned", Beam(2)),
         ("relative_bias", GREEDY),
         ("recurrent", GREEDY),
-        ("recurrent", Contrastive(3)),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("learned", GREEDY), ("recurrent", Contrastive(3)))),
     ],
     ids=str,
 )

@@ -111,7 +111,11 @@ def test_samples_depend_on_nothing_but_seed_and_stream(models, assert_same):
     assert (ops.convert_to_numpy(other["token_ids"]) != ops.convert_to_numpy(together["token_ids"])).any()
 
 
-@pytest.mark.parametrize("sampler", [Sample(), Sample(0.8, top_k=3), Sample(top_p=0.8)], ids=repr)
+@pytest.mark.parametrize(
+    "sampler",
+    [Sample(0.8, top_k=3), *(pytest.param(s, marks=pytest.mark.slow) for s in (Sample(), Sample(top_p=0.8)))],
+    ids=repr,
+)
 def test_distribution_is_that_of_the_target(prefix_model, sampler):
     """20,000 texts of three tokens, of a target and a draft that have nothing in common."""
     target, draft = prefix_model(4, capacity=8, seed=1, sharpness=1.0), prefix_model(4, capacity=8, seed=2)

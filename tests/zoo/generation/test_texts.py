@@ -94,7 +94,7 @@ def trained(kind):
     return WordPieceTokenizer.train(LINES, vocabulary_size=70, lowercase=False)
 
 
-@pytest.mark.parametrize("kind", ["sentencepiece", "bytes", "wordpiece"])
+@pytest.mark.parametrize("kind", ["sentencepiece", "bytes", pytest.param("wordpiece", marks=pytest.mark.slow)])
 def test_texts_only_grow(kind):
     """Any tokens, also bytes that make no character: pieces of a stream joined are the text."""
     tokenizer, generator = trained(kind), random.Random(0)

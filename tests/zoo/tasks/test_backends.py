@@ -114,7 +114,9 @@ TOKENS = {
 }
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize(
+    "sampler", ["beam", *(pytest.param(name, marks=pytest.mark.slow) for name in ("greedy", "sample"))]
+)
 def test_sequence_to_sequence_generation(sampler):
     task, (inputs, _, _) = make("seq2seq"), batch("seq2seq")
     chosen, processors = SAMPLERS[sampler]

@@ -89,6 +89,7 @@ def test_preprocess(model):
     )
 
 
+@pytest.mark.slow
 def test_learns_texts(fresh, texts):
     fresh.compile(keras.optimizers.Adam(0.02))
     losses = fresh.fit(texts[:8] * 8, epochs=6, batch_size=16, validation_data=texts[:8], verbose=0).history
@@ -247,7 +248,7 @@ def test_stop_tokens(model):
         assert result["lengths"][row] == min(ends, default=8)
 
 
-@pytest.mark.parametrize("stop", [None, ["eta", "a g"]])
+@pytest.mark.parametrize("stop", [pytest.param(None, marks=pytest.mark.slow), ["eta", "a g"]])
 def test_stream_is_generate(model, generated, stop):
     for row, prompt in enumerate(PROMPTS):
         for chunk in (1, 3):
@@ -282,6 +283,7 @@ def test_continuing_from_a_cache(model, generated):
         model.generate("alpha", stop="a", return_cache=True)
 
 
+@pytest.mark.slow
 def test_draft_model(model, tiny_tokenizer):
     draft = make_model(tiny_tokenizer, seed=5)
     options = {"max_new_tokens": 8, "jit_compile": False, "processors": [RepetitionPenalty(1.2)]}

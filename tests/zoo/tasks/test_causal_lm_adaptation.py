@@ -88,6 +88,7 @@ def test_lora_that_matches_nothing(model):
     assert len(model.trainable_variables) == len(model.weights)
 
 
+@pytest.mark.slow
 def test_int8_is_close_smaller_and_served(model, texts, tmp_path):
     some = texts[:8]
     model.generate(some, **OPTIONS)

@@ -29,6 +29,7 @@ print(json.dumps(results))
 """
 
 
+@pytest.mark.slow
 def test_best_models_load_in_a_fresh_process(make_task, texts, tmp_path):
     x, y = texts[:16], [int("alpha" in text) for text in texts[:16]]
     models = {

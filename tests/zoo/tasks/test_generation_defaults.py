@@ -67,7 +67,7 @@ def test_defaults_are_what_is_done(tiny_tokenizer, kind):
     assert plain.generation == {} and plain.generation_defaults.sampler is None
 
 
-@pytest.mark.parametrize("kind", ["decoder", "encoder_decoder"])
+@pytest.mark.parametrize("kind", ["decoder", pytest.param("encoder_decoder", marks=pytest.mark.slow)])
 def test_every_end_id_ends_a_text(tiny_tokenizer, kind):
     free = make(kind, tiny_tokenizer, {"end_ids": []})
     whole = tokens(free, max_new_tokens=12)

@@ -66,7 +66,11 @@ def numbers(task, texts):
 
 @pytest.mark.parametrize(
     ("task_class", "policy"),
-    [*((kind, "mixed_bfloat16") for kind in CASES), *((kind, "mixed_float16") for kind in (TextClassifier, Seq2SeqLM))],
+    [
+        *((kind, "mixed_bfloat16") for kind in CASES),
+        (TextClassifier, "mixed_float16"),
+        pytest.param(Seq2SeqLM, "mixed_float16", marks=pytest.mark.slow),
+    ],
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_trains_and_predicts(make, texts, task_class, policy):

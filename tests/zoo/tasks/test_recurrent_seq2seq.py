@@ -37,6 +37,7 @@ def test_learns_to_copy(learned, copied):
         assert np.trace(weights[row, :length, :length]) / length > 0.5
 
 
+@pytest.mark.slow
 def test_xla_and_batches_give_the_same(learned, texts):
     some = [*texts[60:67], ""]
     expected = learned.generate(some, jit_compile=True)

@@ -132,6 +132,7 @@ def test_processors(model, texts, name):
     assert expected != model.generate(some, **options), "the rule changes something"
 
 
+@pytest.mark.slow
 def test_processors_by_name_and_compiled(model, texts):
     options = {"max_length": 6}
     rules = [{"name": "no_repeat_ngram", "size": 2}, {"name": "banned_tokens", "token_ids": [6, [9, 9]]}]
@@ -141,6 +142,7 @@ def test_processors_by_name_and_compiled(model, texts):
     assert model.generate(texts[:4], processors=rules, jit_compile=True, **options) == expected
 
 
+@pytest.mark.slow
 def test_processors_with_beams(model, texts):
     """No text of the result has a pair of tokens twice."""
     options = {"max_length": MAX_LENGTH, "jit_compile": False, "sampler": Beam(2)}

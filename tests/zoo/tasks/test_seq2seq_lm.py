@@ -22,11 +22,12 @@ def test_learns_to_copy(trained, copied):
     assert trained.evaluate(copied, copied, verbose=0) < 0.1
 
 
+@pytest.mark.slow
 def test_xla_gives_the_same(trained, texts):
     assert trained.generate(texts[:40], jit_compile=True) == trained.generate(texts[:40], jit_compile=False)
 
 
-@pytest.mark.parametrize("sampler", [Greedy(), BEAM], ids=["greedy", "beam"])
+@pytest.mark.parametrize("sampler", [pytest.param(Greedy(), marks=pytest.mark.slow), BEAM], ids=["greedy", "beam"])
 def test_batch_is_each_alone(trained, texts, sampler):
     # not only what was learned: uncertain models have close decisions
     some = texts[60:68] + [""] + ["theta " * 30]

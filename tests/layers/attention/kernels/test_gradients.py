@@ -118,7 +118,7 @@ def test_gradients_where_nothing_is_visible_are_zero(kernels, short_pieces, grad
 
 
 @pytest.mark.parametrize("path", ["plain", "blocked", "banded"])
-@pytest.mark.parametrize("compiled_by_xla", [False, True])
+@pytest.mark.parametrize("compiled_by_xla", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_gradients_in_a_graph(kernels, short_pieces, gradients, path, compiled_by_xla):
     arrays = [kernels.normal(2, 2, 9, 4, seed=seed) for seed in range(3)]
 
