@@ -1,6 +1,6 @@
 """Rerank: from queries with documents to a SavedModel that scores pairs of strings: a cross-encoder.
 
-    python -m recipes.rerank                                  # learns which dates are the same, in minutes
+    python -m recipes.rerank                                  # learns which dates are in which language, in minutes
     python -m recipes.rerank --data.train a.jsonl --data.validation b.jsonl --data.text_columns query positive negatives
     python -m recipes.rerank --data.train a.tsv --data.validation b.tsv --data.label_column 3 --data.highest 3 \
         --model.problem regression
@@ -47,7 +47,7 @@ _DRAWN = 20
 class DataConfig:
     """Where queries and documents come from."""
 
-    train: list[str] = setting(["date_writings"], "TSV, CSV or JSON-lines files (or .gz), or the name of a data set.")
+    train: list[str] = setting(["date_queries"], "TSV, CSV or JSON-lines files (or .gz), or the name of a data set.")
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
     text_columns: list[str] = setting(
@@ -60,8 +60,8 @@ class DataConfig:
     negatives: int = setting(
         4, "Documents of other rows that are taken as not relevant for a query, where its row has none.", least=1
     )
-    negatives_from: Literal["tfidf", "random"] = setting(
-        "tfidf", "Whether these are drawn among the 50 that are nearest by TF-IDF, or among all."
+    negatives_from: Literal["both", "tfidf", "random"] = setting(
+        "both", "Whether these are drawn among the 50 that are nearest by TF-IDF, among all, or half of them each."
     )
     header: bool | None = setting(None, "Whether tables begin with column names; null: no, but stop if it looks so.")
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
@@ -86,7 +86,7 @@ class EvaluationConfig:
     corpus: str | None = setting(None, "Documents likewise; a title stands before the text.")
     relevance: str | None = setting(None, "TSV file of BEIR with query-id, corpus-id and score.")
     first_stage: str | None = setting(None, "A saved TextEmbedder that searches first; null for TF-IDF.")
-    candidates: int = setting(20, "How many of the documents that it finds are reordered.", least=2)
+    candidates: int = setting(50, "How many of the documents that it finds are reordered.", least=2)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,22 +47,31 @@ def with_negatives(groups: Sequence[Sequence[str]], count: int, source: str, see
     Args:
         groups: Query and relevant document of each.
         count: How many documents; fewer where there are not as many.
-        source: "tfidf" for those among the 50 nearest, "random" for any.
+        source: "tfidf" for those among the 50 nearest, "random" for any, "both" for the former and the latter in turn.
         seed: Seed of what is drawn.
     """
     retrieval, generator = retrieval_of_groups(groups), np.random.default_rng(seed)
-    documents = list(retrieval.documents)
+    documents, names = list(retrieval.documents), {text: name for name, text in retrieval.queries.items()}
     near: Mapping[str, Sequence[str]] = {}
-    if source == "tfidf":
-        vectors = tfidf(retrieval.documents.values(), *retrieval.columns())
-        near = search(retrieval, *vectors, _NEAREST)
-    names = {text: name for name, text in retrieval.queries.items()}
+    if source != "random":
+        near = search(retrieval, *tfidf(retrieval.documents.values(), *retrieval.columns()), _NEAREST)
     result = []
     for query, document in groups:
         name = names.get(query)
-        relevant = retrieval.relevant.get(name, {})
-        pool = near[name] if name in near else documents
-        pool = [other for other in pool if other not in relevant and other != name]
-        drawn = generator.permutation(len(pool))[:count]
-        result.append((query, document, *(retrieval.documents[pool[index]] for index in drawn)))
+        pools = [] if source == "random" else [near.get(name, [])]
+        pools += [] if source == "tfidf" else [documents]
+        excluded, drawn = {name, *retrieval.relevant.get(name, ())}, []
+        # enough for those that are excluded, and for what the other pool has too
+        most = 2 * count + len(excluded)
+        orders = [iter(generator.choice(len(pool), min(most, len(pool)), replace=False)) for pool in pools]
+        while len(drawn) < count and orders:
+            # one of each pool in turn, until all are used up
+            place = len(drawn) % len(orders)
+            index = next(orders[place], None)
+            if index is None:
+                del orders[place], pools[place]
+            elif pools[place][index] not in excluded:
+                excluded.add(pools[place][index])
+                drawn.append(retrieval.documents[pools[place][index]])
+        result.append((query, document, *drawn))
     return result

@@ -88,11 +88,26 @@ def _date_writings() -> Splits:
     return Splits(*(list(map(group, distinct(part))) for part in dates.generate(train=6000, validation=300, test=600)))
 
 
+def _date_queries() -> Splits:
+    def groups(pairs: Iterable[Any]) -> list[TextGroup]:
+        rows = [(pair, dates.languages_of(pair.source, pair.target)) for pair in pairs]
+        # digits alone, and some months, are the same in several languages
+        return [
+            TextGroup((f"{pair.target[:4]} in {next(iter(language))}", pair.source), pair.origin)
+            for pair, language in rows
+            if len(language) == 1
+        ]
+
+    years = {"first_year": 1990, "last_year": 1999}
+    return Splits(*map(groups, dates.generate(train=5000, validation=400, test=800, **years)))
+
+
 def _scitldr() -> Splits:
     parts = SUMMARIES["scitldr"]()
     return Splits(*([TextGroup((row.summaries[0], row.text), row.origin) for row in part] for part in parts[:2]))
 
 
 # * `date_writings`: generated dates (see `recipes.common.dates`), each written in two ways.
+# * `date_queries`: a year and a language, "1999 in French", and a generated date in it.
 # * `scitldr`: one-sentence summaries of papers and their abstracts, 1,992 / 619. Source: Cachola et al. 2020.
-GROUPS: Loaders = {"date_writings": _date_writings, "scitldr": _scitldr}
+GROUPS: Loaders = {"date_writings": _date_writings, "date_queries": _date_queries, "scitldr": _scitldr}

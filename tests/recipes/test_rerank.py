@@ -84,7 +84,7 @@ def test_a_first_search_by_vectors(tmp_path):
         ([*LABELS, "--data.negatives", "2"], "data.negatives must be 4 where rows have documents that are not"),
         (
             [*LABELS, "--evaluation.candidates", "9"],
-            "evaluation.candidates must be 20 where labelled pairs are",
+            "evaluation.candidates must be 50 where labelled pairs are",
         ),
     ],
 )

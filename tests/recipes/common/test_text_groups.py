@@ -44,7 +44,13 @@ def test_writings_of_dates_are_of_different_dates():
     assert len({*texts}) == len(texts) and not {*texts} & {text for group in validation for text in group.texts}
 
 
-@pytest.mark.parametrize("source", ["tfidf", "random"])
+def test_queries_of_dates_name_year_and_language():
+    _, validation, test = GROUPS["date_queries"]()
+    assert {query[4:] for query, _ in (group.texts for group in test)} == {" in English", " in French", " in German"}
+    assert all(query[:4] in document for query, document in (group.texts for group in validation))
+
+
+@pytest.mark.parametrize("source", ["tfidf", "random", "both"])
 def test_negatives(source):
     groups = [("rome", "rome in italy"), ("rome", "old rome"), ("bern", "bern in june"), ("oak", "an oak")]
     drawn = with_negatives(groups, 2, source, 0)
