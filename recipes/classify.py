@@ -5,6 +5,8 @@
     python -m recipes.classify --data.train a.tsv --data.validation b.tsv --run_folder runs/mine
 
 One label, several (`--model.problem multi_label --data.label_separator ,`) or a number (`--model.problem regression`).
+Long texts are read in windows that overlap (`--model.stride 32`), rare labels weighted (`--training.class_weights
+balanced`). The temperature of the probabilities is fitted to the validation data.
 The same command resumes an interrupted run.
 """
 
@@ -18,15 +20,16 @@ from typing import Any, Literal
 import numpy as np
 
 import zoo
+from recipes.common.calibrated import calibrate, calibration_scores
 from recipes.common.charts import plot_agreement, plot_confusion
+from recipes.common.class_weights import LabelTrainingConfig, class_weights, print_weights
 from recipes.common.config import run_recipe, setting
 from recipes.common.data_sets import open_parts
 from recipes.common.encoder_recipe import (
-    EncoderModelConfig,
     EncoderTokenizerConfig,
-    EncoderTrainingConfig,
     train_encoder_task,
 )
+from recipes.common.error_lists import label_errors, write_errors
 from recipes.common.errors import ConfigError, DataError, shown
 from recipes.common.finish import finish
 from recipes.common.label_metrics import label_scores, linear_baseline
@@ -41,6 +44,8 @@ from recipes.common.labelled_text import (
 from recipes.common.models import make_or_load_task
 from recipes.common.run_folder import RunFolder
 from recipes.common.training import prepare
+from recipes.common.windowed import WindowedModelConfig, length_options
+from zoo.training import WeightedBinaryCrossEntropy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +63,7 @@ class DataConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassifierConfig(EncoderModelConfig):
+class ClassifierConfig(WindowedModelConfig):
     """The architecture."""
 
     problem: Literal["single_label", "multi_label", "regression"] = setting("single_label", "What is predicted.")
@@ -74,7 +79,9 @@ class ClassifyConfig:
     data: DataConfig = DataConfig()
     tokenizer: EncoderTokenizerConfig = EncoderTokenizerConfig()
     model: ClassifierConfig = ClassifierConfig()
-    training: EncoderTrainingConfig = EncoderTrainingConfig()
+    training: LabelTrainingConfig = LabelTrainingConfig()
+    calibrate: bool = setting(True, "Whether to fit the temperature of probabilities to the validation data.")
+    tune_thresholds: bool = setting(False, "Whether to choose the threshold of each label on the validation data.")
     baseline: bool = setting(True, "Whether to train a linear model on TF-IDF as a baseline.", harmless=True)
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
 
@@ -89,37 +96,49 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
         The results, as written to `results.json` in the run folder.
     """
     started = time.monotonic()
-    prepare(config)
-    if (config.data.label_separator is None) == (config.model.problem == "multi_label"):
-        raise ConfigError("data.label_separator and model.problem 'multi_label' must be given together")
+    check(config)
+    problem = config.model.problem
     with RunFolder(config.run_folder, config) as run:
         train_examples, validation_examples, test_examples = open_examples_of(config)
         task = make_model(config, run, train_examples)
         unknown: dict[str, int] = {}
-        if config.model.problem != "regression":
-            several = config.model.problem == "multi_label"
+        if problem != "regression":
             validation_rows, test_rows = (
-                [(each.label if several else [each.label], each.origin) for each in examples]
+                [(_labels_of(each), each.origin) for each in examples]
                 for examples in (validation_examples, test_examples)
             )
             require_known_labels(task.labels.names, validation_rows)
             unknown = unknown_labels(task.labels.names, test_rows, "label")
+        validation = columns_of(validation_examples)
         seconds, _ = train_encoder_task(
             task,
             run,
             config.training,
             columns_of(train_examples),
-            columns_of(validation_examples),
+            validation,
             metric=task.default_metrics()[0].name,
-            mode="min" if config.model.problem == "regression" else "max",
+            mode="min" if problem == "regression" else "max",
+            **weights_of(config, task, train_examples),
         )
+        if config.calibrate and problem != "regression":
+            calibrate(task, *validation)
+        if config.tune_thresholds:
+            print(f"thresholds: {task.tune_thresholds(*validation)}")
+        task.save_to_preset(run.path / "model")
         texts, truth = columns_of(test_examples)
-        predicted = task.classify(texts)
+        values = task.predict(texts)
+        predicted = task.preprocessor.labels_of(values, task.threshold)
         draw(run, task, truth, predicted)
+        list_errors(run, task, test_examples, values, predicted)
         results: dict[str, Any] = {"parameters": task.count_params(), "test_examples": len(truth), **unknown}
-        results.update(label_scores(truth, predicted, config.model.problem))
+        results.update(label_scores(truth, predicted, problem))
+        if problem != "regression":
+            results.update(calibration_scores(run, task, values, numbers_of(task, truth)))
+        if config.tune_thresholds:
+            results["thresholds"] = {
+                name: round(value, 4) for name, value in zip(task.labels, task.threshold, strict=True)
+            }
         if config.baseline:
-            problem = config.model.problem
             name = f"TF-IDF + {'ridge' if problem == 'regression' else 'logistic'} regression"
             try:
                 results[name] = linear_baseline(*columns_of(train_examples), texts, truth, problem)
@@ -139,6 +158,25 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
             )
 
         return finish(run, "classify", task, results, started, export={} if config.export else None, trial=trial)
+
+
+def check(config: ClassifyConfig) -> None:
+    """Checks what can be checked before the data are read.
+
+    Args:
+        config: The configuration.
+    """
+    prepare(config)
+    model = config.model
+    if (config.data.label_separator is None) == (model.problem == "multi_label"):
+        raise ConfigError("data.label_separator and model.problem 'multi_label' must be given together")
+    if config.tune_thresholds and model.problem != "multi_label":
+        raise ConfigError(f"tune_thresholds must be false with model.problem {model.problem!r}, got true")
+    if config.training.class_weights is not None and model.problem == "regression":
+        weights = shown(config.training.class_weights)
+        raise ConfigError(f"training.class_weights must be null with model.problem 'regression', got {weights}")
+    if model.stride is not None and len(config.data.text_columns) > 1:
+        raise ConfigError(f"model.stride must be null with pairs of texts, which have no windows, got {model.stride}")
 
 
 def open_examples_of(config: ClassifyConfig) -> list[Sequence[LabelledText]]:
@@ -175,13 +213,57 @@ def make_model(config: ClassifyConfig, run: RunFolder, examples: Sequence[Labell
         "pairs": len(examples[0].texts) == 2,
         "pooling": model.pooling,
         "head_dropout": model.head_dropout,
-        "truncate": True,
+        **length_options(model),
+        # of a model that was calibrated, they are fitted anew
+        "temperature": 1.0,
+        "threshold": 0.5,
     }
 
     def texts() -> Iterable[str]:
         return (text for example in examples for text in example.texts)
 
     return make_or_load_task(zoo.TextClassifier, model, config.tokenizer, run, texts, **options)
+
+
+def weights_of(config: ClassifyConfig, task: zoo.TextClassifier, examples: Sequence[LabelledText]) -> dict[str, Any]:
+    """Returns the options of the training that weigh rare labels."""
+    several = config.model.problem == "multi_label"
+    found = [label for example in examples for label in _labels_of(example)]
+    weights = class_weights(config.training.class_weights, task.labels, found, len(examples) if several else None)
+    if weights is None:
+        return {}
+    print_weights(task.labels, weights)
+    return {"loss": WeightedBinaryCrossEntropy(weights)} if several else {"class_weight": weights}
+
+
+def _labels_of(example: LabelledText) -> list[str]:
+    return example.label if isinstance(example.label, list) else [example.label]
+
+
+def numbers_of(task: zoo.TextClassifier, truth: Sequence[Any]) -> np.ndarray:
+    """Returns the number of each label, -1 for one that the task does not know; or zeros and ones of several."""
+    numbers = {name: number for number, name in enumerate(task.labels)}
+    if task.preprocessor.problem == "single_label":
+        return np.array([numbers.get(label, -1) for label in truth])
+    return np.array([[float(name in labels) for name in numbers] for labels in truth])
+
+
+def list_errors(
+    run: RunFolder, task: zoo.TextClassifier, examples: Sequence[LabelledText], values: np.ndarray, predicted: Any
+) -> None:
+    """Writes the wrong predictions, the surest first; of a regression all, the most distant first."""
+    where = [(*example.texts, example.origin) for example in examples]
+    truth = [example.label for example in examples]
+    names = ["text", "origin"] if len(examples[0].texts) == 1 else ["first text", "second text", "origin"]
+    if task.preprocessor.problem == "regression":
+        rows = [
+            (abs(given - right), given, right, *more)
+            for given, right, more in zip(predicted, truth, where, strict=True)
+        ]
+        write_errors(run, ["distance", "predicted", "right", *names], rows)
+    else:
+        rows = label_errors(task.labels.strings, truth, predicted, values, task.threshold, where)
+        write_errors(run, ["confidence", "predicted", "right", "probability of the right one", *names], rows)
 
 
 def draw(run: RunFolder, task: zoo.TextClassifier, truth: Sequence[Any], predicted: Sequence[Any]) -> None:

@@ -3,7 +3,11 @@
     python -m recipes.tag                                             # learns the parts of dates, in minutes
     python -m recipes.tag --config recipes/configs/ud_english_ewt.yaml
     python -m recipes.tag --data.train a.conll --data.validation b.conll --run_folder runs/mine
+    python -m recipes.tag --data.train a.jsonl --data.validation b.jsonl --data.split kinds
 
+JSON lines hold raw texts with spans of characters, `{"text": ..., "spans": [{"start": 0, "end": 3, "label": "PER"}]}`.
+Long texts are read in windows that overlap (`--model.stride 32`), rare tags weighted (`--training.class_weights
+balanced`). The temperature of the probabilities is fitted to the validation data.
 The same command resumes an interrupted run.
 """
 
@@ -13,36 +17,46 @@ import dataclasses
 import functools
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 import zoo
+from recipes.common.calibrated import calibrate, calibration_scores
 from recipes.common.charts import plot_confusion
+from recipes.common.class_weights import LabelTrainingConfig, class_weights, print_weights
 from recipes.common.config import run_recipe, setting
-from recipes.common.data_sets import open_parts
-from recipes.common.encoder_recipe import (
-    EncoderModelConfig,
-    EncoderTokenizerConfig,
-    EncoderTrainingConfig,
-    train_encoder_task,
-)
+from recipes.common.data_sets import is_name, open_parts
+from recipes.common.encoder_recipe import EncoderTokenizerConfig, train_encoder_task
+from recipes.common.error_lists import write_errors
+from recipes.common.errors import ConfigError
 from recipes.common.finish import finish
 from recipes.common.label_metrics import tag_scores
 from recipes.common.labelled_text import require_known_labels, unknown_labels
 from recipes.common.models import make_or_load_task
 from recipes.common.run_folder import RunFolder
+from recipes.common.spanned_text import SPANNED, SpannedText, read_spanned, span_errors, span_scores, with_tags
 from recipes.common.tagged_words import TAGGED, TaggedWords, read_tagged
+from recipes.common.text_files import JSON_SUFFIXES, suffix_of
 from recipes.common.training import prepare
+from recipes.common.windowed import WindowedModelConfig, length_options
 
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
     """Where the sentences come from."""
 
-    train: list[str] = setting(["date_parts"], "CoNLL or CoNLL-U files (or .gz), or the name of a data set.")
+    train: list[str] = setting(
+        ["date_parts"], "CoNLL or CoNLL-U files, JSON lines with spans (or .gz), or the name of a data set."
+    )
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
     word_column: int = setting(1, "Number of the column of the word, from 1.", least=1)
     tag_column: int = setting(2, "Number of the column of the tag, from 1.", least=1)
+    split: Literal["punctuation", "space", "kinds"] = setting(
+        "punctuation", "Where raw texts are split into words; kinds: also between letters and digits."
+    )
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed line: stop, or skip and count the sentence.")
 
 
@@ -53,8 +67,9 @@ class TagConfig:
     run_folder: str = setting("runs/tag", "Folder of the run; the same command resumes what it holds.")
     data: DataConfig = DataConfig()
     tokenizer: EncoderTokenizerConfig = EncoderTokenizerConfig()
-    model: EncoderModelConfig = EncoderModelConfig()
-    training: EncoderTrainingConfig = EncoderTrainingConfig()
+    model: WindowedModelConfig = WindowedModelConfig()
+    training: LabelTrainingConfig = LabelTrainingConfig()
+    calibrate: bool = setting(True, "Whether to fit the temperature of probabilities to the validation data.")
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
 
 
@@ -70,57 +85,160 @@ def main(config: TagConfig) -> dict[str, Any]:
     started = time.monotonic()
     prepare(config)
     with RunFolder(config.run_folder, config) as run:
-        columns = {"word_column": config.data.word_column, "tag_column": config.data.tag_column}
-        train, validation, test = open_parts(config.data, TAGGED, lambda files, bad: read_tagged(files, bad, **columns))
-        labels = sorted({tag for sentence in train for tag in sentence.tags})
+        train, validation, test = open_rows(config.data)
+        labels = labels_of(train)
         task = make_or_load_task(
             zoo.TokenClassifier,
             config.model,
             config.tokenizer,
             run,
-            lambda: (" ".join(sentence.words) for sentence in train),
+            lambda: (row.text if isinstance(row, SpannedText) else " ".join(row.words) for row in train),
             labels=labels,
-            truncate=True,
+            split=config.data.split,
+            # of a model that was calibrated, it is fitted anew
+            temperature=1.0,
+            **length_options(config.model),
         )
-        require_known_labels(labels, ((sentence.tags, sentence.origin) for sentence in validation))
-        unknown = unknown_labels(labels, [(sentence.tags, sentence.origin) for sentence in test], "tag")
+        require_known_labels(labels, ((row.tags, row.origin) for row in validation))
+        unknown = unknown_labels(labels, [(row.tags, row.origin) for row in test], "tag")
+        weights = class_weights(config.training.class_weights, task.labels, (tag for row in train for tag in row.tags))
+        if weights is not None:
+            print_weights(task.labels, weights)
+        held_out = columns_of(validation)
         seconds, _ = train_encoder_task(
-            task, run, config.training, _columns(train), _columns(validation), metric="accuracy", mode="max"
+            task,
+            run,
+            config.training,
+            columns_of(train),
+            held_out,
+            metric="accuracy",
+            mode="max",
+            class_weight=weights,
         )
-        words, truth = _columns(test)
-        predicted = task.tag(words)
+        if config.calibrate:
+            calibrate(task, *held_out)
+            task.save_to_preset(run.path / "model")
+        inputs, _ = columns_of(test)
+        values = task.predict(inputs)
+        truth, predicted = [list(row.tags) for row in test], task.preprocessor.labels_of(values)
         tags = [[tag for row in rows for tag in row] for rows in (truth, predicted)]
         plot_confusion(*tags, run.plots / "confusion.png", "Words of the test sentences")
         results = {
             "parameters": task.count_params(),
-            "test_sentences": len(words),
-            "test_words": sum(map(len, words)),
+            "test_sentences": len(test),
+            "test_words": sum(map(len, truth)),
             **unknown,
-            **tag_scores(truth, predicted),
-            "training_seconds": round(seconds, 1),
+            **(span_results if are_spanned(test) else word_results)(run, task, test, values, predicted),
         }
+        numbers = {label: number for number, label in enumerate(labels)}
+        right = np.array([numbers.get(tag, -1) for tag in tags[0]])
+        results.update(calibration_scores(run, task, np.concatenate(values), right))
+        results["training_seconds"] = round(seconds, 1)
         export = {} if config.export else None
-        trial = functools.partial(try_export, task, words[:3])
+        trial = functools.partial(try_export, task, inputs[:3])
         return finish(run, "tag", task, results, started, export=export, trial=trial)
 
 
-def try_export(
-    task: zoo.TokenClassifier, sentences: Sequence[Sequence[str]], served: Any
-) -> Iterable[tuple[str, list[str], list[str]]]:
-    """Returns sentences as texts, the tags that a SavedModel gives their words, and those that the task gives.
+Row = SpannedText | TaggedWords
+
+
+def are_spanned(rows: Sequence[Row]) -> bool:
+    """Whether rows are raw texts with spans, and not words with tags."""
+    return isinstance(rows[0], SpannedText)
+
+
+def open_rows(data: DataConfig) -> list[Sequence[Row]]:
+    """Returns training, validation and test rows, all words with tags or all texts with spans."""
+    columns = {"word_column": data.word_column, "tag_column": data.tag_column}
+    files = [*data.train, *data.validation, *data.test]
+    are_json = {str(file) in SPANNED if is_name([file]) else suffix_of(Path(file)) in JSON_SUFFIXES for file in files}
+    if len(are_json) > 1:
+        raise ConfigError(f"data must be texts with spans (JSON lines) or words with tags (CoNLL), got both: {files}")
+    if are_json == {False}:
+        return open_parts(data, TAGGED, lambda files, bad: read_tagged(files, bad, **columns))
+    for name, column in columns.items():
+        default = getattr(DataConfig(), name)
+        if column != default:
+            raise ConfigError(
+                f"data.{name} must be {default} with texts with spans, which have no columns, got {column}"
+            )
+    parts = open_parts(data, SPANNED, lambda files, bad: read_spanned(files, bad, data.split))
+    return [with_tags(part, data.split) for part in parts]
+
+
+def labels_of(rows: Sequence[Row]) -> list[str]:
+    """Returns the tags that occur; of spans those of longer and of shorter ones, too."""
+    found = {tag for row in rows for tag in row.tags}
+    if are_spanned(rows):
+        found |= {"O", *(f"{begin}-{tag[2:]}" for tag in found if tag != "O" for begin in "BI")}
+    return sorted(found)
+
+
+def columns_of(rows: Sequence[Row]) -> tuple[list[Any], list[Any]]:
+    """Returns inputs and labels: texts and spans, or words and tags."""
+    if are_spanned(rows):
+        return [row.text for row in rows], [row.spans for row in rows]
+    return [list(row.words) for row in rows], [list(row.tags) for row in rows]
+
+
+def word_results(
+    run: RunFolder,
+    task: zoo.TokenClassifier,
+    rows: Sequence[TaggedWords],
+    values: Sequence[np.ndarray],
+    predicted: Sequence[Sequence[str]],
+) -> dict[str, Any]:
+    """Returns the scores of tags, and lists the wrong ones with the words around them."""
+    numbers, errors = {label: number for number, label in enumerate(task.labels)}, []
+    for row, probabilities, tags in zip(rows, values, predicted, strict=True):
+        for place, (right, given) in enumerate(zip(row.tags, tags, strict=True)):
+            if right != given:
+                of_right = float(probabilities[place, numbers[right]]) if right in numbers else 0.0
+                before, after = row.words[max(0, place - 6) : place], row.words[place + 1 : place + 7]
+                context = " ".join([*before, f"[{row.words[place]}]", *after])
+                sure = float(probabilities[place, numbers[given]])
+                errors.append((sure, given, right, of_right, row.words[place], context, row.origin))
+    columns = ["confidence", "predicted", "right", "probability of the right one", "word", "context", "origin"]
+    write_errors(run, columns, errors)
+    return tag_scores([row.tags for row in rows], predicted)
+
+
+def span_results(
+    run: RunFolder,
+    task: zoo.TokenClassifier,
+    rows: Sequence[SpannedText],
+    values: Sequence[np.ndarray],
+    predicted: Sequence[Sequence[str]],
+) -> dict[str, Any]:
+    """Returns the scores of spans, and lists those that are wrong or missing."""
+    texts, split = [row.text for row in rows], task.preprocessor.split
+    entities = task.preprocessor.entities(texts, values)
+    columns = ["confidence", "which", "label", "text", "start", "end", "context", "origin"]
+    write_errors(run, columns, span_errors(rows, entities, values, split))
+    accuracy = tag_scores([row.tags for row in rows], predicted)["accuracy"]
+    return {"accuracy": accuracy, **span_scores([row.spans for row in rows], entities)}
+
+
+def try_export(task: zoo.TokenClassifier, inputs: Sequence[Any], served: Any) -> Iterable[tuple[str, list, list]]:
+    """Returns texts, what a SavedModel gives for them, and what the task gives: entities of texts, tags of words.
 
     Args:
         task: The task.
-        sentences: Words of each sentence. As texts they may have more: both split "'s" into two.
+        inputs: Texts, or lists of words. As texts these may have more words: both split "'s" into two.
         served: The loaded SavedModel.
     """
-    texts = [" ".join(sentence) for sentence in sentences]
+    if isinstance(inputs[0], str):
+        outputs = served.entities(inputs)
+        columns = [[[part.decode() for part in row] for row in outputs[key].numpy()] for key in ("labels", "texts")]
+        found = [
+            [f"{label}: {text}" for label, text in zip(*row, strict=True) if label]
+            for row in zip(*columns, strict=True)
+        ]
+        expected = [[f"{entity.label}: {entity.text}" for entity in row] for row in task.entities(inputs)]
+        return zip(inputs, found, expected, strict=True)
+    texts = [" ".join(words) for words in inputs]
     tags = [[tag.decode() for tag in row if tag] for row in served.serve(texts)["tags"].numpy()]
     return zip(texts, tags, task.tag(texts), strict=True)
-
-
-def _columns(sentences: Sequence[TaggedWords]) -> tuple[list[list[str]], list[list[str]]]:
-    return [list(sentence.words) for sentence in sentences], [list(sentence.tags) for sentence in sentences]
 
 
 if __name__ == "__main__":

@@ -20,7 +20,16 @@ from pathlib import Path
 
 import keras
 
-from recipes.common import chat_files, labelled_text, parallel_text, plain_text, summaries, tagged_words
+from recipes.common import (
+    chat_files,
+    labelled_text,
+    parallel_text,
+    plain_text,
+    questions,
+    spanned_text,
+    summaries,
+    tagged_words,
+)
 from recipes.common.config import parse
 from recipes.common.data_sets import open_part
 from recipes.common.errors import RecipeError
@@ -32,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SECONDS, LONGEST_MESSAGE = 10, 1500
 RECIPES = (
     *("translate", "summarize", "language_model", "pretrain_masked_lm", "classify", "tag", "embed", "rerank"),
-    "finetune",
+    *("finetune", "answer"),
 )
 
 # what a value becomes, as YAML
@@ -162,6 +171,9 @@ def _examples(records: list[dict]) -> bytes:
 
 
 NAMES = [("a small dog", "pos"), ("two cats, one dog", "neg"), ('she said "no"', "pos"), ("line\nbreak", "neg")] * 3
+SPAN = {"start": 0, "end": 1, "label": "X"}
+ANSWER = {"text": "a", "answer_start": 0}
+ASKED = [{"id": "q", "question": "what?", "answers": [ANSWER]}, {"question": "who?", "is_impossible": True}]
 TALK = [{"role": "user", "content": "2 plus 3"}, {"role": "assistant", "content": "5"}]
 FILES = {
     "a.csv": "".join('"{}",{}\n'.format(text.replace('"', '""'), label) for text, label in NAMES).encode(),
@@ -169,6 +181,16 @@ FILES = {
     "a.jsonl": _examples(
         [{"text": text, "label": label, "source": text, "target": [label], "messages": TALK} for text, label in NAMES]
     ),
+    "b.jsonl": _examples(
+        [
+            *(
+                {"text": text, "spans": [SPAN], "question": "what?", "context": "ab", "answers": [ANSWER]}
+                for text, _ in NAMES
+            ),
+            {"text": "x", "spans": [], "question": "who?", "context": "x", "answers": {"text": [], "answer_start": []}},
+        ]
+    ),
+    "squad.json": json.dumps({"data": [{"paragraphs": [{"context": "a b", "qas": ASKED}]}]}, indent=1).encode(),
     "a.conll": b"Al\tB-PER\ncame\tO\n\nyes\tO\nno\tO\n\n" * 3,
     "a.conllu": b"# text = don't\n1-2\tdon't\t_\t_\n1\tdo\tdo\tAUX\n2\tn't\tnot\tPART\n\n" * 3,
     "a.txt": "One two\tthree.\n\nFour caf\u00e9.\nFive\tsix\n".encode() * 3,
@@ -218,7 +240,14 @@ def data_file(rng: random.Random, folder: Path) -> None:
         keys = rng.choice((("source", "target"), ("text", "label"), ("1", "2"), ("x",)))
         return summaries.read_summaries(files, bad, keys=keys)
 
-    read = rng.choice((labelled, pairs, tagged, conversations, texts, summed))
+    def asked(files, bad):
+        return questions.read_questions(files, bad)
+
+    def spanned(files, bad):
+        return spanned_text.read_spanned(files, bad, rng.choice(("punctuation", "space", "kinds")))
+
+    readers = (labelled, pairs, tagged, conversations, texts, summed)
+    read = rng.choice((asked, spanned) if name in ("b.jsonl", "squad.json") else readers)
     open_part([str(path)], "train", {}, read, rng.choice(("raise", "skip")))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 # labels that are drawn, and that are named next to the picture
 _MOST_LABELS, _MOST_NAMES = 500, 50
@@ -132,4 +133,34 @@ def plot_histogram(values: Sequence[float], path: str | os.PathLike, x_label: st
     axis.hist(values, bins="auto" if len(values) > 20 else 10)
     axis.axvline(0, color="black", linewidth=1)
     axis.set(xlabel=x_label, ylabel="number", title=title)
+    figure.savefig(path, dpi=120)
+
+
+def plot_reliability(series: Mapping[str, tuple[Any, Any]], path: str | os.PathLike, title: str = "") -> None:
+    """Draws how many decisions of each confidence are right, and how many decisions there are.
+
+    Args:
+        series: For each label in the legend how sure each decision is, and whether it is right.
+        path: PNG file to write.
+        title: Title.
+
+    Example:
+
+    >>> plot_reliability({"temperature 1": ([0.9, 0.6], [True, False])}, "reliability.png")
+
+    Reference:
+        Guo et al. 2017, "On Calibration of Modern Neural Networks", section 2.
+    """
+    import numpy as np
+    from matplotlib.figure import Figure
+    from sklearn.calibration import CalibrationDisplay
+
+    figure = Figure(figsize=(5, 6), layout="constrained")
+    upper, lower = figure.subplots(2, height_ratios=(3, 1), sharex=True)
+    for name, (confidences, right) in series.items():
+        confidences, right = np.asarray(confidences, "float64"), np.asarray(right, "int64")
+        CalibrationDisplay.from_predictions(right, confidences, n_bins=10, name=name, ax=upper, pos_label=1)
+        lower.hist(confidences, bins=20, range=(0, 1), histtype="step", label=name)
+    upper.set(xlabel="", ylabel="share of right decisions", title=title)
+    lower.set(xlabel="confidence", ylabel="decisions")
     figure.savefig(path, dpi=120)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
+import numpy as np
+
 from recipes.common.config import setting
 from recipes.common.example_batches import ExampleBatches
 from recipes.common.models import ModelConfig
@@ -57,6 +59,7 @@ def train_encoder_task(
     metric: str,
     mode: str,
     loss: Any = "auto",
+    class_weight: np.ndarray | None = None,
 ) -> tuple[float, dict[str, float]]:
     """Trains a task on raw examples, or goes on where an interrupted run was.
 
@@ -69,12 +72,13 @@ def train_encoder_task(
         metric: Metric of the validation that decides about the best epoch.
         mode: "min" or "max".
         loss: The loss. Default that of the task.
+        class_weight: Weight of each label in the training, `(labels,)`; None for none.
 
     Returns:
         Seconds of training of this process, and the metrics of the validation with the weights that were kept.
     """
     options = {"batch_size": config.batch_size, "seed": config.seed}
-    batches = ExampleBatches(task.preprocessor, *training, **options)
+    batches = ExampleBatches(task.preprocessor, *training, class_weight=class_weight, **options)
     held_out = ExampleBatches(task.preprocessor, *validation, shuffle=False, **options)
     print(f"training: {batches.number_of_rows} examples; validation: {held_out.number_of_rows}")
     task.compile(

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from recipes.common.errors import DataError, require_options
 from zoo.preprocessing import EVALUATION_SEED
+from zoo.preprocessing.datasets import weighted
 from zoo.preprocessing.rows import take
 from zoo.training import ResumableBatches, choose_bucket_lengths, plan_batches
 
@@ -28,10 +29,11 @@ class ExampleBatches(ResumableBatches):
         number_of_buckets: Groups of similar length that rows are batched in.
         shuffle: Whether rows and batches are shuffled.
         seed: Seed of the order, and of what the preprocessor draws at random, at least 0.
+        class_weight: Weight of each label in the loss, `(labels,)`; None for none.
 
     Attributes:
         dataset, number_of_batches: See `ResumableBatches`.
-        number_of_rows: Rows of an epoch.
+        number_of_rows: Rows of an epoch; of a long text each window is one.
 
     Raises:
         DataError: A row that the preprocessor does not take, named by its number.
@@ -54,9 +56,11 @@ class ExampleBatches(ResumableBatches):
         number_of_buckets: int = 8,
         shuffle: bool = True,
         seed: int = 0,
+        class_weight: np.ndarray | None = None,
     ) -> None:
         require_options(batch_size=batch_size, number_of_buckets=number_of_buckets, seed=seed)
         self._preprocessor, self._shuffle, self._seed = preprocessor, shuffle, seed
+        self._class_weight = class_weight
         with tf.device("CPU:0"):
             try:
                 self._examples = preprocessor.examples(x, y)
@@ -77,10 +81,11 @@ class ExampleBatches(ResumableBatches):
             chosen = tf.gather(tf.ensure_shape(rows, [None]), tf.range(start, start + size))
             # a batch that is not full is filled up with a number that is no row
             chosen = tf.boolean_mask(chosen, chosen < self.number_of_rows)
-            tokens, targets = take((self._examples.tokens, self._examples.targets), chosen)
+            tokens, targets, weights = take(self._examples[:3], chosen)
             # training draws anew in each epoch, validation always the same
             drawn = (self._seed * 10**6 + epoch) * 10**9 + index if self._shuffle else EVALUATION_SEED
-            inputs, labels, weights = self._preprocessor.collate(tokens, targets, None, drawn)
+            inputs, labels, weights = self._preprocessor.collate(tokens, targets, weights, drawn)
+            weights = weighted(labels, weights, self._class_weight)
             return inputs, labels, tf.ones(tf.shape(chosen)) if weights is None else weights
 
         return batches.map(assemble, num_parallel_calls=tf.data.AUTOTUNE)

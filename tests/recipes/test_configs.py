@@ -9,6 +9,7 @@ import pytest
 
 import zoo
 from recipes import (
+    answer,
     chat,
     classify,
     distill,
@@ -51,6 +52,7 @@ def test_file(path):
     [
         *(chat.ChatConfig, classify.ClassifyConfig, embed.EmbedConfig, evaluate.EvaluateConfig, export.ExportConfig),
         *(distill.DistillConfig, prefer.PreferConfig),
+        answer.AnswerConfig,
         *(finetune.FinetuneConfig, generate.GenerateConfig, language_model.LanguageModelConfig),
         *(pretrain_masked_lm.MaskedLMConfig, rerank.RerankConfig, summarize.SummarizeConfig, tag.TagConfig),
         translate.TranslateConfig,

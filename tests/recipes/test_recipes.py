@@ -48,7 +48,7 @@ DECODER = [
 
 SUFFIXES = {
     **dict.fromkeys(("classify", "embed", "translate"), "tsv"),
-    **dict.fromkeys(("finetune", "summarize"), "jsonl"),
+    **dict.fromkeys(("answer", "finetune", "summarize"), "jsonl"),
     **dict.fromkeys(("language_model", "pretrain_masked_lm"), "txt"),
     "tag": "conll",
 }
@@ -71,6 +71,17 @@ def write(folder, recipe, extra=b""):
         elif recipe == "tag":
             lines = [
                 "\n".join(f"{w}\t{'O' if w == 'plus' else 'B-N'}" for w in text.split()) + "\n" for text, _ in sums
+            ]
+        elif recipe == "answer":
+            lines = [
+                json.dumps(
+                    {
+                        "question": f"what is {a if total % 3 else 'this'}?",
+                        "context": f"{a} plus {b}",
+                        "answers": [{"text": str(a), "answer_start": 0}] * int(total % 3 > 0),
+                    }
+                )
+                for (_, total), (a, b) in zip(sums, numbers, strict=True)
             ]
         elif recipe == "finetune":
             lines = [
@@ -98,6 +109,7 @@ OPTIONS = {
     "classify": ENCODER,
     "tag": ENCODER,
     "embed": ENCODER,
+    "answer": ENCODER,
     "pretrain_masked_lm": [*ENCODER, "--data.unit", "line", "--masking.whole_words", "true"],
     "language_model": [
         *DECODER,
@@ -130,7 +142,8 @@ OPTIONS["translate"] = [
     *("--training.warmup_steps", "2", "--training.samples", "1", "--training.number_of_buckets", "2"),
 ]
 MEASURES = {
-    "classify": ("accuracy", "TF-IDF + logistic regression"),
+    "answer": ("f1", "exact_match_without_answer"),
+    "classify": ("accuracy", "calibration", "TF-IDF + logistic regression"),
     "tag": ("accuracy", "entity_f1"),
     "embed": ("spearman",),
     "pretrain_masked_lm": ("validation_pseudo_perplexity",),
@@ -314,6 +327,7 @@ def test_a_killed_run_ends_as_an_uninterrupted_one(tmp_path, processes, capsys):
         ("classify", b"no label", r"train\.tsv:25: wrong number of columns"),
         ("embed", b"a\tb\tvery", r"train\.tsv:25: no label: the field must hold a number, got 'very'"),
         ("embed", b"a\tb\t7", r"train\.tsv:25: number out of range: 7.0 is not from 0 to 1.0"),
+        ("answer", b'{"question": "x", "context": "y", "answers": 3}', "25: answers that do not fit"),
         ("tag", b"word", r"train\.conll:\d+: wrong number of columns"),
         (
             "finetune",

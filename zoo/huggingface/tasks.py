@@ -11,6 +11,7 @@ from zoo.config import TransformerConfig, in_names
 from zoo.huggingface.card import CARD_FILE, model_card
 from zoo.huggingface.directory import head_layers, load_task_parts
 from zoo.huggingface.generation import GENERATION_FILE, read_generation, read_settings, write_generation
+from zoo.huggingface.labels import require_plain_probabilities
 from zoo.huggingface.sentence import read_sentence_options, write_sentence_options
 from zoo.huggingface.writing import write_backbone
 from zoo.preprocessing.labels import have_same_outputs
@@ -121,7 +122,7 @@ def save_task(
 
     Raises:
         ValueError: If no family, or not the given one, can express it, or the library cannot do what the tokenizer
-            or the `generation` of the task does.
+            or the `generation` of the task does, or if it has a temperature or thresholds of its own.
         FileExistsError: If the directory exists and holds something else.
 
     Example:
@@ -130,6 +131,7 @@ def save_task(
     'bert'
     """
 
+    require_plain_probabilities(task.options())
     generation = write_generation(task) if type(task).__name__ in GENERATORS else None
 
     def write_more(folder: Path) -> None:

@@ -12,7 +12,7 @@ from zoo.preprocessing.text_classifier import TextClassifierPreprocessor
 from zoo.preprocessing.text_embedder import TextEmbedderPreprocessor
 from zoo.preprocessing.token_classifier import TokenClassifierPreprocessor
 from zoo.preprocessing.token_rows import add_start_end, map_by_length, padded_length
-from zoo.preprocessing.words import Entity, decode_bio, encode_bio, split_words
+from zoo.preprocessing.words import Entity, decode_bio, encode_bio, span_tags, split_words
 
 __all__ = [
     "EVALUATION_SEED",
@@ -35,5 +35,6 @@ __all__ = [
     "map_by_length",
     "mask_tokens",
     "padded_length",
+    "span_tags",
     "split_words",
 ]

@@ -51,7 +51,7 @@ def batches_of(
     @tf.autograph.experimental.do_not_convert
     def prepare(*batch: Any) -> Any:
         inputs, labels, weights = collate(*batch)
-        return inputs, labels, _weighted(labels, weights, class_weight)
+        return inputs, labels, weighted(labels, weights, class_weight)
 
     # side by side, batches would be given random numbers in any order
     workers = None if preprocessor.draws_random and seed is None else tf.data.AUTOTUNE
@@ -165,7 +165,7 @@ def converted(preprocessor: Preprocessor, data: Any, seed: Any, class_weight: np
             raise TypeError(f"A generator must yield batches, lists of texts; got one text {shorten(x)}.")
         rows = preprocessor.examples(x, y, sample_weight)
         inputs, labels, weights = preprocessor.collate(*rows[:3], seed)
-        weights = _weighted(labels, weights, class_weight)
+        weights = weighted(labels, weights, class_weight)
         # Keras takes no None inside a batch of a generator
         weights = np.ones(len(rows.lengths), "float32") if weights is None else weights
         return keras.tree.map_structure(np.asarray, (inputs, labels, weights))
@@ -231,7 +231,7 @@ def weigh_labels(
             numbers = tf.cast(labels, tf.float32)
             is_label = (numbers >= 0) & (numbers < count) & (numbers == tf.floor(numbers))
             labels = require_all(is_label, labels, f"{allowed}; rows and labels:")
-            return inputs, labels, _weighted(labels, weights, class_weight)
+            return inputs, labels, weighted(labels, weights, class_weight)
 
         return _counted_as(x, x.map(weigh_in_graph)), None
     if isinstance(x, keras.utils.PyDataset):
@@ -241,8 +241,14 @@ def weigh_labels(
     return x, weigh(x, y, sample_weight)[2]
 
 
-def _weighted(labels: Any, weights: Any, class_weight: np.ndarray | None) -> Any:
-    """The weights of rows, or of labels, times those of the labels; a graph function."""
+def weighted(labels: Any, weights: Any, class_weight: np.ndarray | None) -> Any:
+    """Returns the weights of rows, or of labels, times those of the labels; a graph function.
+
+    Args:
+        labels: Numbers of labels, of any shape.
+        weights: Weights of rows, or of the shape of the labels; None for ones.
+        class_weight: Weight of each label, `(labels,)`; None leaves the weights as they are.
+    """
     if class_weight is None:
         return weights
     import tensorflow as tf

@@ -6,17 +6,22 @@ from typing import Any
 import keras
 import numpy as np
 
-from zoo.preprocessing.encoder import EncoderPreprocessor, check_groups
+from zoo.preprocessing.encoder import check_groups
 from zoo.preprocessing.labels import Labels, as_numbers
-from zoo.preprocessing.rows import require_count, row_count
+from zoo.preprocessing.rows import require_count, row_count, shorten
 from zoo.preprocessing.token_rows import require_all
+from zoo.preprocessing.windowed import WindowedPreprocessor
+from zoo.preprocessing.windows import take_window
 
 PROBLEMS = ("single_label", "multi_label", "regression")
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class TextClassifierPreprocessor(EncoderPreprocessor):
+class TextClassifierPreprocessor(WindowedPreprocessor):
     """Texts, or pairs of texts, with labels or numbers.
+
+    With a `stride`, a text that does not fit becomes several rows, windows that overlap. In training each has the label
+    of the text; the weights of the windows of a text add up to that of the text.
 
     Args:
         tokenizer: The tokenizer; None for use on token level.
@@ -25,7 +30,8 @@ class TextClassifierPreprocessor(EncoderPreprocessor):
         problem: "single_label", "multi_label" (each label holds or not) or "regression".
         pairs: Whether each row is a pair of texts.
         pair_separators: Number of end tokens between the texts of a pair: 1 in BERT, 2 in RoBERTa.
-        **options: `sequence_length`, `truncate` and `segments`, see `EncoderPreprocessor`.
+        **options: `stride` (of single texts), see `WindowedPreprocessor`; `sequence_length`, `truncate` and `segments`,
+            see `EncoderPreprocessor`.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -54,6 +60,8 @@ class TextClassifierPreprocessor(EncoderPreprocessor):
         self.labels = Labels(labels, lowest=2 if problem == "single_label" else 1)
         self.problem, self.pairs = problem, bool(pairs)
         self.pair_separators = require_count(pair_separators, "pair_separators")
+        if self.pairs and self.stride is not None:
+            raise ValueError(f"stride must be None with pairs of texts, which have no windows, got {self.stride}.")
 
     def options(self) -> dict[str, Any]:
         return {
@@ -110,20 +118,37 @@ class TextClassifierPreprocessor(EncoderPreprocessor):
         y = tf.ensure_shape(y, (None, len(self.labels)))
         return require_all(tf.math.is_finite(y), y, "Every target must be finite; rows, values and targets:")
 
+    def windows(self, tokens: Any, targets: Any = None, weights: Any = None) -> tuple[Any, Any, Any, Any]:
+        import tensorflow as tf
+
+        windows = self.make_windows(tokens.row_lengths())
+        row = windows.row
+        if targets is not None:
+            targets = tf.gather(targets, row)
+            # a long text counts as much as a short one
+            count = tf.math.unsorted_segment_sum(tf.ones_like(row, tf.float32), row, tokens.nrows())
+            weights = tf.gather((1.0 if weights is None else weights) / count, row)
+        return take_window(tokens, windows), targets, weights, row
+
     def collate(self, tokens: Any, targets: Any, sample_weight: Any, seed: Any = None) -> tuple[Any, Any, Any]:
         return self.inputs(tokens), targets, sample_weight
 
     def class_weights(self, weights: Mapping[Any, float]) -> np.ndarray:
+        if self.problem == "multi_label":
+            raise ValueError(
+                "class_weight must be None where a text may have several labels, got "
+                f"{shorten(weights)}: compile with zoo.training.WeightedBinaryCrossEntropy."
+            )
         if self.problem != "single_label":
             return super().class_weights(weights)
         return self.labels.weights(weights, "class_weight")
 
-    def labels_of(self, values: np.ndarray, threshold: float = 0.5) -> list[Any]:
+    def labels_of(self, values: np.ndarray, threshold: float | Sequence[float] = 0.5) -> list[Any]:
         """Returns what probabilities, or the values of a regression, say of each row.
 
         Args:
             values: `(rows, labels)`.
-            threshold: Least probability of a label, of several.
+            threshold: Least probability of a label, of several: one number, or one per label.
 
         Returns:
             Per row the label (its name, or its number where labels have no names), a list of labels, or the values of a
@@ -132,5 +157,6 @@ class TextClassifierPreprocessor(EncoderPreprocessor):
         if self.problem == "regression":
             return values[:, 0].tolist() if len(self.labels) == 1 else values.tolist()
         if self.problem == "multi_label":
-            return [[self.labels[index] for index in np.flatnonzero(row >= threshold)] for row in values]
+            holds = values >= np.asarray(threshold, "float32")
+            return [[self.labels[index] for index in np.flatnonzero(row)] for row in holds]
         return [self.labels[index] for index in values.argmax(axis=-1)]

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from zoo.preprocessing.encoder import EncoderPreprocessor
+from zoo.preprocessing.examples import Examples
 from zoo.preprocessing.labels import Labels
 from zoo.preprocessing.rows import (
     as_sequence,
@@ -18,21 +18,37 @@ from zoo.preprocessing.rows import (
     string_tensor,
 )
 from zoo.preprocessing.token_rows import added_count, padded_length
-from zoo.preprocessing.words import OUTSIDE, SPLITS, Entity, character_spans, joined_spans, mark_entities, split_words
+from zoo.preprocessing.windowed import WindowedPreprocessor
+from zoo.preprocessing.windows import take_window
+from zoo.preprocessing.words import (
+    OUTSIDE,
+    SPLITS,
+    Entity,
+    are_spans,
+    joined_spans,
+    mark_entities,
+    span_tags,
+    split_words,
+    word_places,
+)
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class TokenClassifierPreprocessor(EncoderPreprocessor):
+class TokenClassifierPreprocessor(WindowedPreprocessor):
     """Texts as words with a label each; the first token of a word represents it.
 
     Each word is split into tokens by itself. A word of which no token reaches the model (nothing but control
-    characters, or cut off by `truncate`) does not count in training.
+    characters, or cut off by `truncate`) does not count in training. With a `stride`, a text that does not fit becomes
+    several rows, windows that overlap; each word belongs to the window in which its first token has most of its
+    surroundings.
 
     Args:
         tokenizer: The tokenizer; None for use on token level.
         labels: The names of the labels, or their number.
-        split: How texts that are no lists of words are split: "punctuation" or "space", see `split_words`.
-        **options: `sequence_length`, `truncate` and `segments`, see `EncoderPreprocessor`.
+        split: How texts that are no lists of words are split: "punctuation", "space" or "kinds", see
+            `split_words`.
+        **options: `stride`, see `WindowedPreprocessor`; `sequence_length`, `truncate` and `segments`, see
+            `EncoderPreprocessor`.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -79,6 +95,21 @@ class TokenClassifierPreprocessor(EncoderPreprocessor):
             lengths.append(len(row))
         return tf.RaggedTensor.from_row_lengths(string_tensor(flat), tf.constant(lengths, tf.int64))
 
+    def examples(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        names: tuple[str, str, str] = ("x", "y", "sample_weight"),
+    ) -> Examples:
+        """Returns rows for training, checked and tokenized; eager. Arguments as in the base.
+
+        Of texts that are not split into words, `y` may also hold lists of spans, see `span_tags`.
+        """
+        if are_spans(x, y):
+            y = span_tags(x, y, self.split, names[1], names[0])
+        return super().examples(x, y, sample_weight, names)
+
     def check_targets(self, y: Any, x: Any, name: str, x_name: str) -> Any:
         """Returns label ids as a ragged tensor with the row lengths of the words; arguments as in the base."""
         import tensorflow as tf
@@ -101,9 +132,10 @@ class TokenClassifierPreprocessor(EncoderPreprocessor):
         return x.with_values(tf.constant(ids, tf.int32, shape=(len(ids),)))
 
     def tokens(self, x: Any) -> dict[str, Any]:
-        """Returns ragged "ids" `(batch, None)`, and the place of the "first" token of each word `(batch, words)`.
+        """Returns ragged "ids" `(batch, None)`, and for each word, `(batch, words)`, the "first" token and the "begin".
 
-        The place counts the tokens of the text from 0; of a word without tokens it is the largest integer.
+        Both count the tokens of the text from 0. "begin" is the number of tokens before the word, and "first" the same,
+        or the largest integer for a word without tokens.
 
         Args:
             x: Words, `(batch, None)`.
@@ -117,8 +149,36 @@ class TokenClassifierPreprocessor(EncoderPreprocessor):
         ids, word_ids = self.require_tokenizer("Text input").tokenize_words(x)
         places = tf.ragged.range(tf.cast(ids.row_lengths(), tf.int32)).values
         words = tf.gather(x.row_starts(), ids.value_rowids()) + tf.cast(word_ids.values, tf.int64)
-        first = tf.math.unsorted_segment_min(places, words, tf.size(x.values, out_type=tf.int64))
-        return {"ids": ids, "first": x.with_values(first)}
+        count = tf.size(x.values, out_type=tf.int64)
+        first = tf.math.unsorted_segment_min(places, words, count)
+        before = tf.cumsum(tf.math.unsorted_segment_sum(tf.ones_like(words), words, count), exclusive=True)
+        begin = before - tf.gather(tf.cast(ids.row_starts(), tf.int64), x.value_rowids())
+        return {"ids": ids, "first": x.with_values(first), "begin": x.with_values(begin)}
+
+    def windows(self, tokens: Any, targets: Any = None, weights: Any = None) -> tuple[Any, Any, Any, Any]:
+        """Returns windows as in the base; each has the words of its own, so that those of a row follow each other."""
+        import tensorflow as tf
+
+        lengths, first, begin = tokens["ids"].row_lengths(), tokens["first"], tokens["begin"]
+        windows = self.make_windows(lengths)
+        # the window whose own tokens a word begins in: the last of its row that has them begin no later
+        size = tf.reduce_max(tf.concat([lengths, [0]], axis=0)) + 1
+        borders = windows.row * size + windows.first + windows.own_first
+        places = first.value_rowids() * size + begin.values
+        window = tf.searchsorted(borders, places, side="right", out_type=tf.int64) - 1
+        count = tf.size(windows.row, out_type=tf.int64)
+
+        def of_windows(values: Any) -> Any:
+            return tf.RaggedTensor.from_value_rowids(values, window, count, validate=False)
+
+        moved = first.values - tf.cast(tf.gather(windows.first, window), first.dtype)
+        places = {"first": of_windows(tf.where(first.values == first.dtype.max, first.dtype.max, moved))}
+        if targets is not None:
+            with tf.control_dependencies(_require_one_per_word(first, targets)):
+                targets = of_windows(tf.identity(targets.values))
+        if weights is not None:
+            weights = tf.gather(weights, windows.row)
+        return {"ids": take_window(tokens["ids"], windows), **places}, targets, weights, windows.row
 
     def token_counts(self, tokens: dict[str, Any]) -> Any:
         return tokens["ids"].row_lengths() + added_count(1, **self.special_tokens())
@@ -164,12 +224,7 @@ class TokenClassifierPreprocessor(EncoderPreprocessor):
         """Returns inputs, labels and weights of words; `labels` and `weights` `(batch, words)`."""
         import tensorflow as tf
 
-        check = tf.debugging.assert_equal(
-            tokens["first"].row_lengths(),
-            targets.row_lengths(),
-            "There must be one label per word; row lengths of words and of labels:",
-        )
-        with tf.control_dependencies([check] if check is not None else []):
+        with tf.control_dependencies(_require_one_per_word(tokens["first"], targets)):
             inputs = self.inputs(tokens)
         positions = inputs["word_positions"]
         labels = targets.to_tensor(0, shape=tf.stack([-1, tf.shape(positions, out_type=tf.int64)[1]]))
@@ -199,11 +254,7 @@ class TokenClassifierPreprocessor(EncoderPreprocessor):
         texts = as_sequence(texts, "texts", "lists of words")
         if all(isinstance(text, (str, bytes)) for text in texts):
             whole = as_texts(texts, "texts")
-            _, *places = split_words(string_tensor(whole), self.split)
-            spans = [
-                character_spans(text, starts, ends)
-                for text, starts, ends in zip(whole, *(place.to_list() for place in places), strict=True)
-            ]
+            spans = word_places(whole, self.split)
             whole = [text.decode("utf-8", "replace") for text in whole]
         else:
             words = [[as_text(word, "texts").decode("utf-8", "replace") for word in row] for row in texts]
@@ -212,3 +263,14 @@ class TokenClassifierPreprocessor(EncoderPreprocessor):
             mark_entities(text, places, tags, values.max(axis=-1, initial=0.0))
             for text, places, tags, values in zip(whole, spans, self.labels_of(rows), rows, strict=True)
         ]
+
+
+def _require_one_per_word(words: Any, labels: Any) -> list[Any]:
+    import tensorflow as tf
+
+    check = tf.debugging.assert_equal(
+        words.row_lengths(),
+        labels.row_lengths(),
+        "There must be one label per word; row lengths of words and of labels:",
+    )
+    return [] if check is None else [check]

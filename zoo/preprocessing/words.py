@@ -1,16 +1,19 @@
 """Texts as words with their positions, and words with tags: B- begins an entity, I- continues it, O is outside."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from zoo.preprocessing.rows import as_texts, require_same_length, shorten, string_tensor
+
 OUTSIDE = "O"
-SPLITS = ("punctuation", "space")
+SPLITS = ("punctuation", "space", "kinds")
 # letters, digits and marks, with single other characters between them ("U.S", "don't", "3.5", "e-mail")
 _WORD = r"[\p{L}\p{N}\p{M}]+(?:[\p{P}\p{S}][\p{L}\p{N}\p{M}]+)*"
 _PIECE = rf"{_WORD}|[\p{{P}}\p{{S}}]|[^\s\p{{P}}\p{{S}}\p{{L}}\p{{N}}\p{{M}}]+"
-_PATTERNS = {"punctuation": _PIECE, "space": r"\S+"}
+_KINDS = r"[\p{L}\p{M}]+|\p{N}+|[\p{P}\p{S}]|[^\s\p{P}\p{S}\p{L}\p{N}\p{M}]+"
+_PATTERNS = {"punctuation": _PIECE, "space": r"\S+", "kinds": _KINDS}
 
 
 class Entity(NamedTuple):
@@ -38,7 +41,8 @@ def split_words(texts: Any, split: str = "punctuation") -> tuple[Any, Any, Any]:
     Args:
         texts: String tensor `(batch,)`.
         split: "punctuation": at white space, and other characters than letters and digits are words of their own unless
-            they stand singly between these. "space": at white space alone.
+            they stand singly between these. "space": at white space alone. "kinds": at white space, between letters and
+            digits, and at each other character ("4th" is two words, "1999-05" three).
 
     Returns:
         `(words, starts, ends)`: ragged `(batch, None)`; starts and ends count bytes, int64. A NUL in a word has become
@@ -61,6 +65,110 @@ def split_words(texts: Any, split: str = "punctuation") -> tuple[Any, Any, Any]:
     keep = words.with_values(~is_word)
     words, starts, ends = (tf.ragged.boolean_mask(part, keep) for part in (words, starts, ends))
     return words, starts, ends
+
+
+def word_places(texts: Sequence[bytes], split: str) -> list[list[tuple[int, int]]]:
+    """Returns the places of the words of texts in characters, `(start, end)` for each; eager.
+
+    Args:
+        texts: Texts as UTF-8.
+        split: See `split_words`.
+    """
+    _, *places = split_words(string_tensor(texts), split)
+    starts, ends = (place.to_list() for place in places)
+    return [character_spans(text, *row) for text, *row in zip(texts, starts, ends, strict=True)]
+
+
+def are_spans(x: Any, y: Any) -> bool:
+    """Whether labels are spans of characters of texts, and not one for each word.
+
+    Args:
+        x: What the user passed as inputs.
+        y: What the user passed as labels.
+    """
+    if not isinstance(y, (list, tuple)) or not all(isinstance(row, (list, tuple)) for row in y):
+        return False
+    if not all(isinstance(span, (Mapping, Entity)) for row in y for span in row):
+        return False
+    # of texts with words, empty lists are no labels of words
+    return any(y) or (isinstance(x, (list, tuple)) and all(isinstance(text, (str, bytes)) for text in x))
+
+
+def span_tags(
+    texts: Sequence[str | bytes],
+    spans: Sequence[Sequence[Any]],
+    split: str = "punctuation",
+    name: str = "spans",
+    texts_name: str = "texts",
+) -> list[list[str]]:
+    """Returns the BIO tags of the words of texts in which spans of characters have labels; eager.
+
+    A word that a span covers in part is tagged as a whole.
+
+    Args:
+        texts: The texts.
+        spans: For each text a list of `Entity`, or of dictionaries with "start", "end" and "label": characters `start`
+            to `end - 1`, in any order.
+        split: See `split_words`.
+        name, texts_name: Names of the arguments, for errors.
+
+    Raises:
+        TypeError, ValueError: If there are not as many rows, a span lies outside its text, overlaps another, holds no
+            word or shares one with another, naming it.
+
+    Example:
+
+    >>> span_tags(["Ada Lovelace wrote"], [[{"start": 0, "end": 12, "label": "PER"}]])
+    [['B-PER', 'I-PER', 'O']]
+    """
+    encoded = as_texts(texts, texts_name)
+    require_same_length(len(encoded), len(spans), texts_name, name, "list of spans")
+    rows = zip(encoded, word_places(encoded, split), spans, strict=True)
+    return [
+        tags_of_words(text.decode("utf-8", "replace"), places, some, f"{name}[{row}]")
+        for row, (text, places, some) in enumerate(rows)
+    ]
+
+
+def tags_of_words(text: str, places: Sequence[tuple[int, int]], spans: Sequence[Any], name: str = "spans") -> list[str]:
+    """Returns the BIO tags of the words of one text, see `span_tags`.
+
+    Args:
+        text: The text.
+        places: First character of each word, and the one after its last.
+        spans: The spans.
+        name: Name of the spans, for errors.
+    """
+    found, last = [], (0, 0)
+    for start, end, label in sorted(_span(span, f"{name}[{place}]") for place, span in enumerate(spans)):
+        shown = f"{name}: the span ({start}, {end}, {shorten(label)})"
+        if not 0 <= start < end <= len(text):
+            raise ValueError(f"{shown} must lie within the {len(text)} characters of the text, and not be empty.")
+        if start < last[1]:
+            raise ValueError(f"{shown} must not overlap another, got {last} too.")
+        words = [number for number, (begin, stop) in enumerate(places) if begin < end and stop > start]
+        if not words:
+            raise ValueError(f"{shown} must hold a word, got {shorten(text[start:end])}.")
+        if found and words[0] < found[-1][2]:
+            word = shorten(text[slice(*places[words[0]])])
+            raise ValueError(f"{shown} must not share a word with another, got {word}: split texts into more words.")
+        found.append((label, words[0], words[-1] + 1))
+        last = (start, end)
+    return encode_bio(found, len(places))
+
+
+def _span(span: Any, name: str) -> tuple[int, int, str]:
+    if isinstance(span, Entity):
+        span = span._asdict()
+    if not isinstance(span, Mapping) or not {"start", "end", "label"} <= set(span):
+        raise TypeError(f"{name} must have 'start', 'end' and 'label', got {shorten(span)}.")
+    start, end, label = span["start"], span["end"], span["label"]
+    for key, value in (("start", start), ("end", end)):
+        if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
+            raise TypeError(f"{name}['{key}'] must be a number of characters, got {shorten(value)}.")
+    if not isinstance(label, str) or not label:
+        raise TypeError(f"{name}['label'] must be a name, got {shorten(label)}.")
+    return int(start), int(end), label
 
 
 def mark_entities(

@@ -215,7 +215,8 @@ def _from_open_preset(
             found = "has the head of this task for other labels than those given"
         warnings.warn(f"{directory} {found}: it starts untrained.", stacklevel=4)
     if saved.task is task_class:
-        return saved.make(backbone, tokenizer, {**saved.options, **given})
+        kept = {name: value for name, value in saved.options.items() if name not in task_class.fitted_options}
+        return saved.make(backbone, tokenizer, {**kept, **given})
     shared = set(_SHARED) & set(parameters_of(task_class, task_class.preprocessor_class)) & set(saved.options)
     return task_class(backbone, tokenizer, **{**{name: saved.options[name] for name in shared}, **given})
 

@@ -48,6 +48,8 @@ class Task(TextModel):
     preprocessor_class: ClassVar[type[Preprocessor]] = Preprocessor
     # which backbones the task takes
     architectures: ClassVar[tuple[str, ...]] = ("encoder",)
+    # arguments of the constructor that belong to the trained head: one that starts untrained has their defaults
+    fitted_options: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -9,9 +9,16 @@ from keras import ops
 
 from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field
-from zoo.preprocessing import TextClassifierPreprocessor
+from zoo.preprocessing import Examples, TextClassifierPreprocessor
 from zoo.preprocessing.labels import Labels
 from zoo.preprocessing.rows import require_count
+from zoo.tasks.calibration import (
+    Calibration,
+    best_thresholds,
+    fit_temperature,
+    require_temperature,
+    require_threshold,
+)
 from zoo.tasks.encoder_task import EncoderTask, label_names, pool, require_pooling
 from zoo.tasks.heads import ClassificationHead, initializer_of
 
@@ -43,9 +50,11 @@ class TextClassifier(EncoderTask):
         head_dropout: Rate of the dropout before the linear map.
         head_dropout_before: Rate of the dropout before the inner layer; None for `head_dropout`.
         end_id: The token that "end" looks for. Default the tokenizer's end token.
+        temperature: What logits are divided by before they become probabilities, see `calibrate`.
+        threshold: Least probability of a label, of several: one number, or one per label, see `tune_thresholds`.
         decoder_start_id: See `EncoderTask`.
         **options: Arguments of `TextClassifierPreprocessor` where none is given, above all `labels`, also `problem`,
-            `pairs`, `sequence_length` and `truncate`; and `name`, `dtype` and `trainable`.
+            `pairs`, `sequence_length`, `truncate` and `stride`; and `name`, `dtype` and `trainable`.
 
     Call arguments:
         inputs: `{"token_ids", "padding_mask"}`, `(batch, length)`, optionally `"segment_ids"`.
@@ -64,12 +73,17 @@ class TextClassifier(EncoderTask):
     >>> model.classify("a fine film")
     'good'
 
+    Texts of any length are read where there is a `stride`: in windows that overlap. The logits of a text are the means
+    of those of its windows, so that its probabilities are their geometric means, scaled to add up to 1. Of several
+    labels they are the maxima: a text has a label that one of its windows has.
+
     Reference:
         Devlin et al. 2019, "BERT", section 4.1; Liu et al. 2019, "RoBERTa" (inner layer).
     """
 
     preprocessor_class = TextClassifierPreprocessor
     architectures = ("encoder", "decoder", "encoder_decoder")
+    fitted_options = ("temperature", "threshold")
 
     def __init__(
         self,
@@ -85,9 +99,18 @@ class TextClassifier(EncoderTask):
         head_dropout_before: float | None = None,
         end_id: int | None = None,
         decoder_start_id: int | str | None = None,
+        temperature: float = 1.0,
+        threshold: float | Sequence[float] = 0.5,
         **options: Any,
     ) -> None:
         super().__init__(backbone, preprocessor, decoder_start_id=decoder_start_id, **options)
+        self.temperature = require_temperature(temperature)
+        self.threshold = require_threshold(threshold, len(self.labels))
+        problem = self.preprocessor.problem
+        if problem == "regression" and self.temperature != 1:
+            raise ValueError(f"temperature must be 1 in a regression, got {temperature!r}.")
+        if problem != "multi_label" and self.threshold != 0.5:
+            raise ValueError(f"threshold must be 0.5 with problem={problem!r}, got {threshold!r}.")
         self.pooling = pooling if pooling == "end" else require_pooling(pooling, backbone)
         self.end_id: int | None = None
         if self.pooling == "end":
@@ -141,6 +164,8 @@ class TextClassifier(EncoderTask):
             "projection_bias": head.projection_bias,
             "head_dropout": head.dropout,
             "head_dropout_before": head.dropout_before,
+            "temperature": self.temperature,
+            "threshold": list(self.threshold) if isinstance(self.threshold, tuple) else self.threshold,
         }
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
@@ -183,22 +208,32 @@ class TextClassifier(EncoderTask):
         """
         if self.preprocessor.problem == "regression":
             return logits
+        logits = logits / self.temperature
         return ops.sigmoid(logits) if self.preprocessor.problem == "multi_label" else ops.softmax(logits, axis=-1)
 
     def predict_texts(self, x: Any, batch_size: int) -> np.ndarray:
         """Returns the probability of each label, or the values of a regression, `(rows, labels)`."""
-        rows = self.preprocessor.rows(x, "x")
-        values = self.map_batches(
-            lambda numbers, inputs, logits: ops.convert_to_numpy(self.probabilities(logits)), rows, batch_size
-        )
-        return np.array(values, "float32").reshape(len(values), len(self.labels))
+        logits = self._logits(self.preprocessor.rows(x, "x"), batch_size)
+        return ops.convert_to_numpy(self.probabilities(ops.convert_to_tensor(logits)))
 
-    def classify(self, texts: Any, *, threshold: float = 0.5, batch_size: int = 32) -> Any:
+    def _logits(self, rows: Examples, batch_size: int) -> np.ndarray:
+        """The logits of texts, those of their windows merged, float32 `(texts, labels)`."""
+        values = self.map_batches(lambda numbers, inputs, logits: ops.convert_to_numpy(logits), rows, batch_size)
+        logits = np.array(values, "float32").reshape(len(values), len(self.labels))
+        if rows.groups is None:
+            return logits
+        starts = np.flatnonzero(np.diff(rows.groups, prepend=-1))
+        if self.preprocessor.problem == "multi_label":
+            return np.maximum.reduceat(logits, starts)
+        counts = np.diff(np.append(starts, len(logits)))
+        return np.add.reduceat(logits, starts) / counts[:, None].astype("float32")
+
+    def classify(self, texts: Any, *, threshold: float | Sequence[float] | None = None, batch_size: int = 32) -> Any:
         """Returns the label of each text.
 
         Args:
             texts: One text or many; for a classifier of pairs a tuple of two texts, or of two lists of texts.
-            threshold: Least probability of a label, of several.
+            threshold: Least probability of a label, of several: one number, or one per label. Default the task's.
             batch_size: Texts per batch.
 
         Returns:
@@ -209,12 +244,74 @@ class TextClassifier(EncoderTask):
             ValueError: If a text is too long, naming the row.
         """
         pairs = self.preprocessor.pairs
+        if threshold is not None and self.preprocessor.problem != "multi_label":
+            raise ValueError(f"threshold must be None where a text does not have several labels, got {threshold!r}.")
         single = texts[0] if pairs and isinstance(texts, tuple) and texts else texts
         if isinstance(single, (str, bytes)):
             one = tuple([text] for text in texts) if pairs else [texts]
             return self.classify(one, threshold=threshold, batch_size=batch_size)[0]
-        values = self.predict_texts(texts, batch_size)
-        return self.preprocessor.labels_of(values, threshold)
+        threshold = self.threshold if threshold is None else require_threshold(threshold, len(self.labels))
+        return self.preprocessor.labels_of(self.predict_texts(texts, batch_size), threshold)
+
+    # Calibration.
+
+    def calibrate(self, x: Any, y: Any, *, batch_size: int = 32) -> Calibration:
+        """Sets the temperature by which held-out data are likeliest; it changes no label, but of several.
+
+        Thresholds of several labels are of probabilities: tune them afterwards. Further training does not change the
+        temperature: calibrate again.
+
+        Args:
+            x: Texts that the model was not trained on, as for `fit`.
+            y: Their labels.
+            batch_size: Texts per batch.
+
+        Returns:
+            The temperature, and calibration error and likelihood on these data before and after, a `Calibration`.
+
+        Raises:
+            ValueError: If this is a regression, a row is wrong, or no prediction is wrong.
+
+        Example:
+
+        >>> model.calibrate(validation_texts, validation_labels)
+        Calibration(temperature=1.8, error_before=0.09, error_after=0.02, loss_before=0.41, loss_after=0.33)
+
+        Reference:
+            Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2.
+        """
+        if self.preprocessor.problem == "regression":
+            raise ValueError("calibrate() needs labels, got a regression.")
+        calibration = fit_temperature(*self._labelled_logits(x, y, batch_size))
+        self.temperature = calibration.temperature
+        return calibration
+
+    def tune_thresholds(self, x: Any, y: Any, *, batch_size: int = 32) -> dict[str | int, float]:
+        """Sets the threshold of each label to the one with the highest F1 on held-out data.
+
+        Args:
+            x, y, batch_size: As for `calibrate`.
+
+        Returns:
+            The threshold of each label: half-way between two probabilities of the data; 0.5 for a label that no row
+            has.
+
+        Raises:
+            ValueError: If texts do not have several labels, or a row is wrong.
+        """
+        if self.preprocessor.problem != "multi_label":
+            raise ValueError(f"tune_thresholds() needs several labels per text, got a {self.preprocessor.problem}.")
+        logits, labels = self._labelled_logits(x, y, batch_size)
+        probabilities = ops.convert_to_numpy(self.probabilities(ops.convert_to_tensor(logits)))
+        self.threshold = require_threshold(best_thresholds(probabilities, labels), len(self.labels))
+        return dict(zip(self.labels, self.threshold, strict=True))
+
+    def _labelled_logits(self, x: Any, y: Any, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = self.preprocessor.examples(x, y)
+        labels = np.asarray(rows.targets)
+        if rows.groups is not None:
+            labels = labels[np.flatnonzero(np.diff(rows.groups, prepend=-1))]
+        return self._logits(rows, batch_size), labels
 
     def rank(
         self, query: str, documents: Sequence[str], *, top: int | None = None, batch_size: int = 32
@@ -257,11 +354,11 @@ class TextClassifier(EncoderTask):
 
         * `serve(texts)`, or `serve(first_texts, second_texts)` for pairs: string tensors `(batch,)` to "probabilities"
           `(batch, labels)`, float32, and "label" `(batch,)`, strings. For several labels there is "has_label" `(batch,
-          labels)`, bool (probability at least 0.5), in place of "label"; a regression has "values" `(batch, labels)`
-          alone.
+          labels)`, bool (probability at least `threshold`), in place of "label"; a regression has "values" `(batch,
+          labels)` alone.
         * `label_names()`: the labels, strings `(labels,)`.
 
-        A text longer than the model is an `InvalidArgumentError`, unless the task truncates.
+        A text longer than the model is an `InvalidArgumentError`, unless the task truncates or has a `stride`.
         """
         import tensorflow as tf
 
@@ -269,13 +366,21 @@ class TextClassifier(EncoderTask):
         pairs, problem = self.preprocessor.pairs, self.preprocessor.problem
 
         def serve(*texts: Any) -> dict[str, Any]:
-            values = self.probabilities(
-                self(self.preprocessor.inference_batch(texts if pairs else texts[0]), training=False)
-            )
+            preprocessor, row = self.preprocessor, None
+            if preprocessor.stride is None:
+                inputs = preprocessor.inference_batch(texts if pairs else texts[0])
+            else:
+                tokens, _, _, row = preprocessor.windows(preprocessor.tokens(texts[0]))
+                inputs = preprocessor.inputs(tokens)
+            logits = self(inputs, training=False)
+            if row is not None:
+                merge = tf.math.segment_max if problem == "multi_label" else tf.math.segment_mean
+                logits = merge(logits, row)
+            values = self.probabilities(logits)
             if problem == "regression":
                 return {"values": values}
             if problem == "multi_label":
-                return {"probabilities": values, "has_label": values >= 0.5}
+                return {"probabilities": values, "has_label": values >= tf.constant(self.threshold)}
             return {"probabilities": values, "label": tf.gather(tf.constant(names), tf.argmax(values, axis=-1))}
 
         probabilities = Field("probabilities", ("batch", count), "float32", "of each label")

@@ -10,7 +10,10 @@ from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field
 from zoo.preprocessing import TokenClassifierPreprocessor, split_words
 from zoo.preprocessing.labels import Labels
+from zoo.preprocessing.token_rows import padded_length
+from zoo.tasks.calibration import Calibration, fit_temperature, require_temperature
 from zoo.tasks.encoder_task import EncoderTask, label_names, take_positions
+from zoo.tasks.entities import ENTITY_FIELDS, are_bio, entities_in_graph
 from zoo.tasks.heads import ClassificationHead, initializer_of
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import TokenAccuracy
@@ -31,8 +34,9 @@ class TokenClassifier(EncoderTask):
         inner_norm: Whether a layer norm follows it.
         projection_bias: Whether the last linear map of the head has a bias.
         head_dropout: Rate of the dropout before the linear map.
+        temperature: What logits are divided by before they become probabilities, see `calibrate`.
         **options: Arguments of `TokenClassifierPreprocessor` where none is given, above all `labels`, also `split`,
-            `sequence_length` and `truncate`; and `name`, `dtype` and `trainable`.
+            `sequence_length`, `truncate` and `stride`; and `name`, `dtype` and `trainable`.
 
     Call arguments:
         inputs: `{"token_ids", "padding_mask"}`, `(batch, length)`, optionally `"segment_ids"`; with
@@ -58,6 +62,7 @@ class TokenClassifier(EncoderTask):
 
     preprocessor_class = TokenClassifierPreprocessor
     architectures = ("encoder", "decoder")
+    fitted_options = ("temperature",)
 
     def __init__(
         self,
@@ -69,9 +74,11 @@ class TokenClassifier(EncoderTask):
         inner_norm: bool = False,
         projection_bias: bool = True,
         head_dropout: float = 0.1,
+        temperature: float = 1.0,
         **options: Any,
     ) -> None:
         super().__init__(backbone, preprocessor, **options)
+        self.temperature = require_temperature(temperature)
         config = backbone.config
         self.head = ClassificationHead(
             len(self.labels),
@@ -101,6 +108,7 @@ class TokenClassifier(EncoderTask):
             "inner_norm": head.inner_norm,
             "projection_bias": head.projection_bias,
             "head_dropout": head.dropout,
+            "temperature": self.temperature,
         }
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
@@ -136,7 +144,7 @@ class TokenClassifier(EncoderTask):
         """
         outside = ops.one_hot(self.preprocessor.outside, len(self.labels), dtype="float32")
         seen = ops.expand_dims(ops.convert_to_tensor(word_positions) >= 0, -1)
-        return ops.where(seen, ops.softmax(logits, axis=-1), outside)
+        return ops.where(seen, ops.softmax(logits / self.temperature, axis=-1), outside)
 
     def predict_texts(self, x: Any, batch_size: int) -> list[np.ndarray]:
         """Returns the probability of each label of each word, a list of arrays `(words, labels)`."""
@@ -147,7 +155,44 @@ class TokenClassifier(EncoderTask):
             values = ops.convert_to_numpy(self.probabilities(logits, inputs["word_positions"]))
             return [value[:count] for value, count in zip(values, counts[numbers], strict=True)]
 
-        return self.map_batches(words, rows, batch_size)
+        found = self.map_batches(words, rows, batch_size)
+        if rows.groups is None:
+            return found
+        starts = np.flatnonzero(np.diff(rows.groups, prepend=-1))
+        return [np.concatenate(found[start:end]) for start, end in zip(starts, [*starts[1:], None], strict=False)]
+
+    def calibrate(self, x: Any, y: Any, *, batch_size: int = 32) -> Calibration:
+        """Sets the temperature by which held-out data are likeliest; it changes no label.
+
+        Further training does not change the temperature: calibrate again.
+
+        Args:
+            x: Texts or lists of words that the model was not trained on, as for `fit`.
+            y: The labels of their words, or spans.
+            batch_size: Texts per batch.
+
+        Returns:
+            The temperature, and calibration error and likelihood per word on these data before and after.
+
+        Raises:
+            ValueError: If a row is wrong, or no prediction is.
+
+        Reference:
+            Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2.
+        """
+        rows = self.preprocessor.examples(x, y)
+        labels = rows.targets.to_list()
+
+        def words(numbers: np.ndarray, inputs: dict[str, Any], logits: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+            logits, seen = ops.convert_to_numpy(logits), inputs["word_positions"] >= 0
+            places = [np.flatnonzero(row) for row in seen]
+            of_rows = zip(numbers, logits, places, strict=True)
+            return [(row[place], np.array(labels[number], "int32")[place]) for number, row, place in of_rows]
+
+        found = self.map_batches(words, rows, batch_size)
+        calibration = fit_temperature(*(np.concatenate(part) for part in zip(*found, strict=True)))
+        self.temperature = calibration.temperature
+        return calibration
 
     def tag(self, texts: Any, *, batch_size: int = 32) -> list[Any]:
         """Returns the label of each word.
@@ -202,19 +247,38 @@ class TokenClassifier(EncoderTask):
           `(batch, words)`, "probabilities" `(batch, words, labels)`, float32, and "starts" and "ends", the place of
           each word in the bytes of its text, int64 `(batch, words)`. Behind the last word of a text stand "", "", 0
           and 0.
+        * `entities(texts)`, where the labels are BIO tags: what `entities()` of the task returns, "labels" and "texts",
+          strings `(batch, entities)`, "starts" and "ends", in bytes, int64, and "scores", float32; "" and 0 behind the
+          last of a text.
         * `tag_words(words, counts)`: words `(batch, words)` and their number in each row, int32 `(batch,)`, to the same
           without places.
         * `label_names()`: the labels in the order of the probabilities, strings `(labels,)`.
 
-        A text longer than the model is an `InvalidArgumentError`, unless the task truncates.
+        A text longer than the model is an `InvalidArgumentError`, unless the task truncates or has a `stride`.
         """
         import tensorflow as tf
 
         names = self.labels.strings
 
-        def tag(words: Any) -> dict[str, Any]:
-            inputs = self.preprocessor.inference_batch(words)
+        def probabilities(words: Any) -> Any:
+            """Of the words of each text, `(batch, words, labels)`."""
+            preprocessor, counts = self.preprocessor, None
+            if preprocessor.stride is None:
+                inputs = preprocessor.inference_batch(words)
+            else:
+                tokens, *_ = preprocessor.windows(preprocessor.tokens(words))
+                inputs, counts = preprocessor.inputs(tokens), tokens["first"].row_lengths()
             values = self.probabilities(self(inputs, training=False), inputs["word_positions"])
+            if counts is None:
+                return values
+            # the words of the windows of a text follow each other
+            found = tf.boolean_mask(values, tf.sequence_mask(counts, tf.shape(values)[1]))
+            width = padded_length(tf.reduce_max(tf.concat([words.row_lengths(), [1]], axis=0)))
+            found = tf.RaggedTensor.from_row_splits(found, words.row_splits, validate=False)
+            return found.to_tensor(0.0, shape=tf.stack([-1, width, len(names)]))
+
+        def tag(words: Any) -> dict[str, Any]:
+            values = probabilities(words)
             tags = tf.gather(tf.constant(names), tf.argmax(values, axis=-1))
             width = tf.shape(values)[1]
             is_word = tf.sequence_mask(words.row_lengths(), width)
@@ -229,6 +293,12 @@ class TokenClassifier(EncoderTask):
             outputs = tag(words)
             shape = tf.shape(outputs["words"])
             return {**outputs, "starts": starts.to_tensor(0, shape=shape), "ends": ends.to_tensor(0, shape=shape)}
+
+        def entities(texts: Any) -> dict[str, Any]:
+            words, starts, ends = split_words(texts, self.preprocessor.split)
+            values = probabilities(words)
+            values = tf.boolean_mask(values, tf.sequence_mask(words.row_lengths(), tf.shape(values)[1]))
+            return entities_in_graph(texts, starts, ends, values, names)
 
         def tag_words(words: Any, counts: Any) -> dict[str, Any]:
             return tag(tf.RaggedTensor.from_tensor(words, lengths=tf.cast(counts, tf.int64)))
@@ -245,8 +315,11 @@ class TokenClassifier(EncoderTask):
             Field("probabilities", (*shape, len(self.labels)), "float32", "of each label"),
         )
         places = tuple(Field(name, shape, "int64", f"where words {name[:-1]}, in bytes") for name in ("starts", "ends"))
-        return {
+        found = {
             "serve": Endpoint(serve, (texts,), (*tagged, *places), "Splits texts into words and labels these."),
             "tag_words": Endpoint(tag_words, (words, counts), tagged, "Labels words."),
             "label_names": label_names(self.labels),
         }
+        if are_bio(self.labels.names):
+            found["entities"] = Endpoint(entities, (texts,), ENTITY_FIELDS, "Finds the entities that BIO tags mark.")
+        return found

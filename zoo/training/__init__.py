@@ -18,6 +18,7 @@ from zoo.training.callbacks import SampleOutputs, StopOnNonFiniteLoss, Throughpu
 from zoo.training.checkpoint_averaging import CheckpointAveraging
 from zoo.training.distillation import Distiller, HiddenCosine, SoftTargets
 from zoo.training.embedding_losses import CoSENT, CosineRegression, InBatchNegatives, MatryoshkaLoss, TripletLoss
+from zoo.training.label_losses import WeightedBinaryCrossEntropy
 from zoo.training.layerwise import OPTIMIZERS, layer_decay_factors, scale_learning_rates
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import Perplexity, TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
@@ -62,6 +63,7 @@ __all__ = [
     "TripletLoss",
     "WarmupLinear",
     "WarmupStableDecay",
+    "WeightedBinaryCrossEntropy",
     "WithWarmup",
     "choose_bucket_lengths",
     "count_batches",

@@ -181,7 +181,7 @@ def test_masked_lm(tasks, inputs, answers):
 def test_signatures_and_no_texts(answers):
     for name, answer in answers.items():
         extra = {"classifier": ["label_names"], "pairs": ["label_names"], "several": ["label_names"]}
-        extra["tagger"] = ["label_names", "tag_words"]
+        extra["tagger"] = ["entities", "label_names", "tag_words"]
         assert answer["signatures"] == sorted(["serve", "serving_default", *extra.get(name, [])])
         empty = answer["empty"]
         assert all(part == [] for part in (empty.values() if isinstance(empty, dict) else [empty]))

@@ -1,0 +1,201 @@
+"""Answer: from questions, contexts and the places of answers to a SavedModel that answers questions from texts.
+
+    python -m recipes.answer                                               # learns who did what and when, in minutes
+    python -m recipes.answer --data.train train-v2.0.json --data.validation dev-v2.0.json --run_folder runs/squad
+    python -m recipes.answer --model.start_from runs/encoder/model --data.train a.jsonl --data.validation b.jsonl
+
+Files are those of SQuAD, 1.1 or 2.0, or JSON lines with "question", "context" and "answers". Questions may have no
+answer. Long contexts are read in windows that overlap. The same command resumes an interrupted run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+import zoo
+from recipes.common.answer_metrics import answer_scores, best_threshold, normalized, token_f1
+from recipes.common.charts import plot_reliability
+from recipes.common.config import run_recipe, setting
+from recipes.common.data_sets import open_parts
+from recipes.common.encoder_recipe import (
+    EncoderModelConfig,
+    EncoderTokenizerConfig,
+    EncoderTrainingConfig,
+    train_encoder_task,
+)
+from recipes.common.error_lists import write_errors
+from recipes.common.finish import decoded, finish
+from recipes.common.models import make_or_load_task
+from recipes.common.questions import QUESTIONS, Question, columns_of, read_questions
+from recipes.common.run_folder import RunFolder
+from recipes.common.training import prepare
+
+TUNE = "tune"
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Where the questions come from."""
+
+    train: list[str] = setting(["date_questions"], "Files of SQuAD or JSON lines (or .gz), or the name of a data set.")
+    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
+    test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
+    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed question: stop, or skip and count it.")
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswererConfig(EncoderModelConfig):
+    """The model: a new one by preset and options, or a saved one by start_from, and which of its weights train."""
+
+    sequence_length: int | None = setting(
+        None, "Most tokens of question and context, or of a window; null for as many as the model takes.", least=1
+    )
+    stride: int = setting(64, "Tokens that windows of long contexts share; at most half of a window is.", least=0)
+    max_answer_length: int = setting(30, "Most tokens of an answer.", least=1, most=10**4)
+    no_answer_threshold: float | Literal["tune"] | None = setting(
+        TUNE,
+        "How far the logit of no answer must be above that of the best answer for there to be none; tune: that with "
+        "the highest F1 on the validation data; null: there always is an answer.",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerConfig:
+    """Trains a model that answers questions from contexts, and exports it as a SavedModel that takes strings."""
+
+    run_folder: str = setting("runs/answer", "Folder of the run; the same command resumes what it holds.")
+    data: DataConfig = DataConfig()
+    tokenizer: EncoderTokenizerConfig = EncoderTokenizerConfig()
+    model: AnswererConfig = AnswererConfig()
+    training: EncoderTrainingConfig = EncoderTrainingConfig(epochs=10)
+    best: int = setting(3, "Answers to each test question that are kept in answers.jsonl.", least=1, most=1000)
+    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+
+
+def main(config: AnswerConfig) -> dict[str, Any]:
+    """Runs the recipe.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The results, as written to `results.json` in the run folder.
+    """
+    started = time.monotonic()
+    prepare(config)
+    with RunFolder(config.run_folder, config) as run:
+        train, validation, test = open_parts(config.data, QUESTIONS, read_questions)
+        task = make_model(config, run, train)
+        seconds, _ = train_encoder_task(
+            task, run, config.training, columns_of(train), columns_of(validation), metric="accuracy", mode="max"
+        )
+        if config.model.no_answer_threshold == TUNE and not all(row.answers for row in validation):
+            tune_threshold(task, validation)
+            task.save_to_preset(run.path / "model")
+        (questions, contexts), _ = columns_of(test)
+        found = task.answer(questions, contexts, top_k=config.best)
+        scores = report(run, test, found)
+        results = {
+            "parameters": task.count_params(),
+            "test_questions": len(test),
+            "without_answer": sum(not row.answers for row in test),
+            **scores,
+            "no_answer_threshold": task.no_answer_threshold,
+            "training_seconds": round(seconds, 1),
+        }
+
+        def trial(served: Any) -> Iterable[tuple[str, str, str]]:
+            given = served.serve(questions[:3], contexts[:3])["answers"]
+            return zip(questions, decoded(given), [answers[0].text for answers in found[:3]], strict=False)
+
+        return finish(run, "answer", task, results, started, export={} if config.export else None, trial=trial)
+
+
+def make_model(config: AnswerConfig, run: RunFolder, examples: Sequence[Question]) -> zoo.QuestionAnswerer:
+    """Returns the model with initial weights, or on the backbone of a saved model."""
+    model = config.model
+    lengths = {} if model.sequence_length is None else {"sequence_length": model.sequence_length}
+
+    def texts() -> Iterable[str]:
+        # many questions have one context
+        return (text for text in dict.fromkeys(text for row in examples for text in (row.question, row.context)))
+
+    return make_or_load_task(
+        zoo.QuestionAnswerer,
+        model,
+        config.tokenizer,
+        run,
+        texts,
+        stride=model.stride,
+        # questions, that is
+        truncate=True,
+        max_answer_length=model.max_answer_length,
+        no_answer_threshold=None if model.no_answer_threshold == TUNE else model.no_answer_threshold,
+        **lengths,
+    )
+
+
+def tune_threshold(task: zoo.QuestionAnswerer, examples: Sequence[Question]) -> None:
+    """Sets the threshold of no answer to that with the highest F1.
+
+    Args:
+        task: The task, which always gives an answer.
+        examples: Validation data.
+    """
+    found = task.answer(*columns_of(examples)[0])
+    margins = [math.log(max(each.no_answer, 1e-300)) - math.log(max(each.score, 1e-300)) for each in found]
+    f1 = [
+        max((token_f1(each.text, text) for text, _ in row.answers), default=0.0)
+        for each, row in zip(found, examples, strict=True)
+    ]
+    task.no_answer_threshold = best_threshold(margins, f1, [bool(row.answers) for row in examples])
+    print(f"no answer where its logit is above that of the best answer by {task.no_answer_threshold:.3f}")
+
+
+def report(run: RunFolder, examples: Sequence[Question], found: Sequence[Sequence[Any]]) -> dict[str, float]:
+    """Returns the scores; writes predictions, the best answers and the wrong ones, and draws how sure they are.
+
+    Args:
+        run: The run folder.
+        examples: Test data.
+        found: The best answers to each.
+    """
+    predicted = [answers[0].text for answers in found]
+    right = [[text for text, _ in row.answers] for row in examples]
+    is_right = [
+        normalized(text) in {normalized(other) for other in (texts or [""])}
+        for text, texts in zip(predicted, right, strict=True)
+    ]
+    # what SQuAD's evaluation script reads
+    named = {row.name: text for row, text in zip(examples, predicted, strict=True)}
+    run.write_text("predictions.json", json.dumps(named, ensure_ascii=False, indent=2) + "\n")
+    rows = [
+        {
+            "question": row.question,
+            "right": list(dict.fromkeys(texts)),
+            "answers": [{**answer._asdict(), "score": round(answer.score, 6)} for answer in answers],
+            "origin": row.origin,
+        }
+        for row, texts, answers in zip(examples, right, found, strict=True)
+    ]
+    run.write_text("answers.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    errors = [
+        (answers[0].score, answers[0].text or "(none)", texts or "(none)", row.question, row.context, row.origin)
+        for row, texts, answers, is_one in zip(examples, right, found, is_right, strict=True)
+        if not is_one
+    ]
+    write_errors(run, ["confidence", "predicted", "right", "question", "context", "origin"], errors)
+    sure = np.array([answers[0].score for answers in found])
+    plot_reliability({"first answers": (sure, is_right)}, run.plots / "reliability.png", "Test questions")
+    return answer_scores(predicted, right)
+
+
+if __name__ == "__main__":
+    run_recipe(main, AnswerConfig, "answer")

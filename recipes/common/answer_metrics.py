@@ -1,0 +1,113 @@
+"""Scores of answers to questions, as the evaluation of SQuAD computes them."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+_PUNCTUATION = set(string.punctuation)
+
+
+def normalized(text: str) -> str:
+    """Returns an answer as it is compared: lower case, without punctuation, articles and needless white space.
+
+    Args:
+        text: The answer.
+
+    Example:
+
+    >>> normalized("The Eiffel  Tower!")
+    'eiffel tower'
+
+    Reference:
+        Rajpurkar et al. 2016, "SQuAD", section 6.1, and its evaluation script.
+    """
+    kept = "".join(character for character in text.lower() if character not in _PUNCTUATION)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
+
+
+def token_f1(predicted: str, right: str) -> float:
+    """Returns the F1 of the words of an answer, counted as often as they occur.
+
+    Args:
+        predicted: The answer, "" for none.
+        right: A right answer, "" for none: then it is 1 if both are empty, else 0.
+
+    Example:
+
+    >>> round(token_f1("in Paris", "Paris, France"), 2)
+    0.5
+    """
+    given, expected = normalized(predicted).split(), normalized(right).split()
+    if not given or not expected:
+        return float(given == expected)
+    shared = (Counter(given) & Counter(expected)).total()
+    return 2 * shared / (len(given) + len(expected))
+
+
+def answer_scores(predicted: Sequence[str], right: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Returns exact match and F1, in percent, of each question the best among its right answers.
+
+    Where some questions have no answer, also of those with one and of those without.
+
+    Args:
+        predicted: The answers, "" for none.
+        right: The right answers of each question; none where there is none.
+
+    Example:
+
+    >>> answer_scores(["the tower", ""], [["Tower"], []])["f1"]
+    100.0
+
+    Reference:
+        Rajpurkar et al. 2016, "SQuAD", section 6.1; Rajpurkar et al. 2018, "Know What You Don't Know", section 5.
+    """
+    # answers of punctuation or articles alone are left out, as there
+    known = [[text for text in texts if normalized(text)] or [""] for texts in right]
+    pairs = list(zip(predicted, known, strict=True))
+    exact = np.array([max(float(normalized(given) == normalized(text)) for text in texts) for given, texts in pairs])
+    f1 = np.array([max(token_f1(given, text) for text in texts) for given, texts in pairs])
+    has_answer = np.array([texts != [""] for texts in known])
+    scores = {"exact_match": _percent(exact), "f1": _percent(f1)}
+    if not has_answer.all() and has_answer.any():
+        for name, some in (("with_answer", has_answer), ("without_answer", ~has_answer)):
+            scores |= {f"exact_match_{name}": _percent(exact[some]), f"f1_{name}": _percent(f1[some])}
+    return scores
+
+
+def best_threshold(margins: Sequence[float], f1: Sequence[float], has_answer: Sequence[bool]) -> float:
+    """Returns above which margin of no answer it is best to give none: that with the highest F1 of all questions.
+
+    Args:
+        margins: Logit of no answer minus that of the best span, of each question.
+        f1: F1 of the best span of each, whatever its margin; 0 where there is no answer.
+        has_answer: Whether there is one.
+
+    Example:
+
+    >>> best_threshold([-3.0, -1.0, 2.0], [1.0, 1.0, 0.0], [True, True, False])
+    0.5
+
+    Reference:
+        Rajpurkar et al. 2018, "Know What You Don't Know", section 5, and its evaluation script (`best_f1_thresh`).
+    """
+    margins = np.asarray(margins, "float64")
+    order = np.argsort(margins, kind="stable")
+    ordered = margins[order]
+    # the first n questions are answered; of the others those are right that have no answer
+    gains = np.where(np.asarray(has_answer), np.asarray(f1, "float64"), 0.0)[order]
+    losses = (~np.asarray(has_answer))[order].astype("float64")
+    totals = np.concatenate([[0.0], np.cumsum(gains)]) + losses.sum() - np.concatenate([[0.0], np.cumsum(losses)])
+    borders = np.concatenate([[ordered[0] - 1], (ordered[1:] + ordered[:-1]) / 2, [ordered[-1] + 1]])
+    # questions with one margin are answered together
+    totals[1:-1][ordered[1:] == ordered[:-1]] = -1.0
+    best = np.flatnonzero(totals >= totals.max() - 1e-12)
+    return float(borders[best[np.argmin(np.abs(borders[best]))]])
+
+
+def _percent(values: np.ndarray) -> float:
+    return round(100 * float(values.mean()), 2)
