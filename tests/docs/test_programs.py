@@ -46,14 +46,14 @@ def fit(callback):
 def test_wandb(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    callback = names_of("wandb").WandB(project="dates", name="parts")
-    fit(callback)
-    assert callback.run.summary["loss"] >= 0
-    assert list(tmp_path.rglob("*.wandb"))
+    fit(names_of("wandb").WandB(project="dates", name="parts"))
+    (written,) = tmp_path.rglob("*.wandb")
+    assert "parts" in written.name and written.stat().st_size > 500
 
 
 def test_mlflow(config, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", Path("tracked").absolute().as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # a database needs more packages
     names = names_of("mlflow")
     assert names.train(config)["accuracy"] == 1
     with names.mlflow.start_run():
