@@ -6,6 +6,7 @@ batches and its model: so the batches of each are entered in the middle of an ep
 
 import csv
 import importlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -162,8 +163,9 @@ def command_of(recipe, folder, name, *more, extra=b""):
     ]
     options = OPTIONS[recipe]
     if "--model.start_from" in more:  # which brings model and tokenizer
-        pairs = zip(options[::2], options[1::2], strict=True)
-        options = [word for pair in pairs if not pair[0].startswith(("--model.", "--tokenizer.")) for word in pair]
+        keys = [place for place, word in enumerate(options) if word.startswith("--")] + [len(options)]
+        given = [options[start:end] for start, end in itertools.pairwise(keys)]
+        options = [word for words in given if not words[0].startswith(("--model.", "--tokenizer.")) for word in words]
     arguments = [*write(folder, recipe, extra), *options, "--run_folder", str(folder / name), *more]
     return module.main, config_class, arguments
 

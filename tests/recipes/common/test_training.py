@@ -122,6 +122,32 @@ def test_each_optimizer_of_keras_trains_with_rates_by_layer(name, untrained):
     assert all(np.isfinite(step) and step > 0 for step in steps.values())
 
 
+def test_states_of_callbacks_of_ones_own_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "plot_curves", lambda *arguments, **options: None)
+    monkeypatch.setattr(training, "average_weights", lambda *arguments: None)
+    kept, given = [], []
+
+    def state(folder, batches, callbacks, **options):
+        kept.extend(callbacks)
+        return SimpleNamespace(resumed=False, initial_epoch=0)
+
+    def fit(*arguments, callbacks, **options):
+        given.extend(callbacks)
+        return SimpleNamespace(history={"loss": [1.0]})
+
+    monkeypatch.setattr(training, "TrainingState", state)
+    model = SimpleNamespace(fit=fit, save_to_preset=lambda directory: None)
+    run = SimpleNamespace(path=tmp_path, plots=tmp_path, folder=lambda name: tmp_path / name)
+    callbacks = ["keras.callbacks.TerminateOnNaN", {"class": "keras.callbacks.ReduceLROnPlateau", "patience": 3}]
+    config = dataclasses.replace(TrainingConfig(), callbacks=callbacks)
+    training.train(model, run, config, SimpleNamespace(dataset=None), None, curves={})
+    names = [type(callback).__name__ for callback in given]
+    assert names.index("Throughput") < names.index("TerminateOnNaN") < names.index("CheckpointAveraging")
+    # which must be the last
+    assert given[-1].initial_epoch == 0 and kept == given[names.index("ReduceLROnPlateau") : -1]
+    assert kept[0].patience == 3
+
+
 def test_callbacks_of_ones_own(tmp_path, monkeypatch):
     (tmp_path / "my_callbacks.py").write_text(
         "import keras\n\n\nclass Count(keras.callbacks.Callback):\n    def __init__(self, every=1):\n"
