@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 
+import zoo
 from recipes.common import training
 from recipes.common.callbacks import check_callbacks, make_callbacks
 from recipes.common.config import parse
@@ -107,19 +108,28 @@ def test_optimizers_and_schedules_that_do_not_fit(options, message):
         check_optimizer(dataclasses.replace(TrainingConfig(), **options), TrainingConfig())
 
 
-@pytest.mark.parametrize("name", [kind.__name__ for kind in OPTIMIZERS])
-def test_each_optimizer_of_keras_trains_with_rates_by_layer(name, untrained):
-    config = dataclasses.replace(
-        TrainingConfig(), optimizer=name, weight_decay=0.1, accumulation_steps=2, layer_decay=0.5, warmup_steps=0
+def test_each_optimizer_of_keras_trains_with_rates_by_layer():
+    architecture = zoo.TransformerConfig(
+        "decoder",
+        vocabulary_size=5,
+        hidden_dim=4,
+        num_layers=1,
+        attention=zoo.AttentionConfig(num_heads=1, use_bias=False),
+        feed_forward=zoo.FeedForwardConfig(4, use_bias=False),
     )
-    check_optimizer(config, TrainingConfig())
-    weights = untrained.trainable_weights
-    before = [np.array(weight) for weight in weights]
-    optimizer = training.make_optimizer(config, 10, untrained)
-    for _ in range(2):
+    model = zoo.CausalLM(zoo.Backbone.from_config(architecture))
+    weights = model.trainable_weights
+    for kind in OPTIMIZERS:
+        config = dataclasses.replace(
+            TrainingConfig(), optimizer=kind.__name__, weight_decay=0.1, layer_decay=0.5, warmup_steps=0
+        )
+        check_optimizer(config, TrainingConfig())
+        before = [np.array(weight) for weight in weights]
+        optimizer = training.make_optimizer(config, 10, model)
         optimizer.apply([keras.ops.ones(weight.shape) for weight in weights], weights)
-    steps = {weight.path: np.abs(np.array(weight) - old).mean() for weight, old in zip(weights, before, strict=True)}
-    assert all(np.isfinite(step) and step > 0 for step in steps.values())
+        for weight, old in zip(weights, before, strict=True):
+            step = np.abs(np.array(weight) - old).mean()
+            assert np.isfinite(step) and step > 0, (kind, weight.path)
 
 
 def test_states_of_callbacks_of_ones_own_are_kept(tmp_path, monkeypatch):
@@ -149,25 +159,25 @@ def test_states_of_callbacks_of_ones_own_are_kept(tmp_path, monkeypatch):
 
 
 def test_callbacks_of_ones_own(tmp_path, monkeypatch):
-    (tmp_path / "my_callbacks.py").write_text(
+    (tmp_path / "own_callbacks.py").write_text(
         "import keras\n\n\nclass Count(keras.callbacks.Callback):\n    def __init__(self, every=1):\n"
         "        super().__init__()\n        self.every = every\n\nnot_one = 3\n"
     )
     (tmp_path / "broken_callbacks.py").write_text("raise RuntimeError('no network')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    given = ["my_callbacks.Count", {"class": "my_callbacks.Count", "every": 3}]
+    given = ["own_callbacks.Count", {"class": "own_callbacks.Count", "every": 3}]
     # as a file and as a command line give them
-    words = ["--training.callbacks", "my_callbacks.Count", "{class: my_callbacks.Count, every: 3}"]
+    words = ["--training.callbacks", "own_callbacks.Count", "{class: own_callbacks.Count, every: 3}"]
     assert parse(TagConfig, words).training.callbacks == given
     assert parse(TagConfig, ["--training.callbacks", json.dumps(given)]).training.callbacks == given
     check_callbacks(given)
     assert [callback.every for callback in make_callbacks(given)] == [1, 3]
     for callback, message in (
-        ("my_callback.Count", r"training.callbacks: my_callback.Count: the module my_callback cannot be imported"),
+        ("own_callback.Count", r"training.callbacks: own_callback.Count: the module own_callback cannot be imported"),
         ("broken_callbacks.Count", r"broken_callbacks cannot be imported .* \(RuntimeError: no network\)"),
-        ("my_callbacks.Counts", r"my_callbacks has no Counts; did you mean Count"),
-        ("my_callbacks.not_one", r"my_callbacks.not_one must be a subclass of keras.callbacks.Callback, got 3"),
-        ({"class": "my_callbacks.Count", "evry": 3}, r"my_callbacks.Count takes \(every=1\): .*evry"),
+        ("own_callbacks.Counts", r"own_callbacks has no Counts; did you mean Count"),
+        ("own_callbacks.not_one", r"own_callbacks.not_one must be a subclass of keras.callbacks.Callback, got 3"),
+        ({"class": "own_callbacks.Count", "evry": 3}, r"own_callbacks.Count takes \(every=1\): .*evry"),
         ({"every": 3}, r"training.callbacks must hold import paths such as my_module.MyCallback"),
         ("Count", r"training.callbacks must hold import paths"),
     ):
