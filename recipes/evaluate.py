@@ -1,57 +1,75 @@
-"""Evaluate: scores of a saved model on data, with the metrics of its kind.
+"""Evaluate: scores of runs or saved models on data, with the metrics of their kind, intervals and paired tests.
 
-python -m recipes.evaluate --model runs/dates/model --data dates
-python -m recipes.evaluate --model runs/sst2/model --data sst2 --split validation
-python -m recipes.evaluate --model hf://owner/name --task CausalLM --data held_out.txt
+    python -m recipes.evaluate runs/dates
+    python -m recipes.evaluate runs/sst2 --split validation
+    python -m recipes.evaluate runs/sst2 --data.test reviews.tsv --data.header true
+    python -m recipes.evaluate runs/baseline runs/mine --output runs/baseline_and_mine
+    python -m recipes.evaluate hf://owner/name --task CausalLM --data.test held_out.txt
+
+A run is evaluated on its own test data, read with its own keys; keys given here override them. Other models are
+evaluated as the recipe of their kind does it. Several models are compared with the first one.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 import zoo
-from recipes.common.config import run_recipe, setting
-from recipes.common.data_sets import is_name, open_part
-from recipes.common.errors import ConfigError, DataError, errors_of
-from recipes.common.label_metrics import label_scores, tag_scores
-from recipes.common.labelled_text import LABELLED, columns_of, read_examples, unknown_labels
-from recipes.common.models import TASKS, language_tokens_of, load_task, make_sampler, require_texts_alone
-from recipes.common.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
-from recipes.common.plain_text import PLAIN, read_plain
-from recipes.common.tagged_words import TAGGED, read_tagged
-from recipes.common.text_metrics import perplexity, scores_by_language, translation_scores
-from recipes.common.token_windows import TokenWindows
-from zoo.training import TokenNegativeLogLikelihood
+from recipes.common.charts import plot_intervals
+from recipes.common.config import parse, run_recipe, setting
+from recipes.common.errors import ConfigError, DataError, errors_of, shown
+from recipes.common.evaluations import Evaluation
+from recipes.common.held_out import RECIPES, HeldOut, evaluate_as
+from recipes.common.intervals import compare_models, table
+from recipes.common.models import TASKS, load_task, make_sampler, require_texts_alone
+from recipes.common.recipe_modules import config_class_of, find_recipe
+from recipes.common.run_folder import find_run
+from zoo.storage import write_text_atomically
+
+# the recipe that trains models of a kind, where a model is not one of a run
+_OF_KIND = {
+    "Seq2SeqLM": "translate",
+    "CausalLM": "language_model",
+    "TextClassifier": "classify",
+    "TokenClassifier": "tag",
+    "TextEmbedder": "embed",
+    "MaskedLM": "pretrain_masked_lm",
+    "ReplacedTokenDetector": "pretrain_masked_lm",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateConfig:
-    """Scores a saved model: sacreBLEU and chrF2, perplexity, accuracy and F1, or correlation, by its kind."""
+    """Scores runs and saved models on data: BLEU, ROUGE, perplexity, accuracy, F1 or correlation, by their recipe."""
 
-    model: str = setting(help="Directory of a saved model, or of one of the Transformers library, or hf://owner/name.")
-    data: list[str] = setting(help="Files as the recipe of that kind of model takes them, or the name of a data set.")
-    task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that was saved here.")
-    split: Literal["train", "validation", "test"] = setting("test", "Part of a named data set.")
-    text_columns: list[str] = setting(["1"], "Column of the text, or those of a pair (classifiers, embedders).")
-    label_column: str = setting("2", "Column of the label (classifiers, embedders).")
-    header: bool | None = setting(None, "Whether tables begin with column names; null: no, but stop if it looks so.")
-    label_separator: str | None = setting(None, "What separates several labels (classifiers).")
-    columns: int = setting(2, "Columns of a TSV or CSV file (translation).", least=2, most=10**6)
-    keys: list[str] = setting(["source", "target"], "Keys of source and target in JSON lines (translation).")
-    word_column: int = setting(1, "Column of the word (taggers).", least=1)
-    tag_column: int = setting(2, "Column of the tag (taggers).", least=1)
-    language_tokens: list[str] | None = setting(
-        None,
-        "Tokens of which each source begins with one (translation); null: those of the model, an empty list: none.",
+    models: list[str] = setting(
+        help="Folders of runs or saved models, also of the Transformers library, or hf://owner/name.", words="first"
     )
-    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
-    options: dict[str, Any] = setting({}, "Arguments of generate(), for example {sampler: beam} (translation).")
+    recipe: str | None = setting(None, f"One of {', '.join(RECIPES)}; null: that of the run, or of the kind of model.")
+    task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that was saved.")
+    split: Literal["train", "validation", "test"] = setting("test", "Part of the data.")
+    data: dict[str, list[str]] = setting(
+        {}, "Keys of the recipe's data that differ from those of the run: --data.test FILE, --data.header true."
+    )
+    options: dict[str, Any] = setting({}, "Arguments of generate() that differ from the run's: {sampler: beam}.")
+    output: str = setting("runs/evaluation", "Folder for scores, predictions beside references, and a picture.")
+    shown: int = setting(3, "Rows to show.", least=0, most=1000)
+    resamples: int = setting(1000, "Resamples of the bootstrap.", least=100, most=10**6)
+    seed: int = setting(0, "Seed of the resamples.", least=0, most=2**32 - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """A model: its name here, where it is, and the config of its run (None where it is not one of a run)."""
+
+    name: str
+    path: str
+    recipe: str | None
+    config_yaml: Path | None
 
 
 def main(config: EvaluateConfig) -> dict[str, Any]:
@@ -61,150 +79,162 @@ def main(config: EvaluateConfig) -> dict[str, Any]:
         config: The configuration.
 
     Returns:
-        The scores.
+        `models`, the scores and intervals of each; `comparisons` with the first one; and what was evaluated.
     """
     require_texts_alone(config.options, "return_scores", "return_cache", "num_results")
     if config.options.get("sampler") is not None:
         make_sampler(config.options["sampler"])
-    task = load_task(config.model, config.task)
-    if isinstance(task, zoo.QuestionAnswerer):
-        raise ConfigError("model must be of a task whose data are read here; a QuestionAnswerer has evaluate() for its")
-    for name in ("options", "language_tokens"):
-        if getattr(config, name) and not isinstance(task, zoo.Seq2SeqLM):
-            raise ConfigError(f"{name} must be empty for a {type(task).__name__}, got {getattr(config, name)!r}")
-    if isinstance(task, zoo.Seq2SeqLM):
-        results = evaluate_pairs(config, task)
-    elif isinstance(task, zoo.CausalLM):
-        results = evaluate_language_model(config, task)
-    elif isinstance(task, (zoo.TextClassifier, zoo.TextEmbedder)):
-        results = evaluate_labels(config, task)
-    elif isinstance(task, zoo.TokenClassifier):
-        results = evaluate_tags(config, task)
-    else:
-        texts, left_out = open_texts(config, "line")
-        with errors_of("data"):
-            logs = task.evaluate(texts, return_dict=True, verbose=0)
-        results = {"texts": len(texts), "left_out": left_out, **{name: float(value) for name, value in logs.items()}}
-    print(json.dumps(results, indent=2))
+    unread = [part for part in ("train", "validation", "test") if part in config.data and part != config.split]
+    if unread:
+        raise ConfigError(f"data.{unread[0]} is not read with split {config.split!r}")
+    subjects = find_subjects(config.models)
+    recipe = recipe_of(config, subjects)
+    evaluations: dict[str, Evaluation] = {}
+    data = None
+    for subject in subjects:
+        task = load_task(subject.path, config.task)
+        if recipe is None:
+            recipe = recipe_of_kind(task)
+        if data is None:
+            data = data_of(config, recipe, next((each for each in subjects if each.recipe == recipe), None))
+        if len(subjects) > 1:
+            print(f"{subject.name}: {subject.path}")
+        run_config = None
+        if subject.recipe == recipe:
+            run_config = parse(config_class_of(find_recipe(recipe)), ["--config", str(subject.config_yaml)])
+        held_out = HeldOut(run_config, data, set(config.data), config.split, config.options)
+        evaluations[subject.name] = evaluate_as(recipe, task, held_out)
+    check_rows(evaluations)
+    results = score(config, recipe, subjects, evaluations)
+    print(json.dumps(results["models"], indent=2))
     return results
 
 
-def open_rows(config: EvaluateConfig, loaders: Any, read: Any, check: Any = None) -> tuple[list[Any], int]:
-    """Returns the rows of the data, and how many were left out."""
-    rows, bad = open_part(config.data, config.split, loaders, read, config.on_error, check)
-    if rows is None:
-        raise DataError(f"{config.data[0]} has no {config.split} part: choose another with --split")
-    return rows, bad.total
-
-
-def evaluate_pairs(config: EvaluateConfig, task: zoo.Seq2SeqLM) -> dict[str, Any]:
-    """Returns sacreBLEU, chrF2 and exact match of a Seq2SeqLM."""
-    tokens = language_tokens_of(task) if config.language_tokens is None else config.language_tokens
-    check_language_tokens(tokens, "language_tokens")
-    pairs, left_out = open_rows(
-        config,
-        PARALLEL,
-        lambda files, bad: read_pairs(files, bad, columns=config.columns, keys=config.keys, header=config.header),
-        lambda pair, bad: has_language_token(pair, bad, tokens),
-    )
-    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    with errors_of("options"):
-        outputs = task.generate(sources, truncate=True, **config.options)
-    return {
-        "pairs": len(pairs),
-        "left_out": left_out,
-        **translation_scores(outputs, references),
-        **scores_by_language(sources, outputs, references, tokens),
-    }
-
-
-def evaluate_language_model(config: EvaluateConfig, task: zoo.CausalLM) -> dict[str, Any]:
-    """Returns the perplexity of a CausalLM on windows that follow each other."""
-    documents, left_out = open_texts(config, "file")
-    ids = task.tokenizer.tokenize(documents).values.numpy()
-    windows = TokenWindows(ids, length=task.backbone.config.max_length, batch_size=16)
-    task.compile(loss=task.default_loss(), weighted_metrics=[TokenNegativeLogLikelihood(name="nll")])
-    nll = float(task.evaluate(windows.dataset, return_dict=True, verbose=0)["nll"])
-    return {
-        "tokens": windows.number_of_tokens,
-        "left_out": left_out,
-        "nll_per_token": round(nll, 4),
-        "perplexity": perplexity(nll),
-        "bits_per_character": round(nll / math.log(2) * windows.number_of_tokens / sum(map(len, documents)), 4),
-    }
-
-
-def evaluate_labels(config: EvaluateConfig, task: Any) -> dict[str, Any]:
-    """Returns the scores of a TextClassifier, or the correlations of a TextEmbedder."""
-    is_embedder = isinstance(task, zoo.TextEmbedder)
-    examples, left_out = open_rows(
-        config,
-        LABELLED,
-        lambda files, bad: read_examples(
-            files,
-            bad,
-            text_columns=config.text_columns,
-            label_column=config.label_column,
-            header=config.header,
-            label_separator=config.label_separator,
-            numeric=is_embedder or task.preprocessor.problem == "regression",
-        ),
-    )
-    texts, truth = columns_of(examples)
-    unknown = {}
-    if not is_embedder and task.preprocessor.problem != "regression":
-        several = task.preprocessor.problem == "multi_label"
-        rows = [(example.label if several else [example.label], example.origin) for example in examples]
-        unknown = unknown_labels(task.labels.strings, rows, "label")
-    needed = 2 if is_embedder or task.preprocessor.pairs else 1
-    found = len(texts) if isinstance(texts, tuple) else 1
-    if found != needed:
-        raise DataError(f"text_columns must name {needed} for this {type(task).__name__}, the data have {found}")
-    if is_embedder:
-        with errors_of("data"):
-            similarity = np.sum(task.embed(texts[0]) * task.embed(texts[1]), axis=1)
-        scores = label_scores(truth, similarity, "regression")
-        scores = {name: scores[name] for name in ("pearson", "spearman")}  # similarities have a scale of their own
-    else:
-        with errors_of("data"):
-            predicted = task.classify(texts)
-        if task.preprocessor.problem != "regression":
-            predicted = as_strings(predicted)
-        scores = label_scores(truth, predicted, task.preprocessor.problem)
-    return {"examples": len(truth), "left_out": left_out, **unknown, **scores}
-
-
-def evaluate_tags(config: EvaluateConfig, task: zoo.TokenClassifier) -> dict[str, Any]:
-    """Returns the scores of a TokenClassifier."""
-    columns = {"word_column": config.word_column, "tag_column": config.tag_column}
-    sentences, left_out = open_rows(config, TAGGED, lambda files, bad: read_tagged(files, bad, **columns))
-    unknown = unknown_labels(task.labels.strings, [(sentence.tags, sentence.origin) for sentence in sentences], "tag")
-    with errors_of("data"):
-        predicted = task.tag([list(sentence.words) for sentence in sentences])
-    scores = tag_scores([sentence.tags for sentence in sentences], as_strings(predicted))
-    return {"sentences": len(sentences), "left_out": left_out, **unknown, **scores}
-
-
-def as_strings(labels: Sequence[Any]) -> list[Any]:
-    """Returns the labels of rows, which may be numbers, as files hold them.
+def find_subjects(paths: list[str]) -> list[Subject]:
+    """Returns the models, with short names where these differ.
 
     Args:
-        labels: Of each row a label, or a list of labels.
+        paths: Where they are.
 
-    Example:
-
-    >>> as_strings([1, [0, 1]])
-    ['1', ['0', '1']]
+    Raises:
+        ConfigError: If one is given twice.
     """
-    return [as_strings(label) if isinstance(label, list) else str(label) for label in labels]
+    if len(set(paths)) != len(paths) or not paths:
+        raise ConfigError(f"models must be different ones, at least one, got {paths}")
+    subjects = []
+    for path in paths:
+        run = find_run(path) if Path(path).is_dir() else None
+        folder = Path(path) if run is None else run.path
+        name = folder.resolve().name if Path(path).is_dir() else path.rpartition("/")[2]
+        recipe = None if run is None or run.recipe is None else run.recipe.removeprefix("recipes.")
+        subjects.append(Subject(name, path, recipe, None if run is None else run.config_yaml))
+    names = [subject.name for subject in subjects]
+    if len(set(names)) < len(names):
+        subjects = [dataclasses.replace(subject, name=subject.path) for subject in subjects]
+    return subjects
 
 
-def open_texts(config: EvaluateConfig, unit: str) -> tuple[list[str], int]:
-    """Returns the texts of the data, and how many lines were left out; no named data set has a test part."""
-    if config.split == "test" and is_name(config.data):
-        print(f"{config.data[0]} has no test part; this is its validation part")
-        config = dataclasses.replace(config, split="validation")
-    return open_rows(config, PLAIN, lambda files, bad: read_plain(files, bad, unit=unit))
+def recipe_of(config: EvaluateConfig, subjects: list[Subject]) -> str | None:
+    """Returns the recipe whose data and scores are used: the one given, or that of the runs; None if there are none."""
+    of_runs = dict.fromkeys(subject.recipe for subject in subjects if subject.recipe is not None)
+    if config.recipe is None and len(of_runs) > 1:
+        raise ConfigError(f"models must be of one recipe, these are of {', '.join(of_runs)}; --recipe names one")
+    recipe = config.recipe or next(iter(of_runs), None)
+    if recipe is not None and recipe not in RECIPES:
+        raise ConfigError(f"recipe must be one of {', '.join(RECIPES)}, got {recipe!r}")
+    return recipe
+
+
+def recipe_of_kind(task: zoo.Task) -> str:
+    """Returns the recipe that trains tasks of this kind."""
+    kind = type(task)
+    found = next((recipe for name, recipe in _OF_KIND.items() if isinstance(task, getattr(zoo, name))), None)
+    if found is None:
+        raise ConfigError(f"models: there is no recipe that evaluates a {kind.__name__}")
+    return found
+
+
+def data_of(config: EvaluateConfig, recipe: str, subject: Subject | None) -> Any:
+    """Returns the group `data` of the config of a run, or of a default one, with the keys that are given here."""
+    config_class = config_class_of(find_recipe(recipe))
+    given = dict(config.data)
+    if subject is None and config.split not in given:
+        raise ConfigError(f"data.{config.split} must be given: there is no run of recipes.{recipe} that says it")
+    if "test" in given and not hasattr(config_class.data, "test"):
+        # recipes without a test part test on the validation part
+        given["validation"] = given.pop("test")
+    files = [] if subject is None else ["--config", str(subject.config_yaml)]
+    return parse(config_class, [*files, *(word for name in given for word in (f"--data.{name}", *given[name]))]).data
+
+
+def check_rows(evaluations: Mapping[str, Evaluation]) -> None:
+    """Raises a `DataError` if models that were given other rows are to be compared, but for likelihoods of tokens."""
+    (first, of_first), *others = evaluations.items()
+    for name, evaluation in others:
+        if evaluation.fingerprint == of_first.fingerprint:
+            continue
+        if any("ids" not in row for row in (*evaluation.rows[:1], *of_first.rows[:1])):
+            raise DataError(f"{name} was given other rows than {first}: one of them cannot take some")
+        print(f"{name} has other tokens than {first}: they are not tested against each other")
+
+
+def score(
+    config: EvaluateConfig, recipe: str, subjects: list[Subject], evaluations: Mapping[str, Evaluation]
+) -> dict[str, Any]:
+    """Writes scores, predictions and the picture, and returns the former."""
+    scores, comparisons = compare_models(evaluations, resamples=config.resamples, seed=config.seed)
+    results = {
+        "recipe": recipe,
+        "split": config.split,
+        "models": {
+            subject.name: {
+                "path": subject.path,
+                **evaluations[subject.name].scores,
+                "intervals": {
+                    name: [round(bound, 4) for bound in values["interval"]]
+                    for name, values in scores[subject.name].items()
+                },
+            }
+            for subject in subjects
+        },
+        "comparisons": comparisons,
+    }
+    folder, text = Path(config.output), table(scores, comparisons)
+    with errors_of("output"):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(folder / "results.json", json.dumps(results, indent=2) + "\n")
+        write_text_atomically(folder / "table.md", text)
+        rows = predictions(evaluations)
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+        write_text_atomically(folder / "predictions.jsonl", "".join(lines))
+    for row in rows[: config.shown]:
+        print("\n".join(f"{name}: {shown(value, 300)}" for name, value in row.items()) + "\n")
+    if any(scores.values()):
+        print(text)
+    if len(subjects) > 1 and scores[subjects[0].name]:
+        panels = {
+            name: {model: (of[name]["value"], of[name]["interval"], ()) for model, of in scores.items() if name in of}
+            for name in scores[subjects[0].name]
+        }
+        plot_intervals(panels, folder / "comparison.png", "Scores with 95 % intervals over the test rows")
+    print(f"{folder}: results.json, table.md, predictions.jsonl ({len(rows)} rows)")
+    return results
+
+
+def predictions(evaluations: Mapping[str, Evaluation]) -> list[dict[str, Any]]:
+    """Returns the rows of the data with the outputs of all models, or model by model where their rows differ."""
+    first = next(iter(evaluations.values()))
+    if all(evaluation.fingerprint == first.fingerprint for evaluation in evaluations.values()):
+        columns = zip(*(evaluation.outputs for evaluation in evaluations.values()), strict=True)
+        return [
+            {**row, "outputs": dict(zip(evaluations, outputs, strict=True))}
+            for row, outputs in zip(first.rows, columns, strict=True)
+        ]
+    return [
+        {**row, "outputs": {name: output}}
+        for name, evaluation in evaluations.items()
+        for row, output in zip(evaluation.rows, evaluation.outputs, strict=True)
+    ]
 
 
 if __name__ == "__main__":

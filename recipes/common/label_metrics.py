@@ -78,6 +78,25 @@ def tag_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]
     return scores
 
 
+def entities_of(tags: Sequence[str]) -> set[tuple[str, int, int]]:
+    """Returns the entities of a sentence: kind, first and last word.
+
+    Args:
+        tags: BIO tags.
+
+    Reference:
+        seqeval.
+
+    Example:
+
+    >>> entities_of(["B-PER", "I-PER", "O"])
+    {('PER', 0, 1)}
+    """
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    return set(get_entities(list(tags)))
+
+
 def linear_baseline(
     texts: Any, labels: Sequence[Any], test_texts: Any, test_labels: Sequence[Any], problem: str = "single_label"
 ) -> dict[str, float]:

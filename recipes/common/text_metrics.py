@@ -213,17 +213,27 @@ def rouge(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> dic
     >>> rouge(["a dog runs"], [["a dog runs", "dogs run"]])["rougeL"]
     100.0
     """
+    return {name: round(sum(values) / len(values), 2) for name, values in rouge_of_each(hypotheses, references).items()}
+
+
+def rouge_of_each(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, list[float]]:
+    """Returns the ROUGE of each text, see `rouge`.
+
+    Args:
+        hypotheses: The texts to score.
+        references: One right text or more for each.
+
+    Raises:
+        ValueError: Different numbers of texts, or none.
+    """
     from rouge_score.rouge_scorer import RougeScorer
 
     _check(hypotheses, references)
     names = ("rouge1", "rouge2", "rougeL")
     scorer = RougeScorer(names, use_stemmer=True)
-    totals = dict.fromkeys(names, 0.0)
-    for hypothesis, several in zip(hypotheses, references, strict=True):
-        scores = scorer.score_multi(several, hypothesis)
-        for name in names:
-            totals[name] += scores[name].fmeasure
-    return {name: round(100 * total / len(hypotheses), 2) for name, total in totals.items()}
+    pairs = zip(hypotheses, references, strict=True)
+    scores = [scorer.score_multi(several, hypothesis) for hypothesis, several in pairs]
+    return {name: [100 * each[name].fmeasure for each in scores] for name in names}
 
 
 def perplexity(loss: float) -> float | None:

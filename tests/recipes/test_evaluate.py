@@ -1,15 +1,25 @@
-"""What `evaluate` and `generate` say to data that do not fit the model; no model is trained."""
+"""What `evaluate` and `generate` make of data and models, also of those that do not fit; no model is trained.
 
+That `evaluate` finds the scores that a run has found is tested in test_recipes.py.
+"""
+
+import dataclasses
+import json
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import sacrebleu
 
 import zoo
-from recipes import evaluate, generate
+from recipes import classify, evaluate, generate, translate
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError, DataError
+from recipes.common.evaluations import evaluate_summaries, evaluate_tags, evaluate_translation
+from recipes.common.intervals import compare_models
 from recipes.common.labelled_text import unknown_labels
 from recipes.common.models import load_task
+from recipes.common.run_folder import RunFolder
 from zoo.preprocessing.labels import Labels
 
 
@@ -22,6 +32,11 @@ def test_labels_that_the_model_cannot_give(capsys):
     assert capsys.readouterr().out == said
     with pytest.raises(DataError, match=r"the model knows none of the tags .*first at a:1; it knows \['O'\]"):
         unknown_labels(["O"], rows, "tag")
+
+
+def scores_of(folder, *words):
+    config = parse(evaluate.EvaluateConfig, ["m", *words, "--output", str(folder / "scores"), "--resamples", "100"])
+    return evaluate.main(config)["models"]["m"]
 
 
 class Tagger(zoo.TokenClassifier):
@@ -76,7 +91,7 @@ class Translator(zoo.Seq2SeqLM):
 def test_tags_of_another_set_stop_the_evaluation(tmp_path, monkeypatch):
     (tmp_path / "a.conll").write_text("Al\tB-PER\n")
     monkeypatch.setattr(evaluate, "load_task", lambda *arguments: Tagger.__new__(Tagger))
-    config = parse(evaluate.EvaluateConfig, ["--model", "m", "--data", str(tmp_path / "a.conll")])
+    config = parse(evaluate.EvaluateConfig, ["m", "--data.test", str(tmp_path / "a.conll")])
     with pytest.raises(DataError, match="the model knows none of the tags"):
         evaluate.main(config)
 
@@ -92,15 +107,15 @@ def test_tags_of_another_set_stop_the_evaluation(tmp_path, monkeypatch):
 def test_labels_without_names(tmp_path, monkeypatch, model, labels, expected):
     (tmp_path / "a.tsv").write_text("".join(f"text {row}\t{label}\n" for row, label in enumerate(labels)))
     monkeypatch.setattr(evaluate, "load_task", lambda *arguments: model.__new__(model))
-    words = ["--model", "m", "--data", str(tmp_path / "a.tsv"), "--label_separator", ","]
-    scores = evaluate.main(parse(evaluate.EvaluateConfig, words if model is ClassifierOfSeveral else words[:4]))
+    words = ["--data.label_separator", ","] if model is ClassifierOfSeveral else []
+    scores = scores_of(tmp_path, "--data.test", str(tmp_path / "a.tsv"), *words)
     assert {name: scores[name] for name in expected} == expected
 
 
 def test_tags_without_names(tmp_path, monkeypatch):
     (tmp_path / "a.conll").write_text("one\t0\ntwo\t1\n\nthree\t1\n")
     monkeypatch.setattr(evaluate, "load_task", lambda *arguments: TaggerWithoutNames.__new__(TaggerWithoutNames))
-    scores = evaluate.main(parse(evaluate.EvaluateConfig, ["--model", "m", "--data", str(tmp_path / "a.conll")]))
+    scores = scores_of(tmp_path, "--data.test", str(tmp_path / "a.conll"))
     assert scores["accuracy"] == round(2 / 3, 4) and "unknown_tags" not in scores
 
 
@@ -114,20 +129,20 @@ def test_tags_without_names(tmp_path, monkeypatch):
     ],
 )
 def test_options_that_return_more_than_a_text(options):
-    words = ["--model", "none", "--options", options]
+    words = ["--options", options]
     message = "options must not hold (return|num)_|sampler: num_results must be null"
     with pytest.raises(ConfigError, match=message):
-        evaluate.main(parse(evaluate.EvaluateConfig, [*words, "--data", "dates"]))
+        evaluate.main(parse(evaluate.EvaluateConfig, ["none", *words, "--data.test", "dates"]))
     if "return" in options:
         with pytest.raises(ConfigError, match=message):
-            generate.main(parse(generate.GenerateConfig, [*words, "--texts", "x"]))
+            generate.main(parse(generate.GenerateConfig, ["--model", "none", *words, "--texts", "x"]))
 
 
 def test_a_source_without_its_language_token_is_not_translated_in_silence(tmp_path, monkeypatch):
     (tmp_path / "a.tsv").write_text("<2de> one\teins\ntwo\tdeux\n")
     for module in (evaluate, generate):
         monkeypatch.setattr(module, "load_task", lambda *arguments: Translator.__new__(Translator))
-    config = parse(evaluate.EvaluateConfig, ["--model", "m", "--data", str(tmp_path / "a.tsv")])
+    config = parse(evaluate.EvaluateConfig, ["m", "--data.test", str(tmp_path / "a.tsv")])
     with pytest.raises(DataError, match=r"a\.tsv:2: no language token: 'two' begins with none of <2de>, <2fr>"):
         evaluate.main(config)
     config = parse(generate.GenerateConfig, ["--model", "m", "--texts", "<2de> one", "two"])
@@ -149,3 +164,124 @@ def test_models_that_name_no_task(tmp_path):
     (tmp_path / "config.json").write_text('{"format_version": 1, "task": "load_policy"}', encoding="utf-8")
     with pytest.raises(DataError):
         load_task(str(tmp_path))
+
+
+class Predictions(Classifier):
+    """Knows what it says of each text."""
+
+    labels = Labels(["bad", "good"])
+
+    def __init__(self, wrong):
+        self.wrong = wrong
+
+    def classify(self, texts):
+        number = [int(text.split()[1]) for text in texts]
+        return [("bad", "good")[(n % 2) ^ (n % self.wrong == 0)] for n in number]
+
+
+@pytest.fixture
+def reviews(tmp_path, monkeypatch):
+    """A run of recipes.classify with keys of its own, and models by the end of their names."""
+    rows = [json.dumps({"said": f"text {n}", "mood": ("bad", "good")[n % 2]}) for n in range(200)]
+    (tmp_path / "held.jsonl").write_text("\n".join(rows) + "\n")
+    config = classify.ClassifyConfig(run_folder=str(tmp_path / "run"))
+    data = {"train": ["no.jsonl"], "validation": ["no.jsonl"], "test": [str(tmp_path / "held.jsonl")]}
+    data = dataclasses.replace(config.data, **data, text_columns=["said"], label_column="mood")
+    RunFolder(tmp_path / "run", dataclasses.replace(config, data=data)).close()
+    models = {"run": 50, "good": 49, "poor": 4}
+    made = {name: Predictions.__new__(Predictions) for name in models}
+    for name, model in made.items():
+        model.__init__(models[name])
+    monkeypatch.setattr(evaluate, "load_task", lambda path, kind: made[path.rpartition("/")[2]])
+    return tmp_path
+
+
+def test_a_run_brings_its_data_and_models_are_compared_on_them(reviews, capsys):
+    words = [str(reviews / "run"), "good", "hf://x/poor", "--output", str(reviews / "scores")]
+    results = evaluate.main(parse(evaluate.EvaluateConfig, words))
+    models = results["models"]
+    assert list(models) == ["run", "good", "poor"] and results["recipe"] == "classify"
+    assert models["run"]["accuracy"] == 0.98 and models["run"]["examples"] == 200
+    low, high = models["run"]["intervals"]["accuracy"]
+    assert low < 0.98 < high and high - low == pytest.approx(2 * 1.96 * np.sqrt(0.98 * 0.02 / 200), abs=0.015)
+    by_model = {(each["score"], each["model"]): each for each in results["comparisons"]}
+    same, worse = by_model["accuracy", "good"], by_model["accuracy", "poor"]
+    assert same["verdict"] == "noise" and worse["verdict"] == "lower" and worse["difference"] == pytest.approx(-0.23)
+    assert worse["interval"][0] < -0.23 < worse["interval"][1] < 0
+    # no resample is as far from the mean; two models are compared with the first
+    assert worse["p_corrected"] == pytest.approx(2 / 1001)
+    rows = [json.loads(line) for line in (reviews / "scores" / "predictions.jsonl").read_text().splitlines()]
+    outputs = {"run": "bad", "good": "bad", "poor": "good"}
+    assert len(rows) == 200 and rows[4] == {"text": "text 4", "reference": "bad", "outputs": outputs}
+    assert (reviews / "scores" / "comparison.png").stat().st_size > 5000
+    assert "| accuracy | poor | 0.75 |" in (reviews / "scores" / "table.md").read_text()
+    assert json.loads((reviews / "scores" / "results.json").read_text()) == results
+    assert "outputs: {'run': 'good'" in capsys.readouterr().out
+
+
+def test_keys_given_override_those_of_the_run(reviews):
+    (reviews / "other.tsv").write_text("text\tlabel\ntext 3\tgood\ntext 5\tbad\n")
+    columns = ["--data.text_columns", "text", "--data.label_column", "label", "--data.header", "true"]
+
+    def scores(*words):
+        words = [str(reviews / "run"), *words, "--output", str(reviews / "scores")]
+        return evaluate.main(parse(evaluate.EvaluateConfig, words))["models"]["run"]
+
+    assert scores("--data.test", str(reviews / "other.tsv"), *columns)["accuracy"] == 0.5
+    with pytest.raises(ConfigError, match="unknown key --data.tset; did you mean --data.test"):
+        scores("--data.tset", "x.tsv")
+    with pytest.raises(ConfigError, match="data.validation is not read with split 'test'"):
+        scores("--data.validation", "x.tsv")
+    with pytest.raises(DataError, match="no.jsonl"):
+        scores("--split", "validation")
+    with pytest.raises(ConfigError, match="recipes.tag trains a TokenClassifier, this model is a Predictions"):
+        scores("--recipe", "tag", "--data.test", "date_parts")
+    with pytest.raises(ConfigError, match="data.test must be given: there is no run of recipes.classify"):
+        evaluate.main(evaluate.EvaluateConfig(["good"]))
+    with pytest.raises(ConfigError, match="recipe must be one of translate, .*, got 'convert'"):
+        scores("--recipe", "convert")
+    RunFolder(reviews / "good", translate.TranslateConfig()).close()
+    with pytest.raises(ConfigError, match="models must be of one recipe, these are of classify, translate"):
+        evaluate.main(evaluate.EvaluateConfig([str(reviews / name) for name in ("run", "good")]))
+
+
+class Writer(zoo.Seq2SeqLM):
+    """Writes what it is told."""
+
+    def __init__(self):
+        pass
+
+    def generate(self, texts, **options):
+        return options["outputs"]
+
+
+def test_intervals_of_texts():
+    references = [f"the {word} dog runs over the green hill" for word in ("red", "big", "old", "shy", "wet", "sad")]
+    outputs = {"a": [*references[:5], "a cat"], "b": references[:1] + ["a cat sleeps here now"] * 5}
+    sources = [str(number) for number in range(6)]
+    writer = Writer.__new__(Writer)
+    found = {name: evaluate_translation(writer, sources, references, outputs=texts) for name, texts in outputs.items()}
+    scores, comparisons = compare_models(found, resamples=200)
+    for name, texts in outputs.items():
+        assert scores[name]["sacreBLEU"]["value"] == sacrebleu.corpus_bleu(texts, [references]).score
+        assert scores[name]["exact_match"]["value"] == np.mean(np.array(texts) == np.array(references))
+    verdicts = {each["score"]: each["verdict"] for each in comparisons}
+    assert verdicts == dict.fromkeys(("exact_match", "sacreBLEU", "chrF2"), "lower")
+    low, high = scores["a"]["chrF2"]["interval"]
+    assert 0 < low < scores["a"]["chrF2"]["value"] < high
+    summaries = evaluate_summaries(writer, ["x", "y"], [("a b", "c"), ("d",)], outputs=["c", "e"])
+    assert summaries.scores["rougeL"] == 50.0 and summaries.rows[0]["reference"] == ["a b", "c"]
+
+
+def test_entities_of_sentences_add_up():
+    sentences = [
+        SimpleNamespace(words=("a", "b"), tags=("B-X", "I-X"), origin="f:1"),
+        SimpleNamespace(words=("c", "d"), tags=("B-X", "O"), origin="f:4"),
+    ]
+    tagger = Tagger.__new__(Tagger)
+    tagger.labels, tagger.tag = Labels(["B-X", "I-X", "O"]), lambda texts: [["B-X", "O"], ["B-X", "O"]]
+    evaluation = evaluate_tags(tagger, sentences)
+    scores, _ = compare_models({"m": evaluation}, resamples=100)
+    for name in ("accuracy", "entity_f1"):
+        assert scores["m"][name]["value"] == evaluation.scores[name]
+    assert evaluation.scores["entity_f1"] == 0.5

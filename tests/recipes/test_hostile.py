@@ -96,7 +96,7 @@ def test_labels_that_teach_nothing(tmp_path):
 
 def test_commands_on_saved_models(tmp_path):
     missing = ["--model", str(tmp_path / "none")]
-    assert "none" in refused(evaluate.main, evaluate.EvaluateConfig, *missing, "--data", "dates")
+    assert "none" in refused(evaluate.main, evaluate.EvaluateConfig, missing[1], "--data.test", "dates")
     assert "none" in refused(generate.main, generate.GenerateConfig, *missing, "--texts", "x")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text(json.dumps({"a": 1}))

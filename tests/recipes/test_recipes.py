@@ -21,6 +21,7 @@ import pytest
 import tensorflow as tf
 
 import zoo
+from recipes import evaluate
 from recipes.common import training
 from recipes.common.config import parse, run_recipe
 from recipes.common.errors import ConfigError, DataError
@@ -250,6 +251,7 @@ def test_recipe(recipe, finished):
     folder, results, state = finished(recipe)
     check_run(folder / "run", recipe, results)
     assert (folder / "run" / "export" / "saved_model.pb").exists()
+    check_evaluation(folder / "run", recipe, results)
     batches = [batches_of(state.data, 1, skip) for skip in (0, state.data.number_of_batches // 2, 0)]
     assert len(batches[0]) == state.data.number_of_batches > 2
     for first, second in zip(batches[0], batches[2], strict=True):
@@ -273,6 +275,22 @@ def check_run(folder, recipe, results):
     assert card.startswith("---\nlibrary_name: keras") and recipe in card and MEASURES[recipe][0] in card
 
 
+def check_evaluation(folder, recipe, results):
+    """`evaluate` finds what the run has found."""
+    words = [str(folder), "--output", str(folder.parent / "scores"), "--resamples", "100", "--shown", "1"]
+    scores = evaluate.main(parse(evaluate.EvaluateConfig, words))["models"][folder.name]
+    for measure in MEASURES[recipe]:
+        name = measure.removeprefix("validation_")
+        if name in scores:
+            assert scores[name] == pytest.approx(results[measure], abs=2e-4)
+    known = {"pretrain_masked_lm": "nll_per_hidden_token", "language_model": "nll_per_token"}
+    score = known.get(recipe, MEASURES[recipe][0])
+    low, high = scores["intervals"][score]
+    value = scores[score]["value"] if isinstance(scores[score], dict) else scores[score]
+    assert low - 1e-3 <= value <= high + 1e-3 or recipe == "translate"
+    assert len((folder.parent / "scores" / "predictions.jsonl").read_text().splitlines()) >= 6
+
+
 def batches_of(data, epoch, skip):
     data.start_epoch(epoch, skip)
     return [keras.tree.map_structure(np.asarray, batch) for batch in data.dataset]
@@ -283,6 +301,7 @@ def test_a_killed_run_ends_as_an_uninterrupted_one(tmp_path, processes, capsys):
     options = ("--training.save_every", "2", "--export", "false")
     results = run("translate", tmp_path, "whole", *options)
     check_run(tmp_path / "whole", "translate", results)
+    check_evaluation(tmp_path / "whole", "translate", results)
     kill_in_second_epoch(processes, "translate", tmp_path, "killed", *options)
     assert not (tmp_path / "killed" / "results.json").exists()
     capsys.readouterr()
@@ -421,10 +440,8 @@ def test_masked_lm_to_classifier_to_commands(tmp_path, finished, capsys):
     rows = command("generate", "--texts", "1 plus 2", "3 plus 3")
     assert [row["text"] for row in rows] == ["1 plus 2", "3 plus 3"]
     assert {row["output"] for row in rows} <= {"even", "odd"}
-    with pytest.raises(ConfigError, match="options must be empty for a TextClassifier"):
-        command("evaluate", "--data", str(tmp_path / "validation.tsv"), "--options", '{"sampler": "beam"}')
-    scores = command("evaluate", "--data", str(tmp_path / "validation.tsv"))
-    assert scores["examples"] == 6 and 0 <= scores["accuracy"] <= 1
+    with pytest.raises(ConfigError, match="options must be empty for a TextClassifier of recipes.classify"):
+        evaluate.main(evaluate.EvaluateConfig([model], options={"sampler": "beam"}))
     assert (command("export", "--output", str(tmp_path / "served")) / "saved_model.pb").exists()
     assert "a TextClassifier with the endpoints" in capsys.readouterr().out
     with pytest.raises(DataError, match="no saved model"):

@@ -116,8 +116,8 @@ def test_one_text_into_two_languages_by_a_token(tmp_path):
     assert (tmp_path / "run" / "export" / "saved_model.pb").exists()
     model = zoo.Seq2SeqLM.from_preset(tmp_path / "run" / "model")
     served = tf.saved_model.load(str(tmp_path / "run" / "export"))
-    command = ["--model", str(tmp_path / "run" / "model"), "--data", str(tmp_path / "test.tsv")]
-    scores = evaluate.main(parse(evaluate.EvaluateConfig, [*command, "--language_tokens", *tokens]))
+    command = [str(tmp_path / "run" / "model"), "--output", str(tmp_path / "scores")]
+    scores = evaluate.main(parse(evaluate.EvaluateConfig, command))["models"]["run"]
     assert {token: scores[token] for token in tokens} == {token: results[token] for token in tokens}
     for token, answer in zip(tokens, words["two"], strict=True):
         ids = model.tokenizer.tokenize(f"{token} two").numpy().tolist()
