@@ -110,9 +110,7 @@ def _tested(
                     "baseline": baseline,
                     "model": model,
                     "difference": round(difference.value, 6),
-                    "interval": None
-                    if difference.interval is None
-                    else [round(each, 6) for each in difference.interval],
+                    "interval": interval,
                     "p": difference.p,
                     "p_corrected": p,
                     "verdict": verdict(difference, p),
