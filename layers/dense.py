@@ -2,6 +2,7 @@
 
 import json
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,11 +49,11 @@ class LowRankUpdate(keras.layers.Layer):
         super().__init__(**kwargs)
         if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
             raise ValueError(f"rank must be an integer of at least 1, got {rank!r}.")
-        if alpha is not None and not 0 < alpha < math.inf:
-            raise ValueError(f"alpha must be above 0 and finite, got {alpha!r}.")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, got {dropout!r}.")
-        self.units, self.rank, self.dropout = units, rank, dropout
+        if alpha is not None and not (_is_number(alpha) and 0 < alpha < math.inf):
+            raise ValueError(f"alpha must be a finite number above 0, got {alpha!r}.")
+        if not (_is_number(dropout) and 0 <= dropout < 1):
+            raise ValueError(f"dropout must be a number of at least 0 and below 1, got {dropout!r}.")
+        self.units, self.rank, self.dropout = units, rank, float(dropout)
         self.alpha = float(rank if alpha is None else alpha)
         self.input_dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout") if dropout else None
 
@@ -81,6 +82,10 @@ class LowRankUpdate(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         own = {"units": self.units, "rank": self.rank, "alpha": self.alpha, "dropout": self.dropout}
         return {**super().get_config(), **own}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")

@@ -1,9 +1,8 @@
 """Low-rank updates (LoRA) of a backbone: sets of them, each under a name, added, switched, merged and described."""
 
 import dataclasses
-import difflib
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -238,39 +237,6 @@ class Adapters:
             if isinstance(layer, Dense) and layer.built:
                 yield layer.path[start:], layer
 
-    def choose(self, targets: Sequence[str], blocks: Sequence[int] | None = None) -> tuple[str, ...]:
-        """Returns the paths of the layers that targets mean.
-
-        Args:
-            targets: Names of layers ("query", "key", "value", "output", "gate", "up", "down", ...), "all" for each
-                layer of the blocks, or paths.
-            blocks: Numbers of the blocks to adapt, counted from 0, negative ones from the last; None for all.
-
-        Raises:
-            ValueError: If a target matches no layer (naming the nearest), or a block is not there.
-        """
-        if isinstance(targets, str) or not targets:
-            raise ValueError(f"targets must be a list of names of layers, got {targets!r}.")
-        candidates = dict(self.candidates())
-        if blocks is not None:
-            candidates = _in_blocks(candidates, blocks)
-        chosen: dict[str, None] = {}
-        for target in targets:
-            matches = [
-                path
-                for path, layer in candidates.items()
-                if target in (path, layer.name) or (target == "all" and _block_of(path) is not None)
-            ]
-            if not matches:
-                names = sorted({layer.name for layer in candidates.values()})
-                near = difflib.get_close_matches(str(target), names, n=1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                raise ValueError(
-                    f"targets must be names of layers, got {target!r}.{hint} There are: {', '.join(names)}, all."
-                )
-            chosen |= dict.fromkeys(matches)
-        return tuple(chosen)
-
     def _apply(self) -> None:
         """Tells layers and variables what the descriptions say."""
         known = dict(self.candidates())
@@ -323,31 +289,3 @@ def size_of(variable: Any) -> int:
         variable: The variable.
     """
     return math.prod(variable.shape)
-
-
-def _block_of(path: str) -> int | None:
-    """The number of the block that a layer is in; None for one outside of all."""
-    names = [part for part in path.split("/") if part.startswith("block_")]
-    return int(names[0].removeprefix("block_")) if names else None
-
-
-def _in_blocks(candidates: Mapping[str, Dense], blocks: Sequence[int]) -> dict[str, Dense]:
-    """The layers that are in some blocks of their stack, each stack counted by itself."""
-    counts: dict[str, int] = {}
-    for path in candidates:
-        block = _block_of(path)
-        if block is not None:
-            stack = path.partition("/block_")[0]
-            counts[stack] = max(counts.get(stack, 0), block + 1)
-    most = max(counts.values(), default=0)
-    if isinstance(blocks, str) or not all(isinstance(block, int) and -most <= block < most for block in blocks):
-        raise ValueError(f"blocks must be a list of integers from {-most} to {most - 1}, got {blocks!r}.")
-    chosen = {}
-    for path, layer in candidates.items():
-        block = _block_of(path)
-        if block is None:
-            continue
-        count = counts[path.partition("/block_")[0]]
-        if block in blocks or block - count in blocks:
-            chosen[path] = layer
-    return chosen

@@ -45,14 +45,6 @@ def model_card(
     kind = type(task).__name__
     is_sentence_model = kind == "TextEmbedder" and architecture is not None
     library = "sentence-transformers" if is_sentence_model else "transformers" if architecture else "keras"
-    header = {
-        "library_name": library,
-        "pipeline_tag": PIPELINES.get(kind),
-        "license": license,
-        "base_model": base_model,
-        "tags": [_OURS, "keras", kind],
-    }
-    header = {key: value for key, value in header.items() if value is not None}
     config = task.backbone.config
     facts = [f"{kind}, {task.count_params():,} weights", f"{config.num_layers} layers of width {config.hidden_dim}"]
     facts.append(f"{config.vocabulary_size:,} tokens")
@@ -62,6 +54,56 @@ def model_card(
         examples.append(("With Sentence Transformers", code))
     elif architecture is not None:
         examples.append(("With Transformers", _with_transformers(kind, architecture, name)))
+    return _card(kind, name, library, license, base_model, facts, examples)
+
+
+def adapter_card(
+    task: Any, name: str, *, model_type: str | None, license: str | None = None, base_model: str | None = None
+) -> str:
+    """Returns the card of low-rank updates alone.
+
+    Args:
+        task: The task.
+        name: What they are loaded by: a directory, or their name on the hub.
+        model_type: What `save_adapter` returned.
+        license: Identifier of the licence, such as "apache-2.0".
+        base_model: Name on the hub of the model that they are for.
+
+    Example:
+
+    >>> print(adapter_card(model, "me/adapter", model_type="llama", base_model="owner/model"))
+    """
+    kind = type(task).__name__
+    loads = f"model = zoo.{kind}.from_preset({_address(name)!r})"
+    if base_model is None:
+        loads = f'model = zoo.{kind}.from_preset("the model that it is for")\nmodel.load_adapter({_address(name)!r})'
+    examples = [(f"With {_OURS}", f"import zoo\n\n{loads}")]
+    if model_type is not None:
+        examples.append(
+            ("With PEFT", f"from peft import PeftModel\n\nmodel = PeftModel.from_pretrained(model, {name!r})")
+        )
+    library = "keras" if model_type is None else "peft"
+    facts = [f"Low-rank updates of a {kind}", f"{task.backbone_parameters:,} weights in its backbone"]
+    return _card(kind, name, library, license, base_model, facts, examples)
+
+
+def _card(
+    kind: str,
+    name: str,
+    library: str,
+    license: str | None,
+    base_model: str | None,
+    facts: list[str],
+    examples: list[tuple[str, str]],
+) -> str:
+    header = {
+        "library_name": library,
+        "pipeline_tag": PIPELINES.get(kind),
+        "license": license,
+        "base_model": base_model,
+        "tags": [_OURS, "keras", kind],
+    }
+    header = {key: value for key, value in header.items() if value is not None}
     parts = [
         f"---\n{yaml.safe_dump(header, sort_keys=False)}---",
         f"# {name.rpartition('/')[2]}",

@@ -54,6 +54,7 @@ class Family:
         copies: Tensors that some files have twice, and what each is a copy of.
         renamed: Beginnings of names that other files have, and what they are in `table`.
         encoder_architecture: Name of the class of its encoder alone; None where there is none, or nothing else.
+        modules: Names of linear maps in memory, where they are others than those in files; adapters have these.
     """
 
     model_type: str
@@ -68,6 +69,7 @@ class Family:
     copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     encoder_architecture: str | None = None
+    modules: Table | None = None
 
     def table_of(self, config: TransformerConfig) -> Table:
         """Returns the names of the weights of a base model with this configuration."""

@@ -26,6 +26,17 @@ TABLE = {
     "encoder.{}.feed_forward_norm": "encoder.layers.{}.norm2",
     "pooler": "pooler.dense",
 }
+# version 5 of the library has other names in memory
+MODULES = {
+    "encoder.{}.attention.query": "layers.{}.self_attn.q_proj",
+    "encoder.{}.attention.key": "layers.{}.self_attn.k_proj",
+    "encoder.{}.attention.value": "layers.{}.self_attn.v_proj",
+    "encoder.{}.attention.output": "layers.{}.self_attn.o_proj",
+    "encoder.{}.feed_forward.up": "layers.{}.mlp.up_proj",
+    "encoder.{}.feed_forward.gate": "layers.{}.mlp.gate_proj",
+    "encoder.{}.feed_forward.down": "layers.{}.mlp.down_proj",
+    "pooler": "pooler.dense",
+}
 # keys of the published files, which are those of GPT-2, and what the library calls them now
 OLDER = {
     "hidden_size": "n_embd",
@@ -114,6 +125,7 @@ register_family(
         TABLE,
         architecture="NomicBertModel",
         prefix="nomic_bert.",
+        modules=MODULES,
         heads={
             "MaskedLM": Head(
                 "NomicBertForMaskedLM",

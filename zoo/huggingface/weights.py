@@ -163,8 +163,8 @@ class _OfExperts:
         return np.asarray(keras.ops.convert_to_numpy(value), dtype).reshape(self.shape)
 
 
-class _Reordered:
-    """A variable with another order along its last axis, to be written.
+class Reordered:
+    """A variable with another order along its last axis.
 
     Args:
         variable: The variable.
@@ -175,7 +175,15 @@ class _Reordered:
 
     def __init__(self, variable: Any, order: np.ndarray) -> None:
         self.variable, self.order = variable, order
-        self.shape = tuple(variable.shape)
+        self.shape, self.dtype = tuple(variable.shape), variable.dtype
+
+    def of(self, variable: Any) -> "Reordered":
+        """Returns another variable in this order."""
+        return Reordered(variable, self.order)
+
+    def assign(self, array: np.ndarray) -> None:
+        parts = array.reshape(*array.shape[:-1], -1, len(self.order))
+        self.variable.assign(parts[..., np.argsort(self.order)].reshape(array.shape))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         array = np.asarray(keras.ops.convert_to_numpy(self.variable), dtype)
@@ -202,7 +210,7 @@ def named_layers(backbone: Transformer) -> dict[str, Any]:
         "pooler": backbone.pooler,
     }
     if backbone.output_bias is not None:
-        layers["output_bias"] = _view(bias=backbone.output_bias)
+        layers["output_bias"] = layer_view(bias=backbone.output_bias)
     for side in ("encoder", "decoder"):
         stack = getattr(backbone, side)
         if stack is None:
@@ -228,7 +236,7 @@ def _block_layers(block: Any) -> dict[str, Any]:
             for part in ("latent", "latent_norm", "shared_key", "query_latent", "query_latent_norm"):
                 layers[f"{name}.{part}"] = getattr(attention.latents, part, None)
             layers |= {f"{name}.query_norm": attention.query_norm, f"{name}.key_norm": attention.key_norm}
-            layers[f"{name}.sinks"] = _view(bias=attention.sinks)
+            layers[f"{name}.sinks"] = layer_view(bias=attention.sinks)
     layers |= _network_layers("feed_forward", block.feed_forward)
     layers |= {f"{name}_norm": norm for name, norm in block.norms.items()}
     layers |= {f"{name}_norm_after": norm for name, norm in block.norms_after.items()}
@@ -242,13 +250,13 @@ def _network_layers(name: str, network: Any) -> dict[str, Any]:
         return {name: network}
     router = network.router
     layers = {
-        f"{name}.router": _view(kernel=router.kernel, bias=router.bias),
-        f"{name}.router_balance": _view(bias=router.balance_bias),
+        f"{name}.router": layer_view(kernel=router.kernel, bias=router.bias),
+        f"{name}.router_balance": layer_view(bias=router.balance_bias),
         f"{name}.shared_gate": network.shared_gate,
     }
     for part in ("gate", "up", "down"):
         kernel, bias = (getattr(network, f"{part}_{leaf}") for leaf in ("kernel", "bias"))
-        layers[f"{name}.experts.{part}"] = _view(
+        layers[f"{name}.experts.{part}"] = layer_view(
             kernel=None if kernel is None else _OfExperts(kernel), bias=None if bias is None else _OfExperts(bias)
         )
     if network.shared_experts is not None:
@@ -256,8 +264,12 @@ def _network_layers(name: str, network: Any) -> dict[str, Any]:
     return layers
 
 
-def _view(**leaves: Any) -> types.SimpleNamespace:
-    """Variables that tables know as a layer, those that are None left out."""
+def layer_view(**leaves: Any) -> types.SimpleNamespace:
+    """Returns variables as tables know those of a layer.
+
+    Args:
+        **leaves: The variables by the names of `LEAVES`; those that are None are left out.
+    """
     leaves = {leaf: variable for leaf, variable in leaves.items() if variable is not None}
     return types.SimpleNamespace(**leaves, weights=list(leaves.values()))
 
@@ -277,7 +289,7 @@ def with_half_split_pairs(layers: Mapping[str, Any], config: TransformerConfig) 
     order = np.concatenate([turned, np.arange(len(turned), width)])
     ends = (".attention.query", ".attention.key", ".attention.query_norm", ".attention.key_norm")
     return {
-        name: _view(**{leaf: _Reordered(variable_of(layer, leaf), order) for leaf in leaves_of(name, layer)})
+        name: layer_view(**{leaf: Reordered(variable_of(layer, leaf), order) for leaf in leaves_of(name, layer)})
         if name.endswith(ends)
         else layer
         for name, layer in layers.items()

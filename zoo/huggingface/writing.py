@@ -10,7 +10,7 @@ from zoo.backbones.backbone import Backbone
 from zoo.config import TransformerConfig
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.directory import check_count, head_layers, head_of, is_huggingface
-from zoo.huggingface.family import Family, all_families, get_family, types_of_layers
+from zoo.huggingface.family import Family, Head, all_families, get_family, types_of_layers
 from zoo.huggingface.labels import written_names
 from zoo.huggingface.weights import Row, named_layers, table_rows, with_half_split_pairs
 from zoo.storage import replace_folder, write_tensors
@@ -109,7 +109,48 @@ def _candidates(backbone: Backbone, task_name: str | None) -> list[Family]:
 
 def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | None) -> tuple[dict[str, Any], list[Row]]:
     """Configuration and tensors of a family, if they mean the same model."""
-    config = backbone.config
+    expressed = express(family, backbone.config, named_layers(backbone), task, task_name)
+    check_count(expressed.rows, backbone)
+    head, rows = expressed.head, expressed.rows
+    if head.architecture not in (family.architecture, family.encoder_architecture):
+        rows = [dataclasses.replace(row, name=family.stored_name(row.name, head)) for row in rows]
+        if head.table:
+            rows += table_rows(head_layers(task), head.table)
+    return {**expressed.values, "dtype": backbone.variable_dtype}, rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Expressed:
+    """A backbone as a model of a family.
+
+    Args:
+        head: The head of the task there.
+        values: What `config.json` says.
+        layers: The layers by the names that tables use, their features in the order of the family.
+        rows: The tensors of the backbone, without prefix.
+    """
+
+    head: Head
+    values: dict[str, Any]
+    layers: dict[str, Any]
+    rows: list[Row]
+
+
+def express(
+    family: Family, config: TransformerConfig, layers: dict[str, Any], task: Any = None, task_name: str | None = None
+) -> Expressed:
+    """Returns a backbone as a model of a family.
+
+    Args:
+        family: The family.
+        config: The configuration of the backbone.
+        layers: What `named_layers` returned, or what has the shapes of these weights.
+        task: Task whose head is looked at too; None for none.
+        task_name: What the task is called; None for the base model.
+
+    Raises:
+        ValueError: If the family cannot express it.
+    """
     head = head_of(family, task_name, config.architecture == "encoder")
     options = {} if task is None else task.options()
     values = {
@@ -121,18 +162,16 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
         **_special_ids(task),
         **head.write(options),
     }
-    with_head = head.architecture not in (family.architecture, family.encoder_architecture)
-    layers = named_layers(backbone)
-    plain = table_rows(layers, family.table_of(config))
-    reader = ConfigReader(values, {row.name: row.shape for row in plain})
+    rows = table_rows(layers, family.table_of(config))
+    reader = ConfigReader(values, {row.name: row.shape for row in rows})
     read = family.read(reader)
     if (config.position.layout, read.position.kind, read.position.layout) == ("interleaved", "rotary", None):
         config = dataclasses.replace(config, position=dataclasses.replace(config.position, layout=None))
-        plain = table_rows(with_half_split_pairs(layers, config), family.table_of(config))
+        layers = with_half_split_pairs(layers, config)
+        rows = table_rows(layers, family.table_of(config))
     differing = _differences(read, config)
     if differing:
         raise ValueError(f"it cannot express {differing}")
-    check_count(plain, backbone)
     reader.finish()
     read_options = head.options(reader)
     if "projection" in head.table and "projection_bias" in options:
@@ -145,10 +184,7 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
             is_same = written_names(options[key]) == written_names(value)
         if not is_same and "dropout" not in key:
             raise ValueError(f"its {head.architecture} has {key}={value!r}, this task {key}={options.get(key)!r}")
-    rows = [dataclasses.replace(row, name=family.stored_name(row.name, head)) if with_head else row for row in plain]
-    if with_head and head.table:
-        rows += table_rows(head_layers(task), head.table)
-    return {**values, "dtype": backbone.variable_dtype}, rows
+    return Expressed(head, values, layers, rows)
 
 
 def _special_ids(task: Any) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Everything that touches a disk: atomic writes, JSON, safetensors, checkpoints, preset directories, the hub."""
 
-from zoo.storage.checkpoint import TensorFiles, open_checkpoint
+from zoo.storage.checkpoint import TensorFiles, open_checkpoint, open_tensor_file
 from zoo.storage.errors import naming, quote, quote_key
 from zoo.storage.files import atomic_write, remove, remove_incomplete, write_bytes, write_text_atomically
 from zoo.storage.folders import read_one_version, replace_folder
@@ -54,6 +54,7 @@ __all__ = [
     "name_variables",
     "open_checkpoint",
     "open_preset",
+    "open_tensor_file",
     "open_tensors",
     "read_description",
     "read_json",

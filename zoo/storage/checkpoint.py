@@ -108,6 +108,21 @@ def open_checkpoint(directory: Path) -> Iterator[TensorFiles]:
         yield TensorFiles(shapes, lambda name: files[owner[name]].get(name), source, owner)
 
 
+@contextlib.contextmanager
+def open_tensor_file(path: Path) -> Iterator[TensorFiles]:
+    """Opens one safetensors file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: If there is none, or it is damaged. Pickled weights are never read.
+    """
+    _require_safetensors(path)
+    with contextlib.closing(MappedTensors(path)) as file:
+        yield TensorFiles(file.shapes, file.get, path.name)
+
+
 def _read_index(directory: Path) -> dict[str, str] | None:
     """File of each tensor; None where all are in one."""
     # as for the Transformers library, which does not look at an index beside a single file
@@ -124,11 +139,15 @@ def _read_index(directory: Path) -> dict[str, str] | None:
             if not name.endswith(ENDING):
                 raise ValueError(f"{key}.{quote_key(tensor)} must be the name of a {ENDING} file, got {quote(name)}.")
         return index
-    if not (directory / WEIGHTS_FILE).is_file():
-        others = sorted(path.name for pattern in ("*.bin", "*.h5", "*.msgpack") for path in directory.glob(pattern))
+    _require_safetensors(directory / WEIGHTS_FILE)
+    return None
+
+
+def _require_safetensors(path: Path) -> None:
+    if not path.is_file():
+        others = sorted(found.name for pattern in ("*.bin", "*.h5", "*.msgpack") for found in path.parent.glob(pattern))
         raise ValueError(
-            f"{directory} has no {WEIGHTS_FILE}"
+            f"{path.parent} has no {path.name}"
             + (f", only {others}, which may hold code and are not read" if others else "")
             + ". Save the model with safetensors."
         )
-    return None

@@ -11,7 +11,15 @@ PATTERNS = ("*.json", "*.txt", "*.model", "*.jinja", "*.spm", "*.safetensors", "
 LEFT_OUT = ("consolidated*", "original/*", "onnx/*", "openvino/*", "coreml/*", "rust_model*")
 # what an earlier model has left there would be read with the files of the new one, or in their place
 REPLACED = (
-    *("model*.safetensors", "model*.safetensors.index.json", "model*.weights.h5", "task.json", "task.weights.h5"),
+    *(
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "model*.safetensors",
+        "model*.safetensors.index.json",
+        "model*.weights.h5",
+        "task.json",
+        "task.weights.h5",
+    ),
     *("generation_config.json", "chat_template.*", "modules.json", "*sentence_*.json", "config_sentence_*.json"),
     *("tokenizer*", "vocab*", "merges.txt", "added_tokens.json", "special_tokens_map.json", "*.model", "*.spm"),
 )
@@ -126,6 +134,15 @@ def checked_address(address: str) -> str:
     address = address if str(address).startswith(PREFIX) else f"{PREFIX}{address}"
     _parse(address)
     return address
+
+
+def is_address(address: str) -> bool:
+    """Whether a text is `hf://owner/name`, perhaps with `@revision` behind it.
+
+    Args:
+        address: The text.
+    """
+    return _ADDRESS.fullmatch(address) is not None
 
 
 def _parse(address: str) -> tuple[str, str | None]:

@@ -1,5 +1,6 @@
 """Tasks: a backbone with its tokenizer, doing one job on texts."""
 
+from zoo.tasks import adapted as _adapted  # noqa: F401  (registers its reader)
 from zoo.tasks import saved as _saved  # noqa: F401  (registers its readers)
 from zoo.tasks.causal_lm import CausalLM
 from zoo.tasks.kept_layers import every_other, keep_layers

@@ -1,6 +1,7 @@
 """Adapting a trained task cheaply: low-rank updates (LoRA) and weights of 8 or 4 bits, with reports of it."""
 
 import dataclasses
+import os
 import threading
 import warnings
 import weakref
@@ -10,8 +11,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from zoo.backbones.adapter_targets import choose_layers
 from zoo.backbones.adapters import DEFAULT_TARGETS, LoraReport, size_of
 from zoo.backbones.backbone import quick_collection, require_quantization_mode
+from zoo.huggingface import load_adapter, save_adapter
 from zoo.preprocessing.rows import require_count
 
 QUANTIZED_LAYERS = (keras.layers.Dense, keras.layers.Embedding)
@@ -94,7 +97,7 @@ class Adaptation:
         *,
         alpha: float | None = None,
         dropout: float = 0.0,
-        targets: Sequence[str] = DEFAULT_TARGETS,
+        targets: str | Sequence[str] = DEFAULT_TARGETS,
         blocks: Sequence[int] | None = None,
         name: str = "default",
     ) -> LoraReport:
@@ -107,8 +110,8 @@ class Adaptation:
             rank: Rank of the updates.
             alpha: The updates are multiplied by `alpha / rank`. Default `rank`.
             dropout: Rate at which inputs of updates are dropped in training, at least 0 and below 1.
-            targets: Names of the layers to adapt: "query", "key", "value", "output" (attention), "up", "down" and so on
-                (feed-forward), "all" for all layers of the blocks, or paths of single layers.
+            targets: Name or names of the layers to adapt: "query", "key", "value", "output" (attention), "up", "down"
+                and so on (feed-forward), "all" for all layers of the blocks, or paths of single layers.
             blocks: Numbers of the blocks to adapt, counted from 0 in each stack, negative ones from the last. Default
                 all.
             name: Name of the updates.
@@ -129,15 +132,74 @@ class Adaptation:
         """
         require_count(rank, "rank")
         adapters = self._task.backbone.adapters
-        paths = adapters.choose(targets, blocks)
+        paths = choose_layers(dict(adapters.candidates()), targets, blocks)
         adapters.add(name, {path: (rank, alpha) for path in paths}, dropout)
         self.renew_training()
-        return LoraReport(
-            paths,
-            rank,
-            sum(size_of(variable) for variable in self._task.trainable_variables),
-            sum(size_of(variable) for variable in self._task.weights),
-        )
+        return self._report(paths, rank)
+
+    def save_adapter(
+        self,
+        directory: str | os.PathLike,
+        name: str = "default",
+        *,
+        model_type: str | None = None,
+        base_model: str | None = None,
+    ) -> str | None:
+        """Writes low-rank updates alone, with the head of the task, in the files of the PEFT library.
+
+        PEFT reads them beside a model of the Transformers library with the same weights (`save_to_huggingface` writes
+        one). For a model that no family there can express, layers have their own paths, which `load_adapter` alone
+        reads. Several layers that a family stores as one (queries, keys and values) become one update, whose rank is
+        the sum of theirs unless they share their first factor.
+
+        Args:
+            directory: Where to; replaced if it holds an adapter, an error if it holds something else.
+            name: Name of the updates.
+            model_type: The family of the Transformers library whose names are written. Default: the first that can
+                express the task, or else paths.
+            base_model: What the updates are for, a directory or a name on the hub, for `base_model_name_or_path`.
+
+        Returns:
+            The model type; None for paths.
+
+        Raises:
+            ValueError: If there are no updates of this name, or the given family cannot express the task.
+            FileExistsError: If the directory exists and holds something else.
+
+        Example:
+
+        >>> model.save_adapter("adapter", base_model="google-bert/bert-base-uncased")
+        'bert'
+        """
+        return save_adapter(self._task, directory, name, model_type=model_type, base_model=base_model)
+
+    def load_adapter(self, source: str | os.PathLike, name: str = "default", *, head: bool = True) -> LoraReport:
+        """Adds low-rank updates that `save_adapter` or the PEFT library has written, active and trainable.
+
+        Updates that are there already, under other names, stay active and stop training. The weights may be quantized.
+
+        Args:
+            source: A directory, or `hf://owner/name` for an adapter of the hub.
+            name: What the updates are called from now on.
+            head: Whether the head of the task takes the weights that the files have for it. There is one head: that of
+                an adapter replaces that of another.
+
+        Returns:
+            What was adapted, as of `enable_lora`; its rank is the largest.
+
+        Raises:
+            ValueError: If a file is damaged, has something other than plain LoRA, or does not fit; nothing is changed
+                then.
+            HubError: If the adapter could not be fetched.
+
+        Example:
+
+        >>> print(model.load_adapter("adapter"))
+        LoRA of rank 8 on 24 layers: 300,290 of 109,785,604 weights train (0.27 %).
+        """
+        paths = load_adapter(self._task, source, name, head=head)
+        self.renew_training()
+        return self._report(paths, max(rank for rank, _ in self._task.backbone.adapters[name].layers.values()))
 
     def activate_adapters(self, *names: str, trainable: Sequence[str] = ()) -> None:
         """Adds the low-rank updates of these names from now on, and no others.
@@ -216,6 +278,14 @@ class Adaptation:
         self.mode, self.quantized_head = mode, head
         self.renew_training()
         return QuantizationReport(mode, layers, before, sum(_bytes(variable) for variable in self._task.weights))
+
+    def _report(self, paths: tuple[str, ...], rank: int) -> LoraReport:
+        return LoraReport(
+            paths,
+            rank,
+            sum(size_of(variable) for variable in self._task.trainable_variables),
+            sum(size_of(variable) for variable in self._task.weights),
+        )
 
     def renew_training(self) -> None:
         # what the backbone and other tasks have compiled, and what optimizers hold, is of the variables of before

@@ -4,14 +4,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from zoo.huggingface import read_config
+from zoo.huggingface import read_config, save_adapter
 from zoo.huggingface import save_task as save_huggingface_task
-from zoo.huggingface.card import CARD_FILE, model_card
+from zoo.huggingface.adapter_config import read_adapter_config
+from zoo.huggingface.card import CARD_FILE, adapter_card, model_card
 from zoo.storage import open_preset, push
 from zoo.storage.hub import PREFIX, checked_address
 from zoo.tasks.saving import save_task
 
-FORMATS = ("huggingface", "preset")
+FORMATS = ("huggingface", "preset", "adapter")
 
 
 def push_task(
@@ -43,6 +44,14 @@ def push_task(
         if format == "huggingface":
             save_huggingface_task(task, folder, name=name, license=license, base_model=base_model)
             read_config(folder)
+        elif format == "adapter":
+            active = task.backbone.adapters.active
+            if len(active) != 1:
+                raise ValueError(f"format='adapter' needs one active adapter, got {list(active)}.")
+            kind = save_adapter(task, folder, active[0], base_model=base_model)
+            read_adapter_config(folder)
+            card = adapter_card(task, name, model_type=kind, license=license, base_model=base_model)
+            (folder / CARD_FILE).write_text(card, encoding="utf-8")
         else:
             save_task(task, folder)
             with open_preset(folder):

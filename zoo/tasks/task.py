@@ -252,7 +252,8 @@ class Task(TextModel):
 
         Args:
             address: `owner/name`, with `@revision` behind it for a branch. It is made if there is none.
-            format: "huggingface" for the files of the Transformers library, or "preset" for those of `save_to_preset`.
+            format: "huggingface" for the files of the Transformers library, "preset" for those of `save_to_preset`, or
+                "adapter" for the low-rank updates that are active, alone, see `save_adapter`.
             private: Whether a new model is private; None for what the owner's account says.
             license: Identifier of the licence, such as "apache-2.0".
             base_model: Name on the hub of the model that this one was made from.
@@ -364,6 +365,14 @@ class Task(TextModel):
     @functools.wraps(Adaptation.remove_adapters)
     def remove_adapters(self, *names: str) -> None:
         self.adaptation.remove_adapters(*names)
+
+    @functools.wraps(Adaptation.save_adapter)
+    def save_adapter(self, *arguments: Any, **options: Any) -> str | None:
+        return self.adaptation.save_adapter(*arguments, **options)
+
+    @functools.wraps(Adaptation.load_adapter)
+    def load_adapter(self, *arguments: Any, **options: Any) -> LoraReport:
+        return self.adaptation.load_adapter(*arguments, **options)
 
     @functools.wraps(Adaptation.quantize)
     def quantize(self, *arguments: Any, **options: Any) -> QuantizationReport:

@@ -201,6 +201,14 @@ def test_models_are_put_there(classifier, monkeypatch, tmp_path):
     classifier.push("hf://owner/model", format="preset")
     same_weights(zoo.Task.from_preset(pushed), classifier)
     assert huggingface_hub.ModelCard.load(pushed / "README.md").data.library_name == "keras"
+    with pytest.raises(ValueError, match=r"format='adapter' needs one active adapter, got \[\]"):
+        classifier.push("owner/model", format="adapter")
+    classifier.enable_lora(1)
+    classifier.push("owner/model", format="adapter", base_model="owner/base")
+    classifier.remove_adapters("default")
+    assert {path.name for path in pushed.glob("*")} >= {"adapter_config.json", "adapter_model.safetensors"}
+    assert not (pushed / "config.json").exists() and not list(pushed.glob("model*"))
+    assert huggingface_hub.ModelCard.load(pushed / "README.md").data.library_name == "peft"
     before = len(calls)
     with pytest.raises(ValueError, match="format must be one of"):
         classifier.push("owner/model", format="pickle")

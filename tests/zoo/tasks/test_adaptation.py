@@ -234,10 +234,13 @@ def test_lora_of_a_sequence_to_sequence_model(untrained, copied):
     [
         ({"rank": 2, "targets": ["querry"]}, "got 'querry'. Did you mean 'query'.* There are: down, "),
         ({"rank": 2, "targets": ["query", "gate"]}, "targets must be names of layers, got 'gate'"),
-        ({"rank": 2, "targets": "query"}, "targets must be a list of names of layers, got 'query'"),
+        ({"rank": 2, "targets": 3}, "targets must be a name of layers or a list of names, got 3"),
+        ({"rank": 2, "targets": "query", "blocks": 0}, "blocks must be a list of integers from -1 to 0, got 0"),
+        ({"rank": 2, "targets": "all", "dropout": "0.1"}, "dropout must be a number of at least 0 .* got '0.1'"),
+        ({"rank": 2, "alpha": "3"}, "alpha must be a finite number above 0, got '3'"),
         ({"rank": 0}, "rank must be an integer of at least 1, got 0"),
-        ({"rank": 2, "alpha": 0}, "alpha must be above 0 and finite, got 0"),
-        ({"rank": 2, "alpha": float("inf")}, "alpha must be above 0 and finite, got inf"),
+        ({"rank": 2, "alpha": 0}, "alpha must be a finite number above 0, got 0"),
+        ({"rank": 2, "alpha": float("inf")}, "alpha must be a finite number above 0, got inf"),
     ],
 )
 def test_wrong_arguments_of_lora(make_task, options, message):
