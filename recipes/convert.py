@@ -19,6 +19,8 @@ from recipes.common.models import TASKS, load_task
 from zoo.storage import find_reader
 from zoo.tasks.saved import SavedReader
 
+_PUSHED = {"transformers": "huggingface", "adapter": "adapter", "zoo": "preset"}
+
 
 @dataclasses.dataclass(frozen=True)
 class ConvertConfig:
@@ -26,8 +28,10 @@ class ConvertConfig:
 
     source: str = setting(help="Directory of a saved model, of Transformers or of KerasHub, or hf://owner/name.")
     target: str = setting(help="Folder to write, or hf://owner/name to put it on the Hugging Face hub.")
-    format: Literal["zoo", "transformers", "keras_hub"] | None = setting(
-        None, "Whose files to write; null: this project's, or Transformers' where the source is of this project."
+    format: Literal["zoo", "transformers", "keras_hub", "adapter"] | None = setting(
+        None,
+        "Whose files to write; adapter: low-rank updates alone, for PEFT (with the others they are merged, or kept "
+        "apart by zoo); null: this project's, or Transformers' where the source is of this project.",
     )
     task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that the source says.")
 
@@ -50,11 +54,16 @@ def main(config: ConvertConfig) -> Path | str:
     with errors_of("target"):
         if config.target.startswith("hf://"):
             if form == "keras_hub":
-                raise ConfigError("format must be 'zoo' or 'transformers' for a model of the hub, got 'keras_hub'")
-            target = task.push(config.target, format="huggingface" if form == "transformers" else "preset")
-            kind = "Transformers" if form == "transformers" else "this project"
+                raise ConfigError("format must not be 'keras_hub' for a model of the hub, got 'keras_hub'")
+            target = task.push(config.target, format=_PUSHED[form])
+            kind = {"transformers": "Transformers", "adapter": "PEFT"}.get(form, "this project")
         elif form == "transformers":
             kind = f"Transformers, model_type {task.save_to_huggingface(target)}"
+        elif form == "adapter":
+            active = task.backbone.adapters.active
+            if len(active) != 1:
+                raise ConfigError(f"format 'adapter' needs a model with one active adapter, got {list(active)}")
+            kind = f"PEFT, model_type {task.save_adapter(target, active[0])}"
         elif form == "keras_hub":
             kind = f"KerasHub, {task.save_to_keras_hub(target)}"
         else:

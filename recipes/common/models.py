@@ -52,8 +52,8 @@ class ModelConfig:
     options: dict[str, Any] = setting({}, "Choices that differ from the preset; of a saved model dropout, max_length.")
     start_from: str | None = setting(
         None,
-        "Model to start from, with its tokenizer: directory of a saved model or of the Transformers library, run "
-        "folder, hf://owner/name, or a named preset with published weights.",
+        "Model to start from, with its tokenizer: directory of a saved model or of the Transformers library, adapter "
+        "of the PEFT library, run folder, hf://owner/name, or a named preset with published weights.",
     )
     lora: LoraConfig = LoraConfig()
     freeze: list[str] = setting(

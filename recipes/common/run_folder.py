@@ -136,6 +136,7 @@ class RunFolder:
 
     Attributes:
         path: The folder.
+        config: The config of the run.
         resumed: True if the folder held the config of an earlier start of this run.
 
     Raises:
@@ -150,7 +151,7 @@ class RunFolder:
     """
 
     def __init__(self, path: str | os.PathLike, config: Any) -> None:
-        self.path = Path(path)
+        self.path, self.config = Path(path), config
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:

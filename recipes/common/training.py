@@ -226,6 +226,7 @@ def train(
         average_weights(averaging.paths, model)
     # before anything else can fail
     model.save_to_preset(run.path / "model")
+    save_adapter(model, run)
     epochs = range(1, len(history.history["loss"]) + 1)
     plot_curves(
         {label: (epochs, history.history[key]) for label, key in curves.items()},
@@ -235,3 +236,19 @@ def train(
         title="Training",
     )
     return seconds
+
+
+def save_adapter(model: Task, run: RunFolder) -> None:
+    """Writes the low-rank updates that were trained, and the head, to `adapter` in the files of the PEFT library.
+
+    Args:
+        model: The trained task; nothing is written without such updates.
+        run: The run folder.
+    """
+    adapters = model.backbone.adapters
+    trained = [name for name in adapters if adapters[name].trainable]
+    if len(trained) == 1:
+        base = getattr(getattr(run.config, "model", None), "start_from", None)
+        kind = model.save_adapter(run.path / "adapter", trained[0], base_model=base)
+        whose = "this project alone" if kind is None else f"the PEFT library, for a {kind!r} model"
+        print(f"{run.path / 'adapter'}: the low-rank updates alone, in files of {whose}")

@@ -51,6 +51,25 @@ def test_tasks_without_a_recipe_of_their_own(tiny_tokenizer, tmp_path, capsys):
         generate.main(parse(generate.GenerateConfig, words))
 
 
+def test_adapters(tiny_llama, tmp_path, capsys):
+    tiny_llama.save_to_preset(tmp_path / "preset")
+    task = load_task(str(tmp_path / "preset"))
+    task.enable_lora(1)
+    for update in task.backbone.adapters.updates("default").values():
+        update.lora_b.assign(np.ones(update.lora_b.shape))
+    task.save_to_preset(tmp_path / "adapted")
+    run(tmp_path / "adapted", tmp_path / "again", "--format", "adapter")
+    assert "in the files of PEFT, model_type llama" in capsys.readouterr().out
+    # with the model that it names: merged
+    task.save_adapter(tmp_path / "adapter", base_model=str(tmp_path / "preset"))
+    run(tmp_path / "adapter", tmp_path / "merged", "--format", "transformers")
+    task.merge_lora()
+    for found, expected in zip(weights(tmp_path / "merged", "CausalLM"), task.weights, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+    with pytest.raises(ConfigError, match=r"format 'adapter' needs a model with one active adapter, got \[\]"):
+        run(tmp_path / "preset", tmp_path / "none", "--format", "adapter")
+
+
 def test_refusals(tiny_llama, tmp_path):
     tiny_llama.save_to_preset(tmp_path / "preset")
     with pytest.raises(ConfigError, match="target must be another folder than the source"):

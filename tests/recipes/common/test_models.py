@@ -11,6 +11,7 @@ from recipes.common.config import parse
 from recipes.common.errors import ConfigError
 from recipes.common.models import LoraConfig, ModelConfig, check_model, make_or_load_task, make_sampler
 from recipes.common.tokenizers import TokenizerConfig
+from recipes.common.training import save_adapter
 
 CHARACTERS = TokenizerConfig(kind="characters")
 NEW = ModelConfig("llama_shakespeare", {"num_layers": 2, "hidden_dim": 8, "max_length": 8})
@@ -68,6 +69,17 @@ def test_updates_on_8_bit_weights_below_a_head_that_trains(run, saved, tmp_path,
     loaded = zoo.TextClassifier.from_preset(tmp_path / "model")
     np.testing.assert_allclose(loaded.predict(["abc", "ca"]), task.predict(["abc", "ca"]), rtol=1e-5, atol=1e-6)
     assert [weight.dtype for weight in loaded.weights] == [weight.dtype for weight in task.weights]
+    # and so are the updates alone, beside the model that the run started from
+    run.path, run.config = tmp_path / "run", SimpleNamespace(model=model)
+    save_adapter(task, run)
+    assert "the low-rank updates alone, in files of the PEFT library, for a 'llama' model" in capsys.readouterr().out
+    start = ModelConfig(start_from=str(tmp_path / "run" / "adapter"))
+    assert not len(make(run, zoo.TextClassifier, start).backbone.adapters)
+    assert "low-rank updates are merged: default" in capsys.readouterr().out
+    again = zoo.TextClassifier.from_preset(saved / "run", labels=["no", "yes"])
+    again.quantize("int8", head=False)
+    again.load_adapter(tmp_path / "run" / "adapter")
+    np.testing.assert_allclose(again.predict(["abc", "ca"]), task.predict(["abc", "ca"]), rtol=1e-5, atol=1e-6)
 
 
 def test_parts_that_do_not_train(run, saved, capsys):
