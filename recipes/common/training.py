@@ -250,5 +250,5 @@ def save_adapter(model: Task, run: RunFolder) -> None:
     if len(trained) == 1:
         base = getattr(getattr(run.config, "model", None), "start_from", None)
         kind = model.save_adapter(run.path / "adapter", trained[0], base_model=base)
-        whose = "this project alone" if kind is None else f"the PEFT library, for a {kind!r} model"
-        print(f"{run.path / 'adapter'}: the low-rank updates alone, in files of {whose}")
+        whose = "by this project" if kind is None else f"by PEFT too, beside a model of the type {kind!r}"
+        print(f"{run.path / 'adapter'}: the low-rank updates alone, read {whose}")

@@ -88,5 +88,5 @@ def test_to_the_hub(tiny_llama, tmp_path, monkeypatch, capsys):
     assert (
         "hf://me/model@preset: a CausalLM of 2,416 parameters, in the files of this project" in capsys.readouterr().out
     )
-    with pytest.raises(ConfigError, match="must be 'zoo' or 'transformers' for a model of the hub, got 'keras_hub'"):
+    with pytest.raises(ConfigError, match="must not be 'keras_hub' for a model of the hub, got 'keras_hub'"):
         run(tmp_path / "preset", "hf://me/model", "--format", "keras_hub")

@@ -12,6 +12,7 @@ LEFT_OUT = ("consolidated*", "original/*", "onnx/*", "openvino/*", "coreml/*", "
 # what an earlier model has left there would be read with the files of the new one, or in their place
 REPLACED = (
     *(
+        "config.json",
         "adapter_config.json",
         "adapter_model.safetensors",
         "model*.safetensors",

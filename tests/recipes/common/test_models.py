@@ -72,7 +72,7 @@ def test_updates_on_8_bit_weights_below_a_head_that_trains(run, saved, tmp_path,
     # and so are the updates alone, beside the model that the run started from
     run.path, run.config = tmp_path / "run", SimpleNamespace(model=model)
     save_adapter(task, run)
-    assert "the low-rank updates alone, in files of the PEFT library, for a 'llama' model" in capsys.readouterr().out
+    assert "adapter: the low-rank updates alone, read by this project" in capsys.readouterr().out
     start = ModelConfig(start_from=str(tmp_path / "run" / "adapter"))
     assert not len(make(run, zoo.TextClassifier, start).backbone.adapters)
     assert "low-rank updates are merged: default" in capsys.readouterr().out
