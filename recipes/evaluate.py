@@ -36,6 +36,7 @@ _OF_KIND = {
     "CausalLM": "language_model",
     "TextClassifier": "classify",
     "TokenClassifier": "tag",
+    "QuestionAnswerer": "answer",
     "TextEmbedder": "embed",
     "MaskedLM": "pretrain_masked_lm",
     "ReplacedTokenDetector": "pretrain_masked_lm",

@@ -11,10 +11,13 @@ import numpy as np
 import sacrebleu
 
 import zoo
+from recipes.common.answer_metrics import answer_scores
 from recipes.common.errors import DataError, errors_of
 from recipes.common.label_metrics import entities_of, label_scores, tag_scores
 from recipes.common.labelled_text import LabelledText, columns_of, unknown_labels
+from recipes.common.questions import Question
 from recipes.common.significance import Measure, correlation_of, f1_of, mean_of
+from recipes.common.spanned_text import span_scores
 from recipes.common.text_metrics import moses_tokens, rouge_of_each, scores_by_language, translation_scores
 
 
@@ -225,6 +228,52 @@ def evaluate_tags(task: zoo.TokenClassifier, sentences: Sequence[Any]) -> Evalua
         measures["entity_f1"] = f1_of(*(column[:, None] for column in counts.T))
     rows = [{"words": list(each.words), "reference": tags} for each, tags in zip(sentences, truth, strict=True)]
     return Evaluation(rows, predicted, {"sentences": len(rows), **unknown, **scores}, measures)
+
+
+def evaluate_spans(task: zoo.TokenClassifier, rows: Sequence[Any]) -> Evaluation:
+    """Returns F1 of the spans that a tagger finds in raw texts.
+
+    Args:
+        task: The model.
+        rows: What `read_spanned` returns.
+    """
+    texts, truth = [row.text for row in rows], [row.spans for row in rows]
+    with errors_of("data"):
+        found = task.entities(texts)
+    sets = [
+        tuple({(span["label"], span["start"], span["end"]) for span in spans} for spans in (right, given))
+        for right, given in zip(truth, ([entity._asdict() for entity in row] for row in found), strict=True)
+    ]
+    counts = np.array([[len(right & given), len(given), len(right)] for right, given in sets])
+    outputs = [[{"start": each.start, "end": each.end, "label": each.label} for each in row] for row in found]
+    scores = {"texts": len(rows), **span_scores(truth, found)}
+    measures = {"span_f1": f1_of(*(column[:, None] for column in counts.T))}
+    return Evaluation(
+        [{"text": text, "reference": spans} for text, spans in zip(texts, truth, strict=True)],
+        outputs,
+        scores,
+        measures,
+    )
+
+
+def evaluate_answers(task: zoo.QuestionAnswerer, questions: Sequence[Question]) -> Evaluation:
+    """Returns exact match and F1 of answers as SQuAD computes them, in percent.
+
+    Args:
+        task: The model.
+        questions: The questions, some perhaps without an answer.
+    """
+    truth = [[text for text, _ in row.answers] for row in questions]
+    with errors_of("data"):
+        found = task.answer([row.question for row in questions], [row.context for row in questions])
+    outputs = [answer.text for answer in found]
+    each = [answer_scores([given], [right]) for given, right in zip(outputs, truth, strict=True)]
+    rows = [
+        {"question": row.question, "context": row.context, "reference": right}
+        for row, right in zip(questions, truth, strict=True)
+    ]
+    measures = {name: mean_of([row[name] for row in each]) for name in ("exact_match", "f1")}
+    return Evaluation(rows, outputs, {"questions": len(rows), **answer_scores(outputs, truth)}, measures)
 
 
 def as_strings(labels: Sequence[Any]) -> list[Any]:

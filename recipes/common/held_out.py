@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import zoo
@@ -14,8 +15,10 @@ from recipes.common.data_sets import Loaders, Reader, is_name, open_part
 from recipes.common.errors import ConfigError, DataError, errors_of
 from recipes.common.evaluations import (
     Evaluation,
+    evaluate_answers,
     evaluate_labels,
     evaluate_similarity,
+    evaluate_spans,
     evaluate_summaries,
     evaluate_tags,
     evaluate_translation,
@@ -30,9 +33,12 @@ from recipes.common.likelihoods import (
 from recipes.common.models import language_tokens_of, make_sampler
 from recipes.common.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
 from recipes.common.plain_text import PLAIN, read_plain
+from recipes.common.questions import QUESTIONS, read_questions
 from recipes.common.search_evaluations import evaluate_reranking, evaluate_search
+from recipes.common.spanned_text import SPANNED, read_spanned
 from recipes.common.summaries import SUMMARIES, read_summaries
 from recipes.common.tagged_words import TAGGED, read_tagged
+from recipes.common.text_files import JSON_SUFFIXES, suffix_of
 from recipes.common.text_groups import GROUPS, read_groups
 from recipes.pretrain_masked_lm import cut_texts
 from zoo.preprocessing.text_embedder import WITH_SIMILARITIES
@@ -215,9 +221,19 @@ def _require_texts(examples: list[Any], needed: int, task: Any) -> None:
 
 
 def _tag(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
-    columns = {"word_column": held_out.data.word_column, "tag_column": held_out.data.tag_column}
+    data = held_out.data
+    files = getattr(data, held_out.split) or (data.train if is_name(data.train) else data.validation)
+    if str(files[0]) in SPANNED if is_name(files) else suffix_of(Path(files[0])) in JSON_SUFFIXES:
+        texts, left_out = open_rows(held_out, SPANNED, lambda files, bad: read_spanned(files, bad, data.split))
+        return evaluate_spans(task, texts), left_out
+    columns = {"word_column": data.word_column, "tag_column": data.tag_column}
     sentences, left_out = open_rows(held_out, TAGGED, lambda files, bad: read_tagged(files, bad, **columns))
     return evaluate_tags(task, sentences), left_out
+
+
+def _answer(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    questions, left_out = open_rows(held_out, QUESTIONS, read_questions)
+    return evaluate_answers(task, questions), left_out
 
 
 def _language_model(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
@@ -262,6 +278,7 @@ RECIPES: Mapping[str, tuple[tuple[type, ...], bool, Evaluator]] = {
     "pretrain_masked_lm": ((zoo.MaskedLM, zoo.ReplacedTokenDetector), False, _masked_lm),
     "classify": ((zoo.TextClassifier,), False, _classify),
     "tag": ((zoo.TokenClassifier,), False, _tag),
+    "answer": ((zoo.QuestionAnswerer,), False, _answer),
     "embed": ((zoo.TextEmbedder,), False, _embed),
     "rerank": ((zoo.TextClassifier,), False, _rerank),
     "finetune": ((zoo.CausalLM,), True, _finetune),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import zoo
-from recipes import rerank
+from recipes import evaluate, rerank
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError, DataError
 from zoo.tokenizers import SentencePieceTokenizer
@@ -37,6 +37,8 @@ def test_a_run(tmp_path):
     assert json.loads((tmp_path / "run" / "results.json").read_text()) == results
     assert (tmp_path / "run" / "reranked.tsv").read_text().count("\n") == 7
     assert (tmp_path / "run" / "plots" / "reranking.png").stat().st_size > 5000
+    scores = evaluate.main(evaluate.EvaluateConfig([str(tmp_path / "run")], output=str(tmp_path / "scores")))
+    assert scores["models"]["run"]["ndcg@10"] == pytest.approx(results["ndcg@10 after"], abs=1e-4)
     task = zoo.TextClassifier.from_preset(tmp_path / "run")
     assert {ranked.index for ranked in task.rank("0 plus 1", ["1 plus 1", "1 plus 0"])} == {0, 1}
 
