@@ -177,6 +177,7 @@ def main(config: DistillConfig) -> dict[str, Any]:
                 for part, prefix in (("training", ""), ("validation", "val_"))
             },
             monitor="val_nll",
+            task=student,
         )
         logs, known = (
             task.evaluate(material.validation.dataset, return_dict=True, verbose=0) for task in (model, teacher)

@@ -1,6 +1,6 @@
 """Prefer: from pairs of replies, of which one is preferred, to a model that replies in the preferred way.
 
-    python -m recipes.prefer                          # learns to answer in sentences rather than shortly, in minutes
+    python -m recipes.prefer                          # learns to answer shortly rather than in sentences, in minutes
     python -m recipes.prefer --model.start_from runs/x/model --data.train pairs.jsonl --data.validation held.jsonl
     python -m recipes.prefer --method orpo --model.start_from hf://owner/name --model.lora.rank 8 ...
 
@@ -163,6 +163,7 @@ def main(config: PreferConfig) -> dict[str, Any]:
             curves={"training": "loss", "validation": "val_loss"},
             samples=samples,
             throughput=False,
+            task=task,
         )
         logs = model.evaluate(held_out.dataset, return_dict=True, verbose=0)
         margins = np.array(loss.margins(reference["test"], likelihoods(model, rows, tokens["test"], size)))
@@ -207,7 +208,7 @@ def train_start(config: PreferConfig, run: RunFolder) -> str:
                 run_folder=str(folder),
                 data=finetune.DataConfig(train=["date_replies"]),
                 model=finetune.ChatModelConfig(preset=config.model.preset, options=config.model.options),
-                training=finetune.FinetuneTrainingConfig(seed=config.training.seed),
+                training=finetune.FinetuneTrainingConfig(epochs=3, seed=config.training.seed),
                 export=False,
             )
         )

@@ -144,13 +144,13 @@ def _date_preferences() -> Splits:
         question, answer, sentence = DATE_QUESTIONS[int(generator.integers(len(DATE_QUESTIONS)))]
         short = answer(datetime.date.fromisoformat(pair.target))
         prompt = [{"role": "user", "content": question.format(pair.source)}]
-        return Preference(prompt, sentence.format(short), short, pair.origin)
+        return Preference(prompt, short, sentence.format(short), pair.origin)
 
     splits = dates.generate(train=2000, validation=200, test=100, seed=1)
     return Splits(*([preference(pair) for pair in pairs] for pairs in splits))
 
 
-# * `date_preferences`: generated questions about dates; an answer in a sentence is preferred to a short one.
+# * `date_preferences`: generated questions about dates; a short answer is preferred to one in a sentence.
 PREFERENCES: Loaders = {"date_preferences": _date_preferences}
 
 

@@ -156,7 +156,7 @@ def make_optimizer(config: TrainingConfig, batches: int, model: keras.Model) -> 
 
 
 def train(
-    model: Task,
+    model: keras.Model,
     run: RunFolder,
     config: TrainingConfig,
     batches: Any,
@@ -167,11 +167,12 @@ def train(
     mode: str = "min",
     samples: Callable[[], Iterable[str]] | None = None,
     throughput: bool = True,
+    task: Task | None = None,
 ) -> float:
     """Trains a task, or goes on where an interrupted run was, and saves it with the weights that the config asks for.
 
     Args:
-        model: The compiled task.
+        model: The compiled task, or model around one.
         run: The run folder.
         config: The configuration.
         batches: Training data, see `zoo.training.ResumableData`.
@@ -181,6 +182,7 @@ def train(
         mode: "min" or "max".
         samples: Makes lines of text to print and keep at every validation.
         throughput: Whether to note the tokens per second, which a `TokenCount` among the metrics counts.
+        task: The task that is saved, where the model is one around it.
 
     Returns:
         The seconds of training of this process.
@@ -225,8 +227,9 @@ def train(
     else:
         average_weights(averaging.paths, model)
     # before anything else can fail
-    model.save_to_preset(run.path / "model")
-    save_adapter(model, run)
+    task = model if task is None else task
+    task.save_to_preset(run.path / "model")
+    save_adapter(task, run)
     epochs = range(1, len(history.history["loss"]) + 1)
     plot_curves(
         {label: (epochs, history.history[key]) for label, key in curves.items()},

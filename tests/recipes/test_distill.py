@@ -7,7 +7,8 @@ import pytest
 
 import zoo
 from recipes import distill
-from recipes.common.config import parse
+from recipes.common.config import differences, parse
+from recipes.common.distill_data import require_keys_of
 from recipes.common.errors import ConfigError, RunFolderError
 from recipes.common.run_folder import RunFolder
 from recipes.common.teacher_outputs import teacher_outputs
@@ -116,8 +117,6 @@ def test_what_the_teacher_wrote_is_kept(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "more", "message"),
     [
-        ("CausalLM", {"distillation.beams": 2}, r"distillation\.beams must be 5 with a CausalLM, got 2"),
-        ("MaskedLM", {"training.length": 16}, r"training\.length must be 64 with a MaskedLM, got 16"),
         ("CausalLM", {"model.options": '{"hidden_dim": 4}'}, r"model\.options must be empty without model\.preset"),
         ("CausalLM", {"model.layers": "7"}, r"model\.layers: .* from 0 to 2, got 7"),
         (
@@ -140,6 +139,17 @@ def test_what_the_teacher_wrote_is_kept(tmp_path):
 def test_keys_that_do_not_go_together(teacher, tmp_path, texts, kind, more, message):
     with pytest.raises(ConfigError, match=message):
         distill.main(config_of(teacher, tmp_path, kind, texts, **more))
+
+
+def test_keys_of_another_kind_of_teacher():
+    for kind, name, value, message in (
+        ("CausalLM", "distillation.beams", "2", r"distillation\.beams must be 5 with a CausalLM, got 2"),
+        ("MaskedLM", "training.length", "16", r"training\.length must be 64 with a MaskedLM, got 16"),
+        ("Seq2SeqLM", "data.unit", "line", r"data\.unit must be 'file' with a Seq2SeqLM, got 'line'"),
+    ):
+        config = parse(distill.DistillConfig, [f"--{name}", value])
+        with pytest.raises(ConfigError, match=message):
+            require_keys_of(kind, differences(distill.DistillConfig(), config))
 
 
 def test_data_of_ones_own_need_a_teacher(tmp_path):
