@@ -6,12 +6,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recipes.common.errors import BadLines, DataError
-
-if TYPE_CHECKING:
-    from recipes.common.text_files import Line
+from recipes.common.lines import Line
 
 BAD_JSON = "not a JSON object"
 

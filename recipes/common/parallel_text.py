@@ -13,7 +13,8 @@ from pathlib import Path
 from recipes.common import dates
 from recipes.common.data_sets import Loaders, RemoteFile, Splits, TextPair, fetch
 from recipes.common.errors import BadLines, ConfigError, DataError, shown
-from recipes.common.text_files import EMPTY_LINE, JSON_SUFFIXES, UNDECODABLE, read_lines, read_table, suffix_of
+from recipes.common.lines import read_lines
+from recipes.common.text_files import EMPTY_LINE, JSON_SUFFIXES, UNDECODABLE, read_table, suffix_of
 
 NOT_A_TEXT = "not a text"
 NO_LANGUAGE_TOKEN = "no language token"

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from recipes.common import dates
 from recipes.common.data_sets import Loaders, RemoteFile, Splits, fetch
 from recipes.common.errors import BadLines, DataError
-from recipes.common.text_files import UNDECODABLE, read_lines
+from recipes.common.lines import read_lines
+from recipes.common.text_files import UNDECODABLE
 
 TINYSHAKESPEARE = RemoteFile(
     "tinyshakespeare/input.txt",

@@ -14,7 +14,8 @@ import numpy as np
 from recipes.common import dates
 from recipes.common.data_sets import Loaders, Splits
 from recipes.common.errors import BadLines, DataError, shown
-from recipes.common.text_files import read_lines, read_table
+from recipes.common.lines import read_lines
+from recipes.common.text_files import read_table
 
 NO_TEXT = "no question or no context"
 BAD_FORM = "not as in SQuAD"

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recipes.common.errors import BadLines, ConfigError, DataError, OnError, shown
-from recipes.common.text_files import JSON_SUFFIXES, read_lines, read_table, suffix_of
+from recipes.common.lines import read_lines
+from recipes.common.text_files import JSON_SUFFIXES, read_table, suffix_of
 
 NO_TEXT = "no text"
 NO_GRADE = "no relevance"

@@ -13,7 +13,8 @@ import numpy as np
 from recipes.common import dates
 from recipes.common.data_sets import Loaders, RemoteFile, Splits, fetch
 from recipes.common.errors import BadLines, ConfigError, DataError, shown
-from recipes.common.text_files import COLUMNS, UNDECODABLE, read_lines
+from recipes.common.lines import read_lines
+from recipes.common.text_files import COLUMNS, UNDECODABLE
 
 NO_TAG = "word or tag is empty"
 

@@ -8,6 +8,7 @@ import pytest
 from recipes.common import parallel_text
 from recipes.common.data_sets import TextPair, open_part
 from recipes.common.errors import BadLines, ConfigError, DataError
+from recipes.common.lines import read_lines
 from recipes.common.parallel_text import (
     PARALLEL,
     check_language_tokens,
@@ -15,7 +16,6 @@ from recipes.common.parallel_text import (
     language_token,
     read_pairs,
 )
-from recipes.common.text_files import read_lines
 
 
 @pytest.fixture

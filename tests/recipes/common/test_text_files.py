@@ -6,7 +6,8 @@ import random
 import pytest
 
 from recipes.common.errors import BadLines, DataError
-from recipes.common.text_files import read_lines, read_table
+from recipes.common.lines import read_lines
+from recipes.common.text_files import read_table
 
 
 def rows(file, columns, **options):

@@ -1,0 +1,96 @@
+"""The lines of text files, plain or compressed, and where they stand."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from recipes.common.errors import DataError, shown
+
+# what a compressed file may become, because a few kilobytes can stand for gigabytes; text shrinks to a tenth
+_UNPACKED_BYTES, _UNPACKED_RATIO = 16 << 20, 100
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+class Line(NamedTuple):
+    """A line of a file: its text without line end, or why it has none; `origin` is `FILE:line`.
+
+    Of a line that is not UTF-8 `rest` is what remains with a replacement for each bad byte.
+    """
+
+    text: str | None
+    origin: str
+    problem: str | None = None
+    rest: str = ""
+
+
+def read_lines(path: str | os.PathLike) -> Iterator[Line]:
+    """Stream the lines of a UTF-8 text file, plain or gzip-compressed (told by its first bytes, not by its name).
+
+    Only line feeds end a line (with a carriage return before it or not), so that files stay aligned line by line
+    whatever other separators the text holds. A byte-order mark at the start is dropped. A line that is not UTF-8
+    comes with `text` None and the position of the bad byte in `problem`.
+
+    Args:
+        path: The file.
+
+    Yields:
+        `Line`s, one for each line of the file.
+
+    Raises:
+        DataError: The file does not exist, cannot be read or is damaged, or it unpacks to more than 100 times its size
+            (and 16 MiB).
+
+    Example:
+
+    >>> [line.text for line in read_lines("train.en.gz")][:1]
+    ['Two young, White males are outside near many bushes.']
+    """
+    path = Path(path)
+    if "\0" in str(path):
+        raise DataError(f"cannot read {str(path)!r}: a name of a file holds no NUL")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise DataError(f"cannot read {path}: it is a folder or a device, not a file")
+    number = 0
+    try:
+        with open(path, "rb") as plain:
+            compressed = plain.read(2) == _GZIP_MAGIC
+        with gzip.open(path) if compressed else open(path, "rb") as stream:
+            for number, raw in enumerate(_raw_lines(path, stream) if compressed else stream, 1):
+                raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+                if number == 1:
+                    raw = raw.removeprefix(b"\xef\xbb\xbf")
+                origin = f"{path}:{number}"
+                try:
+                    yield Line(raw.decode("utf-8"), origin)
+                except UnicodeDecodeError as error:
+                    problem = f"byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not UTF-8"
+                    yield Line(None, f"{origin}:{error.start + 1}", problem, raw.decode("utf-8", "replace"))
+    except FileNotFoundError as error:
+        raise DataError(f"file not found: {path}") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}: the compressed file is damaged after line {number}: {error}") from error
+    except OSError as error:
+        raise DataError(f"cannot read {shown(str(path), 300)}: {error.strerror or error}") from error
+
+
+def _raw_lines(path: Path, stream: BinaryIO) -> Iterator[bytes]:
+    """The lines of a compressed file, with an error before one would fill the memory."""
+    size = path.stat().st_size
+    most = left = max(_UNPACKED_BYTES, _UNPACKED_RATIO * size)
+    for number in itertools.count(1):
+        raw = stream.readline(left + 1)
+        left -= len(raw)
+        if left < 0:
+            raise DataError(
+                f"{path}:{number}: the compressed file of {size:,} bytes unpacks to more than {most:,}; unpack it if "
+                "that is right"
+            )
+        if not raw:
+            return
+        yield raw
