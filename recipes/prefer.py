@@ -85,7 +85,7 @@ class PreferTrainingConfig(TrainingConfig):
     label_smoothing: float = setting(0.0, "DPO: share of pairs that may be the wrong way round.", least=0, below=0.5)
     epochs: int = setting(2, "Passes over the training data.")
     batch_size: int = setting(32, "Pairs of a batch.", least=1, most=1 << 16)
-    learning_rate: float = setting(0.0002, "Peak of the learning rate.")
+    learning_rate: float = setting(0.0001, "Peak of the learning rate.")
     warmup_steps: float = setting(0.1, "Updates up to the peak; below 1 their share of all updates.")
     samples: int = setting(4, "Prompts whose replies are shown at every validation.", harmless=True, least=0, most=1000)
 

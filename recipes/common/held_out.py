@@ -32,7 +32,7 @@ from recipes.common.likelihoods import (
 )
 from recipes.common.models import language_tokens_of, make_sampler
 from recipes.common.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
-from recipes.common.plain_text import PLAIN, read_plain
+from recipes.common.plain_text import PLAIN, cut_texts, read_plain
 from recipes.common.questions import QUESTIONS, read_questions
 from recipes.common.search_evaluations import evaluate_reranking, evaluate_search
 from recipes.common.spanned_text import SPANNED, read_spanned
@@ -40,7 +40,6 @@ from recipes.common.summaries import SUMMARIES, read_summaries
 from recipes.common.tagged_words import TAGGED, read_tagged
 from recipes.common.text_files import JSON_SUFFIXES, suffix_of
 from recipes.common.text_groups import GROUPS, read_groups
-from recipes.pretrain_masked_lm import cut_texts
 from zoo.preprocessing.text_embedder import WITH_SIMILARITIES
 
 
