@@ -64,6 +64,8 @@ def load(seed: dict, folder: Path) -> None:
     kind = seed["kind"]
     if kind == "checkpoint":
         load_task(getattr(zoo, seed["task"]), folder)
+    elif kind == "adapter":
+        load_task(getattr(zoo, seed["task"]), seed["model"]).load_adapter(folder)
     elif kind in ("preset", "from_preset"):
         getattr(zoo, seed["task"]).from_preset(folder)
     elif kind == "llama2c":

@@ -24,6 +24,8 @@ TASKS = {
     "modernbert_classifier": "TextClassifier",
     "distilbert_classifier": "TextClassifier",
 }
+# for models that stay as they are
+ADAPTERS = {"llama": "CausalLM", "roberta_classifier": "TextClassifier"}
 GENERATION = {"max_length": 20, "eos_token_id": 2}
 
 
@@ -58,12 +60,16 @@ def make_seeds(folder: Path) -> list[dict[str, Any]]:
 
 
 def _write_references(folder: Path, add) -> None:
-    """Checkpoints of the Transformers library, without tokenizers."""
+    """Checkpoints of the Transformers library, without tokenizers, and adapters of the PEFT library."""
     for name, task in TASKS.items():
         shutil.copytree(REFERENCE / name, folder / name)
         (folder / name / "golden.npz").unlink()
         (folder / name / "generation_config.json").write_text(json.dumps(GENERATION))
         add(name, "checkpoint", task=task)
+    for name, task in ADAPTERS.items():
+        shutil.copytree(REFERENCE.parent / "adapters" / name, folder / f"adapter_{name}")
+        (folder / f"adapter_{name}" / "golden.npz").unlink()
+        add(f"adapter_{name}", "adapter", task=task, model=str(REFERENCE / name))
 
 
 def _write_tokenizers(folder: Path, add) -> dict[str, Any]:

@@ -185,7 +185,7 @@ def _sorted_out(tensors: TensorFiles) -> tuple[dict[str, dict[str, tuple[int, ..
         name = key.removeprefix(PREFIX)
         found = _FACTOR.fullmatch(name)
         if name == key or (found is None and ".lora_" in name):
-            raise ValueError(f"names must be {PREFIX}MODULE.lora_A.weight and the like, got {quote_key(key)}.")
+            raise ValueError(f"{quote_key(key)} must be named {PREFIX}MODULE.lora_A.weight or the like.")
         if found is None:
             others.append(name)
         else:
@@ -195,7 +195,8 @@ def _sorted_out(tensors: TensorFiles) -> tuple[dict[str, dict[str, tuple[int, ..
     for module, shapes in factors.items():
         if len(shapes) < 2:
             missing = "AB".replace(*shapes, "")
-            raise ValueError(f"{quote_key(module)} must have lora_A and lora_B, lora_{missing} is missing.")
+            key = quote_key(f"{PREFIX}{module}.lora_{missing}.weight")
+            raise ValueError(f"{key} is missing: an update has lora_A and lora_B.")
     return factors, others
 
 

@@ -302,10 +302,13 @@ FIRST = "base_model.model.model.layers.0.self_attn.q_proj"
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        ({f"{FIRST}.lora_B.weight": None}, "q_proj must have lora_A and lora_B, lora_B is missing"),
+        ({f"{FIRST}.lora_B.weight": None}, "q_proj.lora_B.weight is missing: an update has"),
         ({f"{FIRST}.lora_B.weight": np.ones((16, 2), "float32")}, r"must have the shape \(16, 3\), got \(16, 2\)"),
         ({f"{FIRST}.lora_A.weight": np.ones((3, 16), "int32")}, "must hold floating-point numbers, got int32"),
-        ({"base_model.model.model.embed_tokens.lora_embedding_A": np.ones((3, 48), "float32")}, "names must be"),
+        (
+            {"base_model.model.model.embed_tokens.lora_embedding_A": np.ones((3, 48), "float32")},
+            "lora_embedding_A must be named base_model.model.MODULE",
+        ),
         (
             {"base_model.model.model.embed_tokens.weight": np.ones((48, 16), "float32")},
             "is a weight of the model itself",

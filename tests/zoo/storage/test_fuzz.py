@@ -25,6 +25,7 @@ def seeds(tmp_path_factory):
         ("huggingface_tokenizer", 30),
         ("tokenizer", 20),
         ("checkpoint", 12),
+        ("adapter", 4),
         ("from_preset", 10),
         ("preset", 8),
         ("llama2c", 5),
