@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from recipes.common.data_sets import TextPair, open_parts
 from recipes.common.errors import BadLines, ConfigError, DataError, shown
 from recipes.common.example_batches import ExampleBatches
@@ -130,8 +132,9 @@ def pairs_material(config: Any, run: RunFolder, teacher: Any, student: Any, sour
 
 def _short_enough(task: Any, pairs: Sequence[TextPair], dropped: BadLines) -> list[TextPair]:
     most = task.backbone.config.max_length
-    texts = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    lengths = task.preprocessor.replace(sequence_length=None).examples(*texts).lengths
+    preprocessor = task.preprocessor.replace(sequence_length=None)
+    examples = preprocessor.examples([pair.source for pair in pairs], [pair.target for pair in pairs])
+    lengths = np.maximum(examples.lengths, np.asarray(preprocessor.token_counts(examples.targets)))
     kept = []
     for pair, length in zip(pairs, lengths.tolist(), strict=True):
         if length > most:

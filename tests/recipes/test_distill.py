@@ -65,9 +65,9 @@ def config_of(teacher, tmp_path, kind, texts, **more):
 
 
 @pytest.mark.parametrize("kind", [pytest.param("MaskedLM", marks=pytest.mark.slow), "CausalLM", "Seq2SeqLM"])
-def test_a_run(teacher, tmp_path, texts, kind, monkeypatch):
-    # searches of this size are tested with the engine
-    monkeypatch.setattr(zoo.Seq2SeqLM, "generate", lambda task, sources, **options: list(sources))
+def test_a_run(teacher, tmp_path, texts, kind, monkeypatch, capsys):
+    # searches of this size are tested with the engine; one output has no end
+    monkeypatch.setattr(zoo.Seq2SeqLM, "generate", lambda task, sources, **options: ["alpha " * 24, *list(sources)[1:]])
     config = config_of(teacher, tmp_path, kind, texts)
     results = distill.main(config)
     run = tmp_path / "run"
@@ -83,6 +83,7 @@ def test_a_run(teacher, tmp_path, texts, kind, monkeypatch):
         assert "sacreBLEU" in results and "teacher_sacreBLEU" in results
         lines = (run / "teacher_outputs.jsonl").read_text().splitlines()
         assert len(lines) == 25
+        assert "training: 23 pairs; validation: 6; skipped 1: longer than 24 tokens 1" in capsys.readouterr().out
 
 
 def test_what_the_teacher_wrote_is_kept(tmp_path):
