@@ -20,13 +20,14 @@ from typing import Any, ClassVar
 import filelock
 import keras
 
-from recipes.common.comparison import Choice, Run, draw, main_metric, read_choices, write_tables
+from recipes.common.comparison import draw, write_tables
 from recipes.common.config import parse, run_recipe, setting
 from recipes.common.errors import ConfigError, RecipeError, RunFolderError, errors_of
 from recipes.common.processes import run_all
 from recipes.common.recipe_modules import config_class_of, find_recipe
 from recipes.common.run_folder import changes, find_run
 from recipes.common.training import TrainingConfig, prepare
+from recipes.common.varied_runs import Choice, Run, main_metric, read_choices
 from zoo.storage import write_text_atomically
 
 

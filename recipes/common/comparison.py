@@ -1,189 +1,28 @@
-"""Runs that differ in a few choices: the choices, what came out of each, tables and pictures."""
+"""Comparisons of runs that differ in a few choices: what is noise, tables and pictures."""
 
 from __future__ import annotations
 
 import csv
-import dataclasses
-import hashlib
 import io
-import itertools
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from recipes.common import config as configs
 from recipes.common.charts import plot_intervals
-from recipes.common.config_sources import read_word
-from recipes.common.errors import ConfigError, shown
-from recipes.common.processes import python_command
-from recipes.common.run_folder import changes, find_run
 from recipes.common.significance import holm, mean_interval, paired_t_test, verdict
+from recipes.common.varied_runs import Choice, Run
 from zoo.inspect import plot_curves
 from zoo.storage import write_text_atomically
 
-# the result that a recipe is known by: the first of these that it has
-MAIN_METRICS = (
-    *("sacreBLEU", "rougeL", "validation_bits_per_character", "validation_nll_per_hidden_token", "ndcg@10"),
-    *("spearman", "micro_f1", "entity_f1", "f1", "accuracy", "exact_match"),
-)
 # columns of metrics.csv
 _CURVES = ("val_nll", "val_loss")
-_LONGEST_NAME = 100
-
 
 # label of each choice to the numbers of its runs that have ended, by seed
 Results = Mapping[str, Mapping[int, Mapping[str, float]]]
-
-
-class Choice(NamedTuple):
-    """Values of the keys that are varied, what pictures call them, and the name of their folder."""
-
-    values: dict[str, Any]
-    label: str
-    folder: str
-
-
-def read_choices(vary: Sequence[str]) -> list[Choice]:
-    """Returns all combinations of values.
-
-    Args:
-        vary: `KEY=VALUE,VALUE,...` each; values are YAML, so that they may be numbers, lists, mappings or null.
-
-    Raises:
-        ConfigError: If something is of another form, or a key or a value is given twice.
-
-    Example:
-
-    >>> [choice.label for choice in read_choices(["model.pooling=mean,first", "training.seed=1"])]
-    ['mean, 1', 'first, 1']
-    """
-    varied: dict[str, list[Any]] = {}
-    for text in vary:
-        name, equals, values = text.partition("=")
-        if not name or not equals:
-            raise ConfigError(f"vary must be KEY=VALUE,VALUE, got {shown(text)}")
-        if name in varied:
-            raise ConfigError(f"vary: {name} is given twice; one list takes all values")
-        found = read_word(f"[{values}]", f"vary: {name}")
-        if not isinstance(found, list) or not found:
-            raise ConfigError(f"vary: {name} must have values separated by commas, got {shown(values)}")
-        if len({json.dumps(value, sort_keys=True) for value in found}) < len(found):
-            raise ConfigError(f"vary: {name} has a value twice: {shown(values)}")
-        varied[name] = found
-    return [_choice(dict(zip(varied, values, strict=True))) for values in itertools.product(*varied.values())]
-
-
-def _choice(values: dict[str, Any]) -> Choice:
-    written = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
-    label = ", ".join(written.values()) or "as it is"
-    exact = ",".join(f"{name}={value}" for name, value in written.items()) or "as_it_is"
-    name = re.sub(r"[^\w.,=+-]+", "_", exact)[:_LONGEST_NAME]
-    if name != exact:
-        name += "-" + hashlib.sha256(exact.encode()).hexdigest()[:8]
-    return Choice(values, label, name)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Run:
-    """A run of a recipe: one choice, one seed.
-
-    Args:
-        module: The recipe, as `python -m` takes it.
-        config: Its config, with a folder of its own.
-        choice: The choice.
-        seed: The seed.
-        folder: Folder of all runs, for the log and the file of the config.
-    """
-
-    module: str
-    config: Any
-    choice: Choice
-    seed: int
-    folder: Path
-
-    @property
-    def name(self) -> str:
-        """What tells it from the other runs; a path below their folder."""
-        return f"{self.choice.folder}/seed_{self.seed}"
-
-    @property
-    def log(self) -> Path:
-        """The file of what it prints."""
-        return self.folder / "logs" / f"{self.name}.log"
-
-    @property
-    def steps(self) -> int:
-        """Epochs of the whole run."""
-        return getattr(self.config.training, "epochs", 1)
-
-    def steps_done(self) -> int:
-        """Returns the epochs that it has been trained."""
-        return len(self.curves())
-
-    def command(self) -> list[str]:
-        """Returns the command, which reads the config from a file that is written now."""
-        path = self.folder / "configs" / f"{self.name}.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        configs.save(self.config, path)
-        return python_command(self.module, "--config", str(path))
-
-    def curves(self) -> list[dict[str, str]]:
-        """Returns the rows of its `metrics.csv`, one for each epoch."""
-        path = Path(self.config.run_folder, "metrics.csv")
-        if not path.is_file():
-            return []
-        with open(path, encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
-
-    def numbers(self) -> dict[str, float] | None:
-        """Returns the numbers among its results; None where no run with this config has ended."""
-        run = find_run(self.config.run_folder)
-        if run is None or run.results is None or changes(run.config_yaml, self.config, harmless=True):
-            return None
-        return numbers_of(run.results)
-
-
-def numbers_of(results: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Returns the numbers among results by name; scores of a group have the group's name before theirs.
-
-    Args:
-        results: What a recipe writes to `results.json`.
-        prefix: What names begin with.
-
-    Example:
-
-    >>> numbers_of({"sacreBLEU": {"value": 30.1, "signature": "..."}, "<2de>": {"exact_match": 0.5}})
-    {'sacreBLEU': 30.1, '<2de>.exact_match': 0.5}
-    """
-    numbers: dict[str, float] = {}
-    for name, value in results.items():
-        if isinstance(value, Mapping):
-            inner = numbers_of(value, f"{prefix}{name}.")
-            single = inner.pop(f"{prefix}{name}.value", None)
-            numbers.update(inner if single is None else {f"{prefix}{name}": single, **inner})
-        elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            numbers[prefix + name] = value
-    return numbers
-
-
-def main_metric(numbers: Mapping[str, float]) -> str:
-    """Returns the name of the result that a recipe is known by.
-
-    Args:
-        numbers: Numbers of a run.
-
-    Raises:
-        ConfigError: If it has none of those that are known here.
-    """
-    found = next((name for name in MAIN_METRICS if name in numbers), None)
-    if found is None:
-        raise ConfigError(f"metric must be given, of {', '.join(numbers)}")
-    return found
 
 
 def compare(results: Results, metrics: Sequence[str]) -> list[dict[str, Any]]:

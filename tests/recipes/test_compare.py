@@ -12,11 +12,11 @@ import time
 import pytest
 
 from recipes import compare
-from recipes.common import comparison, processes
-from recipes.common.comparison import numbers_of, read_choices
+from recipes.common import processes, varied_runs
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError, RecipeError, RunFolderError
 from recipes.common.processes import run_all, threads_each
+from recipes.common.varied_runs import numbers_of, read_choices
 
 WORDS = ["language_model", "--vary", "model.options.position.kind=rotary,alibi", "--model.options.num_layers", "1"]
 
@@ -49,7 +49,7 @@ def scripted(monkeypatch):
         started.append(words[1])
         return [sys.executable, "-S", "-c", SCRIPT, words[1]]
 
-    monkeypatch.setattr(comparison, "python_command", command)
+    monkeypatch.setattr(varied_runs, "python_command", command)
     monkeypatch.setattr(processes, "_BETWEEN", 0.01)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     return started
