@@ -110,9 +110,10 @@ def _legend(seeds: int, comparisons: int) -> str:
     if seeds == 1:
         return "One seed each: nothing tells these differences from noise. Repeat with more seeds."
     needed = stats.t.ppf(0.975, seeds - 1) / math.sqrt(seeds)
+    corrected = f", corrected for {comparisons} comparisons (Holm)" if comparisons > 1 else ""
     text = (
         f"Mean and standard deviation of {seeds} seeds. Differences to the first row are paired by seed, with 95 % "
-        f"intervals; p by the paired t-test, corrected for {comparisons} comparisons (Holm); noise: p above 0.05."
+        f"intervals; p by the paired t-test{corrected}; noise: p above 0.05."
     )
     if seeds < 6:
         text += (
