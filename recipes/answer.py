@@ -44,7 +44,7 @@ TUNE = "tune"
 class DataConfig:
     """Where the questions come from."""
 
-    train: list[str] = setting(["date_questions"], "Files of SQuAD or JSON lines (or .gz), or the name of a data set.")
+    train: list[str] = setting(["date_events"], "Files of SQuAD or JSON lines (or .gz), or the name of a data set.")
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed question: stop, or skip and count it.")

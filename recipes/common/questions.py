@@ -147,7 +147,7 @@ _EVENTS = ("was born in", "moved to", "gave a speech in", "wrote a letter from",
 _ASKED = ("be born", "move", "give a speech", "write a letter", "open a school")
 
 
-def _load_date_questions() -> Splits:
+def _load_date_events() -> Splits:
     generator = np.random.default_rng(0)
 
     def question(iso: str, other: str, origin: str) -> Question:
@@ -181,6 +181,6 @@ def _load_date_questions() -> Splits:
     return Splits(*map(questions, dates.generate(train=4000, validation=200, test=400)))
 
 
-# * `date_questions`: two generated sentences on who did what, where and on which date, and a question for one of these;
+# * `date_events`: two generated sentences on who did what, where and on which date, and a question for one of these;
 #   a quarter have no answer.
-QUESTIONS: Loaders = {"date_questions": _load_date_questions}
+QUESTIONS: Loaders = {"date_events": _load_date_events}

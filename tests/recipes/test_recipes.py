@@ -21,7 +21,7 @@ import pytest
 import tensorflow as tf
 
 import zoo
-from recipes import evaluate
+from recipes import evaluate, tag
 from recipes.common import training
 from recipes.common.config import parse, run_recipe
 from recipes.common.errors import ConfigError, DataError
@@ -392,6 +392,39 @@ def test_tags_and_labels_that_do_not_fit(tmp_path):
         run("classify", tmp_path, "other", "--training.warmup_steps", "99")
 
 
+@pytest.mark.usefixtures("eagerly")
+def test_spans_windows_and_weights(tmp_path):
+    """Spans of characters of raw texts that are longer than the model, rare tags weighted; the export gives spans."""
+    rows = [f"sum {a}plus{a + 1}. " * (1 + a % 3) for a in range(10, 34)]
+    for part, some in (("train", rows), ("validation", rows[:6])):
+        spans = [[{"start": at, "end": at + 2, "label": "N"} for at in range(4, len(row), 14)] for row in some]
+        lines = [json.dumps({"text": row, "spans": of}) for row, of in zip(some, spans, strict=True)]
+        (tmp_path / f"{part}.jsonl").write_text("\n".join(lines))
+    arguments = [
+        *("--data.train", str(tmp_path / "train.jsonl"), "--data.validation", str(tmp_path / "validation.jsonl")),
+        *("--data.split", "kinds", "--model.sequence_length", "12", "--model.stride", "4", *ENCODER),
+        *("--training.class_weights", "balanced", "--run_folder", str(tmp_path / "run")),
+    ]
+    results = tag.main(parse(tag.TagConfig, arguments))
+    assert {"span_f1", "span_f1_by_label", "calibration", "export_megabytes"} <= set(results)
+    header, *errors = (tmp_path / "run" / "errors.tsv").read_text().splitlines()
+    assert header.startswith("confidence\twhich\tlabel")
+    confidences = [float(line.split("\t")[0]) for line in errors]
+    assert confidences == sorted(confidences, reverse=True)
+    assert (tmp_path / "run" / "plots" / "reliability.png").stat().st_size > 5000
+    tagger = zoo.TokenClassifier.from_preset(tmp_path / "run")
+    assert tagger.preprocessor.stride == 4 and tagger.temperature == pytest.approx(
+        results["calibration"]["temperature"], abs=1e-4
+    )
+    with pytest.raises(ConfigError, match="data must be texts with spans .* or words with tags"):
+        tag.main(parse(tag.TagConfig, ["--data.train", "a.jsonl", "--data.validation", "b.conll"]))
+    with pytest.raises(ConfigError, match="training.class_weights must be null with model.problem 'regression'"):
+        weights = ("--training.class_weights", "balanced", "--model.problem", "regression")
+        run("classify", tmp_path, "other", *weights)
+    with pytest.raises(ConfigError, match="tune_thresholds must be false with model.problem 'single_label'"):
+        run("classify", tmp_path, "other", "--tune_thresholds", "true")
+
+
 @pytest.mark.slow
 def test_several_labels_and_values(tmp_path):
     # none, one or two labels each
@@ -411,15 +444,20 @@ def test_several_labels_and_values(tmp_path):
         "several",
         *common,
         *("--data.label_column", "labels", "--data.label_separator", ","),
-        *("--model.problem", "multi_label", "--model.pooling", "max"),
+        *("--model.problem", "multi_label", "--model.pooling", "max", "--training.class_weights", "balanced"),
+        *("--tune_thresholds", "true"),
     )
+    assert set(results["thresholds"]) == {"has 2", "has 3", "has 4"}
     assert results["micro_f1"] > 0.95 and results["macro_f1"] > 0.95 and results["exact_match"] > 0.9
     assert results["TF-IDF + logistic regression"]["micro_f1"] > 0.95
     classifier = zoo.TextClassifier.from_preset(tmp_path / "several" / "model")
     assert classifier.classify(["3 plus 2", "4 plus 4", "0 plus 1"]) == [["has 2", "has 3"], ["has 4"], []]
     served = tf.saved_model.load(str(tmp_path / "several" / "export"))
     probabilities = served.serve(["3 plus 2", "0 plus 1"])["probabilities"].numpy()
-    assert (probabilities > 0.5).tolist() == [[True, True, False], [False, False, False]]
+    assert (probabilities > list(results["thresholds"].values())).tolist() == [
+        [True, True, False],
+        [False, False, False],
+    ]
     options = ("--data.label_column", "sum", "--model.problem", "regression", "--export", "false")
     results = run("classify", tmp_path, "values", *common, *options)
     assert results["pearson"] > 0.8 and results["spearman"] > 0.8 and results["mean_absolute_error"] < 1.5

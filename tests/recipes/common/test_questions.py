@@ -56,7 +56,7 @@ def test_bad_answers_are_named(answers, message, tmp_path):
 
 
 def test_data_made_by_code():
-    splits = QUESTIONS["date_questions"]()
+    splits = QUESTIONS["date_events"]()
     rows = [row for part in splits for row in part]
     for row in rows:
         for text, start in row.answers:
