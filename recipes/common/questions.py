@@ -152,23 +152,23 @@ def _load_date_events() -> Splits:
 
     def question(iso: str, other: str, origin: str) -> Question:
         names = [str(name) for name in generator.choice(_NAMES, 2, replace=False)]
-        places = [str(place) for place in generator.choice(_PLACES, 2, replace=False)]
-        events = [int(event) for event in generator.choice(len(_EVENTS), 2, replace=False)]
+        places = [str(place) for place in generator.choice(_PLACES, 3, replace=False)]
+        events = [int(event) for event in generator.choice(len(_EVENTS), 3, replace=False)]
         days = [datetime.date.fromisoformat(date) for date in (iso, other)]
         written = [f"{day.day} {day:%B} {day.year}" for day in days]
         facts = [
             f"{name} {_EVENTS[event]} {place} on {date}."
-            for name, event, place, date in zip(names, events, places, written, strict=True)
+            for name, event, place, date in zip(names, events[:2], places[:2], written, strict=True)
         ]
         context = " ".join(facts if generator.random() < 0.5 else facts[::-1])
         has_answer = generator.random() < 0.75
-        # where there is none, of what the other did
-        event = events[0] if has_answer else events[1]
+        # where there is none, of what nobody did, in a place where nobody was
+        event, place = (events[0], places[0]) if has_answer else (events[2], places[2])
         kind = int(generator.integers(3))
         text = (
             f"When did {names[0]} {_ASKED[event]}?",
             f"Where did {names[0]} {_ASKED[event]}?",
-            f"Who {_EVENTS[event]} {places[0]}?",
+            f"Who {_EVENTS[event]} {place}?",
         )[kind]
         answer = (written[0], places[0], names[0])[kind]
         start = context.index(facts[0]) + facts[0].index(answer)
