@@ -119,6 +119,8 @@ def test_a_model_is_saved_before_anything_that_can_fail(tmp_path, monkeypatch):
         raise OSError("no space")
 
     class Task:
+        backbone = SimpleNamespace(adapters={})
+
         def fit(self, *arguments, **options):
             events.append("fit")
             return SimpleNamespace(history={"loss": [1.0], "val_loss": [1.0]})

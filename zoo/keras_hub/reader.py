@@ -12,7 +12,7 @@ from zoo.storage import Reader, read_one_version, register_reader
 class KerasHubReader(Reader):
     """A directory that `save_to_preset` of KerasHub wrote."""
 
-    looks_for = "a preset of KerasHub (config.json with a registered_name of keras_hub)"
+    looks_for = "a preset of KerasHub (config.json of keras_hub)"
 
     def accepts(self, source: Path) -> bool:
         return is_keras_hub(source)

@@ -23,7 +23,7 @@ MOST_STACKED = 8
 class AdapterReader(Reader):
     """A directory with `adapter_config.json` and `adapter_model.safetensors`, whose model is somewhere else."""
 
-    looks_for = "an adapter of the PEFT library (adapter_config.json that names its model)"
+    looks_for = "an adapter of PEFT (adapter_config.json that names its model)"
 
     def accepts(self, source: Path) -> bool:
         # beside a model it is part of that

@@ -69,7 +69,7 @@ class SavedReader(Reader):
 class RunReader(SavedReader):
     """The folder of a run, with the model that it has trained in `model`."""
 
-    looks_for = "the folder of a run (a saved model in its folder model)"
+    looks_for = "the folder of a run (with model)"
 
     def accepts(self, source: Path) -> bool:
         return not (source / CONFIG_FILE).exists() and super().accepts(source / "model")

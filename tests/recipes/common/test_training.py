@@ -146,7 +146,8 @@ def test_states_of_callbacks_of_ones_own_are_kept(tmp_path, monkeypatch):
         return SimpleNamespace(history={"loss": [1.0]})
 
     monkeypatch.setattr(training, "TrainingState", state)
-    model = SimpleNamespace(fit=fit, save_to_preset=lambda directory: None)
+    backbone = SimpleNamespace(adapters={})
+    model = SimpleNamespace(fit=fit, save_to_preset=lambda directory: None, backbone=backbone)
     run = SimpleNamespace(path=tmp_path, plots=tmp_path, folder=lambda name: tmp_path / name)
     callbacks = ["keras.callbacks.TerminateOnNaN", {"class": "keras.callbacks.ReduceLROnPlateau", "patience": 3}]
     config = dataclasses.replace(TrainingConfig(), callbacks=callbacks)
