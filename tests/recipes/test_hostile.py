@@ -17,7 +17,7 @@ def refused(main, kind, *words):
     with pytest.raises(RecipeError) as error:
         main(parse(kind, words))
     message = str(error.value)
-    assert "\n" not in message and len(message) < 600
+    assert "\n" not in message and len(message) < 500
     return message
 
 
