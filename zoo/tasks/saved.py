@@ -156,7 +156,16 @@ def _from_open_preset(
     description, directory = preset.description, preset.path.parent
     with naming(preset.path):
         config = config_from_dict(description.backbone)
+    options, longest = dict(saved.options), config.max_length
     config = replace_choices(config, replaced)
+    if config.max_length != longest and isinstance(options.get("sequence_length"), int):
+        # a task keeps its length as a number: that of its backbone, unless it was given a smaller one
+        length = options.pop("sequence_length")
+        if length != longest:
+            options["sequence_length"] = min(length, config.max_length)
+    if "problem" in given and given["problem"] != options.get("problem"):
+        # what was fitted to other probabilities
+        options = {name: value for name, value in options.items() if name not in task_class.fitted_options}
     with naming(f"{preset.path}: backbone"):
         # a packed number of "int4" is two weights
         require_weights(config, preset.weights.elements * (2 if saved.mode else 1), preset.weights.path.name)
@@ -169,7 +178,7 @@ def _from_open_preset(
             f"tokens in {tokenizer.source}, got {config.vocabulary_size}."
         )
     same = saved.task is task_class and (
-        "labels" not in given or have_same_outputs(given["labels"], saved.options.get("labels"))
+        "labels" not in given or have_same_outputs(given["labels"], options.get("labels"))
     )
     if not same and saved.mode is not None:
         raise ValueError(
@@ -190,8 +199,8 @@ def _from_open_preset(
                 )
             backbone.adapters.restore(saved.adapters)
         with _naming_options(preset):
-            as_saved = saved.make(backbone, tokenizer, saved.options)
-            task = saved.make(backbone, tokenizer, {**saved.options, **given}) if same and given else as_saved
+            as_saved = saved.make(backbone, tokenizer, options)
+            task = saved.make(backbone, tokenizer, {**options, **given}) if same and given else as_saved
         # Keras does not look for weights of a file that nobody reads
         if load_weights and [weight.shape for weight in task.weights] != [weight.shape for weight in as_saved.weights]:
             raise ValueError(
@@ -215,10 +224,10 @@ def _from_open_preset(
             found = "has the head of this task for other labels than those given"
         warnings.warn(f"{directory} {found}: it starts untrained.", stacklevel=4)
     if saved.task is task_class:
-        kept = {name: value for name, value in saved.options.items() if name not in task_class.fitted_options}
+        kept = {name: value for name, value in options.items() if name not in task_class.fitted_options}
         return saved.make(backbone, tokenizer, {**kept, **given})
-    shared = set(_SHARED) & set(parameters_of(task_class, task_class.preprocessor_class)) & set(saved.options)
-    return task_class(backbone, tokenizer, **{**{name: saved.options[name] for name in shared}, **given})
+    shared = set(_SHARED) & set(parameters_of(task_class, task_class.preprocessor_class)) & set(options)
+    return task_class(backbone, tokenizer, **{**{name: options[name] for name in shared}, **given})
 
 
 @contextlib.contextmanager

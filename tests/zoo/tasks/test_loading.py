@@ -13,7 +13,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from zoo import Seq2SeqLM  # noqa: E402
+from zoo import Backbone, PositionConfig, Seq2SeqLM  # noqa: E402
 from zoo.tasks import (  # noqa: E402
     MaskedLM,
     QuestionAnswerer,
@@ -139,6 +139,28 @@ def test_backbone_of_another_task(make_task, texts, tmp_path):
     same = TextClassifier.from_preset(tmp_path / "classifier", sequence_length=10)
     assert same.longest == 10 and same.labels.names == ["no", "yes"]
     np.testing.assert_array_equal(same.head.projection.kernel, classifier.head.projection.kernel)
+
+
+def test_another_length_is_that_of_texts(make_task, tmp_path):
+    rotary = {"position": PositionConfig("rotary")}
+    make_task(TextEmbedder, config=rotary).save_to_preset(tmp_path / "whole")
+    make_task(TextEmbedder, config=rotary, sequence_length=10).save_to_preset(tmp_path / "short")
+    # of 24 tokens
+    for name, length, longest in (("whole", 12, 12), ("whole", 48, 48), ("short", 12, 10), ("short", 8, 8)):
+        task = TextEmbedder.from_preset(tmp_path / name, max_length=length)
+        assert (task.backbone.config.max_length, task.longest) == (length, longest)
+    assert Backbone.from_preset(tmp_path / "whole", max_length=12).config.max_length == 12
+    assert TextEmbedder.from_preset(tmp_path / "whole", max_length=48, sequence_length=16).longest == 16
+
+
+def test_what_was_fitted_to_other_probabilities_is_left(make_task, tmp_path):
+    make_task(TextClassifier, labels=2, temperature=1.5).save_to_preset(tmp_path / "one")
+    make_task(TextClassifier, labels=2, problem="multi_label", threshold=[0.2, 0.4]).save_to_preset(
+        tmp_path / "several"
+    )
+    assert TextClassifier.from_preset(tmp_path / "one", problem="multi_label").temperature == 1
+    assert TextClassifier.from_preset(tmp_path / "several", problem="single_label").threshold == 0.5
+    assert TextClassifier.from_preset(tmp_path / "several", problem="multi_label").threshold != 0.5
 
 
 def test_numbers_of_numpy_are_saved(make_task, tmp_path):
