@@ -131,7 +131,8 @@ def open_parts(
         loaders, read, check: See `open_part`.
 
     Returns:
-        A part for each of these keys; without a test part the validation part takes its place.
+        A part for each of these keys. Without a test part the validation part takes its place, of the data set that
+        `test` names if it names one, which is said.
 
     Raises:
         DataError: If there is no training or validation part, and see `open_part`.
@@ -147,7 +148,12 @@ def open_parts(
             part, _ = open_part(files, split, loaders, read, data.on_error, check)
         if part is None and split != "test":
             raise DataError(f"data.{split} must be given, unless data.train names a data set that has such a part")
-        parts.append(parts[1] if part is None else part)
+        if part is None:
+            print(f"{' '.join(files or data.train)}: there is no test part; the validation part takes its place")
+            part = parts[1]
+            if data.test:
+                part, _ = open_part(data.test, "validation", loaders, read, data.on_error, check)
+        parts.append(part)
     return parts
 
 

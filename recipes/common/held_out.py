@@ -81,7 +81,8 @@ def open_rows(
     data, split = held_out.data, held_out.split
     parts = {"test": ("test", "validation") if hasattr(data, "test") else ("validation",)}.get(split, (split,))
     for part in parts:
-        files = getattr(data, part, None) or (data.train if is_name(data.train) else [])
+        # another part of the data set that is asked for, not that part of another
+        files = getattr(data, split, None) or getattr(data, part, None) or (data.train if is_name(data.train) else [])
         rows, bad = open_part(files, part, loaders, read, data.on_error, check) if files else (None, None)
         if rows is not None:
             if part != parts[0]:

@@ -222,11 +222,13 @@ def _ends(module: str) -> set[str]:
 
 def _ends_with(module: str, pattern: str) -> bool:
     """Whether a regular expression of a file means the end of a name; those that could take for ever are refused."""
-    repeats = len(re.findall(r"[*+{]", pattern))
-    if len(pattern) > _MOST_CHARACTERS or repeats > _MOST_REPETITIONS or re.search(r"\)[*+{]|\\[0-9]|\(\?P=", pattern):
+    # each of them is one more choice for every place in the name
+    choices = max(len(re.findall(r"[*+?{]", pattern)), pattern.count("("))
+    repeats_groups = re.search(r"\)[*+?{]|\\[0-9]|\(\?P=", pattern)
+    if len(pattern) > _MOST_CHARACTERS or choices > _MOST_REPETITIONS or repeats_groups:
         raise ValueError(
-            f"alpha_pattern must have expressions of at most {_MOST_CHARACTERS} characters and {_MOST_REPETITIONS} "
-            f"repetitions, none of them of groups, got {quote(pattern)}."
+            f"alpha_pattern must have expressions of at most {_MOST_CHARACTERS} characters, {_MOST_REPETITIONS} "
+            f"repetitions and {_MOST_REPETITIONS} groups, none of which is repeated, got {quote(pattern)}."
         )
     try:
         return re.match(rf"(.*\.)?({pattern})$", module) is not None

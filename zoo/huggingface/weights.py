@@ -362,6 +362,15 @@ def numbers_of(pattern: str, layers: Iterable[str]) -> list[str]:
 
 
 def leaves_of(name: str, layer: Any) -> list[str]:
+    """Returns which weights a layer has, as names of its attributes.
+
+    Args:
+        name: What errors call the layer.
+        layer: The layer.
+
+    Raises:
+        ValueError: If it is quantized, or has weights that no attribute is known for.
+    """
     if getattr(layer, "quantization_mode", None) is not None:
         raise ValueError(f"{name} is quantized ({layer.quantization_mode}): write a model before it is quantized.")
     leaves = [leaf for leaf in LEAVES if getattr(layer, leaf, None) is not None and not _is_flag(layer, leaf)]
@@ -372,7 +381,12 @@ def leaves_of(name: str, layer: Any) -> list[str]:
 
 
 def variable_of(layer: Any, leaf: str) -> Any:
-    # with low-rank updates where they are active
+    """Returns a weight of a layer, a kernel with its active low-rank updates.
+
+    Args:
+        layer: The layer.
+        leaf: One of `leaves_of`.
+    """
     is_updated = leaf == "kernel" and getattr(layer, "active_updates", ())
     return layer.updated_kernel() if is_updated else getattr(layer, leaf)
 

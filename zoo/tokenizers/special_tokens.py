@@ -136,4 +136,9 @@ class SpecialTokenSplitter:
 
 
 def escape(text: str) -> str:
+    """Returns a regular expression of RE2 that matches a text alone.
+
+    Args:
+        text: The text.
+    """
     return "".join(character if character.isalnum() or ord(character) > 127 else f"\\{character}" for character in text)

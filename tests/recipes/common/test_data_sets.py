@@ -1,3 +1,4 @@
+import dataclasses
 import gzip
 import hashlib
 import http.server
@@ -9,6 +10,7 @@ import pytest
 from recipes.common import data_sets
 from recipes.common.data_sets import RemoteFile, Splits, fetch, is_name, open_part, open_parts
 from recipes.common.errors import DataError
+from recipes.common.held_out import HeldOut, open_rows
 
 CONTENT = b"a dog\na cat\n"
 
@@ -119,7 +121,7 @@ def test_data_folder_may_hold_it_compressed(server, tmp_path, monkeypatch):
         fetch(remote_file())
 
 
-SETS = {"toy": lambda: Splits(["a", "b"], ["c"])}
+SETS = {"toy": lambda: Splits(["a", "b"], ["c"]), "other": lambda: Splits(["d"], ["e"])}
 
 
 def data(train, **others):
@@ -143,14 +145,25 @@ def test_a_name_is_a_name_and_a_path_a_path(tmp_path, monkeypatch):
         open_part(["mine"], "train", SETS, read, "raise")
     with pytest.raises(DataError, match="'toyy' is not the name of a data set; did you mean 'toy'?"):
         open_part(["toyy"], "train", SETS, read, "raise")
-    with pytest.raises(DataError, match="known: toy"):
+    with pytest.raises(DataError, match="known: toy, other"):
         open_part(["zzz"], "train", SETS, read, "raise")
 
 
 def test_a_name_stands_for_all_parts_and_the_validation_part_for_the_test_part(capsys):
     assert open_parts(data(["toy"], test=[]), SETS, read) == [["a", "b"], ["c"], ["c"]]
     assert open_parts(data(["a.b"], validation=["c.d"]), SETS, read) == [["a", "b"], ["c", "d"]]
-    assert "train: skipped 1: empty line 1 (a.b:3)\nvalidation: skipped 1" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "toy: there is no test part; the validation part takes its place" in said
+    assert "train: skipped 1: empty line 1 (a.b:3)\nvalidation: skipped 1" in said
+
+
+def test_a_test_set_without_a_test_part_is_not_replaced_by_another_set(capsys):
+    assert open_parts(data(["toy"], test=["other"]), SETS, read) == [["a", "b"], ["c"], ["e"]]
+    assert "other: there is no test part; the validation part takes its place" in capsys.readouterr().out
+    held_out = HeldOut(None, data(["toy"], test=["other"]), ["test"], "test", {})
+    assert open_rows(held_out, SETS, read) == (["e"], 0)
+    assert "other: there is no test part; this is the validation part" in capsys.readouterr().out
+    assert open_rows(dataclasses.replace(held_out, data=data(["toy"], test=[])), SETS, read) == (["c"], 0)
 
 
 def test_rows_are_checked_whatever_they_come_from():

@@ -285,7 +285,10 @@ def test_from_preset_with_the_model_that_is_named(reference, golden, changed, tm
         ("llama", {"r": 8, "rank_pattern": {}}, "r or rank_pattern must have the rank 3 of "),
         ("llama", {"lora_alpha": 0}, r"lora_alpha must be above 0, got \[0\]"),
         ("llama", {"lora_dropout": 1.0}, "lora_dropout must be at least 0 and below 1, got 1.0"),
-        ("llama", {"alpha_pattern": {"(a+)+b": 2}}, "alpha_pattern must have expressions .* none of them of groups"),
+        ("llama", {"alpha_pattern": {"(a+)+b": 2}}, "alpha_pattern must have expressions .* none of which is repeated"),
+        # what tries every way through a name, too
+        ("llama", {"alpha_pattern": {".?" * 60 + "X": 2}}, "alpha_pattern must have expressions .* 3 repetitions"),
+        ("llama", {"alpha_pattern": {"(.|.)" * 40 + "X": 2}}, "alpha_pattern must have expressions .* 3 groups"),
         ("llama", {"alpha_pattern": {"(": 2}}, r"alpha_pattern must have regular expressions, got '\('"),
         ("llama", {"target_modules": ["q_proj"]}, "target_modules must name .*, which has an update"),
         ("llama", {"target_modules": ["q_proj", "v_proj", "down_proj", "lm_head", "up_proj"]}, "which has no update"),
