@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from recipes.common import dates
 from recipes.common.data_sets import Loaders, RemoteFile, Splits, fetch
+from recipes.common.english_texts import english_texts
 from recipes.common.errors import BadLines, DataError
 from recipes.common.lines import read_lines
 from recipes.common.text_files import UNDECODABLE
@@ -153,10 +154,12 @@ def _load_date_lines() -> Splits:
 # * `wikitext2`: the validation part of WikiText-2, a document per line; every 20th is for validation. CC BY-SA 3.0.
 # * `movie_reviews`: 2,000 film reviews in small letters, a document each; every 20th is for validation. CC BY 4.0.
 #   Source: Pang and Lee 2004, "A Sentimental Education", polarity dataset v2.0.
+# * `english_texts`: the last three, and the English texts of the training parts of all other named data sets.
 PLAIN: Loaders = {
     "date_lines": _load_date_lines,
     "tinyshakespeare": _load_tinyshakespeare,
     "gutenberg": _load_gutenberg,
     "wikitext2": _load_wikitext2,
     "movie_reviews": _load_movie_reviews,
+    "english_texts": lambda: english_texts((_load_gutenberg, _load_wikitext2, _load_movie_reviews)),
 }
