@@ -71,8 +71,12 @@ class ChatModelConfig(ModelConfig):
     """The model: a new one by preset and options, or a saved one by start_from, and which of its weights train."""
 
     preset: str = setting("llama_shakespeare", "A name of zoo.list_presets(), for a new model.")
-    options: dict[str, Any] = setting(
-        {"max_length": 96}, "Choices that differ from the preset; of a saved model dropout, max_length."
+    options: dict[str, Any] | None = setting(
+        None,
+        "Choices that differ from the preset; null: max_length 96, with this preset; of a saved model dropout, "
+        "max_length.",
+        stands_for={"max_length": 96},
+        beside=("preset", "start_from"),
     )
 
 

@@ -70,8 +70,12 @@ class Seq2SeqModelConfig(ModelConfig):
     """The model: a new one by preset and options, or a saved one by start_from, and which of its weights train."""
 
     preset: str = setting("transformer_tiny", "A name of zoo.list_presets(), for a new model.")
-    options: dict[str, Any] = setting(
-        {"num_layers": 2, "dropout": 0.1}, "Choices that differ from the preset; of a saved model dropout, max_length."
+    options: dict[str, Any] | None = setting(
+        None,
+        "Choices that differ from the preset; null: 2 layers, dropout 0.1, with this preset; of a saved model dropout, "
+        "max_length.",
+        stands_for={"num_layers": 2, "dropout": 0.1},
+        beside=("preset", "start_from"),
     )
 
 

@@ -64,6 +64,8 @@ def setting(
     above: float | None = None,
     below: float | None = None,
     words: Literal["first", "again", "rest"] | None = None,
+    stands_for: Mapping[str, Any] | None = None,
+    beside: Sequence[str] = (),
 ) -> Any:
     """Returns a field of a config dataclass: default, help text, bounds, and whether a resumed run may change it.
 
@@ -75,13 +77,16 @@ def setting(
         words: Which words of a command line the key takes beside those that follow `--key`: "first", those before all
             keys; "again", those of each time that it is given; "rest", for a `dict[str, list[str]]`, those of all keys
             that the class lacks, `--config` among them.
+        stands_for: Of a mapping or null: what null stands for, and what entries that are given one by one are added to,
+            see `meant`.
+        beside: Keys of the same group; where one differs from its default, null stands for an empty mapping.
 
     Example:
 
     >>> seed: int = setting(1, "Seed of the order.", least=0)
     """
     bounds = {"at least": least, "above": above, "at most": most, "below": below}
-    metadata = {"help": help, "harmless": harmless, "words": words}
+    metadata = {"help": help, "harmless": harmless, "words": words, "stands_for": stands_for, "beside": tuple(beside)}
     metadata["bounds"] = {name: bound for name, bound in bounds.items() if bound is not None}
     if isinstance(default, list | dict | set):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
@@ -100,6 +105,27 @@ class _Key:
     harmless: bool = False
     bounds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     words: str | None = None
+    stands_for: Mapping[str, Any] | None = None
+    beside: tuple[str, ...] = ()
+
+
+def meant(group: Any, name: str) -> Any:
+    """Returns the value of a key, or the mapping that null stands for (see `setting`).
+
+    Args:
+        group: An instance of a config dataclass.
+        name: The field.
+
+    Example:
+
+    >>> meant(EncoderModelConfig(), "options")["num_layers"]
+    2
+    """
+    if getattr(group, name) is not None:
+        return getattr(group, name)
+    metadata, default = type(group).__dataclass_fields__[name].metadata, type(group)()
+    alone = all(getattr(group, other) == getattr(default, other) for other in metadata["beside"])
+    return copy.deepcopy(dict((alone and metadata["stands_for"]) or {}))
 
 
 def parse(
@@ -151,17 +177,22 @@ def parse(
             if name not in keys:
                 raise ConfigError(f"{origin}: {_unknown_key(name, keys, groups)}")
             found[name] = _typed(keys[name], value, origin)
-    for name, given in words.items():
+    # those first that say what entries are added to
+    deciding = {other for key in keys.values() for other in _beside(key)}
+    steps = [(name, given, True) for name, given in words.items()]
+    steps += [(name, value, False) for name, value in (values or {}).items()]
+    for name, given, are_words in sorted(steps, key=lambda step: step[0] not in deciding):
         key = _find(name, keys)
         if key is None:
-            raise ConfigError(_unknown_key(name, keys, groups, dashes="--"))
-        found[key.name] = _typed_words(key, given) if key.name == name else _with_words(key, found, name, given)
-    for name, value in (values or {}).items():
-        key = _find(name, keys)
-        if key is None:
-            raise ConfigError(_unknown_key(name, keys, groups))
-        value = value if key.name == name else _with_entry(key, found, name, value)
-        found[key.name] = _typed(key, value, "given")
+            raise ConfigError(_unknown_key(name, keys, groups, dashes="--" if are_words else ""))
+        if found.get(key.name) is None and key.name != name:
+            is_default = all(found[other] == keys[other].default for other in _beside(key))
+            found[key.name] = copy.deepcopy((is_default and key.stands_for) or {})
+        if are_words:
+            found[key.name] = _typed_words(key, given) if key.name == name else _with_words(key, found, name, given)
+        else:
+            value = given if key.name == name else _with_entry(key, found, name, given)
+            found[key.name] = _typed(key, value, "given")
     for name, value in found.items():
         _check(keys[name], value)
     missing = ", ".join(f"--{name}" for name in keys if name not in found)
@@ -223,6 +254,12 @@ def _keys(config_class: type, prefix: str = "", group_default: Any = None) -> It
         else:
             options = {**field.metadata, "bounds": _bounds(config_class, field.name)}
             yield _Key(name, annotation, default, group, **options)
+
+
+def _beside(key: _Key) -> list[str]:
+    """The names of the keys that decide what null stands for."""
+    group = key.name.rpartition(".")[0]
+    return [f"{group}.{other}" if group else other for other in key.beside]
 
 
 def _bounds(config_class: type, name: str) -> Mapping[str, float]:

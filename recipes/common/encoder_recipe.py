@@ -28,9 +28,12 @@ class EncoderTokenizerConfig(TokenizerConfig):
 class EncoderModelConfig(ModelConfig):
     """The model: a new one by preset and options, or a saved one by start_from, and which of its weights train."""
 
-    options: dict[str, Any] = setting(
-        {"num_layers": 2, "hidden_dim": 128, "feed_forward": {"intermediate_dim": 256}},
-        "Choices that differ from the preset; of a saved model dropout, max_length.",
+    options: dict[str, Any] | None = setting(
+        None,
+        "Choices that differ from the preset; null: 2 layers of width 128, feed-forward 256, with this preset; of a "
+        "saved model dropout, max_length.",
+        stands_for={"num_layers": 2, "hidden_dim": 128, "feed_forward": {"intermediate_dim": 256}},
+        beside=("preset", "start_from"),
     )
 
 

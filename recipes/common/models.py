@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 import zoo
 from layers.block import TransformerBlock
 from recipes.common.architectures import check_architecture
-from recipes.common.config import differences, setting
+from recipes.common.config import differences, meant, setting
 from recipes.common.errors import ConfigError, DataError, errors_of, shown
 from recipes.common.run_folder import RunFolder
 from recipes.common.tokenizers import TokenizerConfig, load_or_train_tokenizer
@@ -49,7 +49,9 @@ class ModelConfig:
     """The model: a new one by preset and options, or a saved one by start_from, and which of its weights train."""
 
     preset: str = setting("modern_encoder_tiny", "A name of zoo.list_presets(), for a new model.")
-    options: dict[str, Any] = setting({}, "Choices that differ from the preset; of a saved model dropout, max_length.")
+    options: dict[str, Any] | None = setting(
+        None, "Choices that differ from the preset, null for none; of a saved model dropout, max_length."
+    )
     start_from: str | None = setting(
         None,
         "Model to start from, with its tokenizer: directory of a saved model or of the Transformers library, adapter "
@@ -65,6 +67,11 @@ class ModelConfig:
     rematerialize: bool = setting(
         False, "Whether blocks are computed again in the backward pass, which saves memory and takes time."
     )
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """What is given by `options`; without it, for a new model of the recipe's preset, what the recipe chooses."""
+        return meant(self, "options")
 
 
 def check_model(config: Any) -> None:
@@ -87,7 +94,7 @@ def check_model(config: Any) -> None:
                     f"{shown(value)}"
                 )
     elif model.preset is not None:
-        check_architecture(model.preset, model.options)
+        check_architecture(model.preset, model.choices)
     if lora.rank is None:
         for name in ("alpha", "dropout", "targets", "blocks"):
             if f"model.lora.{name}" in changed:
@@ -146,7 +153,7 @@ def make_or_load_task(
         trained = load_or_train_tokenizer(
             tokenizer, run, texts, mask_token=mask_token, end_token=end_token, special_tokens=special_tokens
         )
-        task = make_task(kind, model.preset, trained, {**(defaults or {}), **model.options}, **task_options)
+        task = make_task(kind, model.preset, trained, {**(defaults or {}), **model.choices}, **task_options)
         name = model.preset
     print(f"{name}: {task.count_params():,} parameters")
     adapt(task, model)
@@ -176,10 +183,8 @@ def make_task(
 def _load(kind: type[AnyTask], model: ModelConfig, **task_options: Any) -> AnyTask:
     """The task on the backbone and tokenizer of a saved model; its active low-rank updates are merged."""
     directory = model.start_from
-    # those of a new model by default
-    replaced = {} if model.options == type(model)().options else model.options
     with errors_of("model.start_from"):
-        task = kind.from_preset(directory, **task_options, **replaced)
+        task = kind.from_preset(directory, **task_options, **model.choices)
         task.preprocessor.require_tokenizer("training")
     adapters, mode = task.backbone.adapters, task.adaptation.mode
     if mode is not None and (mode != model.quantize or len(adapters)):

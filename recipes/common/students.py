@@ -32,7 +32,7 @@ def make_student(model: Any, run: RunFolder, teacher: Any) -> Any:
         with errors_of("model"):
             # a vocabulary may be padded beyond the tokenizer's
             size = teacher.backbone.config.vocabulary_size
-            backbone = zoo.Backbone.from_config(zoo.preset_config(model.preset, vocabulary_size=size, **model.options))
+            backbone = zoo.Backbone.from_config(zoo.preset_config(model.preset, vocabulary_size=size, **model.choices))
             preprocessor = teacher.preprocessor.replace(sequence_length=None)
             student = kind(backbone, preprocessor, **teacher.own_options())
     else:

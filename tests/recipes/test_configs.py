@@ -43,7 +43,7 @@ def test_file(path):
     ]
     config = parse(config_class, ["--config", str(path)])
     # counted in a way that allocates nothing, now or later
-    architecture = zoo.preset_config(config.model.preset, **config.model.options)
+    architecture = zoo.preset_config(config.model.preset, **config.model.choices)
     assert Preset(path.stem, architecture, "", "").parameter_count() > 0
 
 

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import yaml
 
 import zoo
 from recipes import classify, finetune, translate
@@ -49,6 +50,36 @@ def test_a_run_folder_is_a_start(run, saved, capsys):
     np.testing.assert_array_equal(task.get_weights()[0], found[0].get_weights()[0])
     with pytest.raises(ConfigError, match=r"model.start_from: .*brings its own configuration.* \['num_layers'\] too"):
         make(run, model=ModelConfig(options={"num_layers": 1}, start_from=str(saved / "run")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "expected"),
+    [
+        (finetune.FinetuneConfig, [], {"max_length": 96}),
+        (finetune.FinetuneConfig, ["--model.options.dropout", "0.1"], {"max_length": 96, "dropout": 0.1}),
+        (finetune.FinetuneConfig, ["--model.options", "{}"], {}),
+        # a saved model is as it is but for what is given, in whatever order, be it what a new model would have
+        (finetune.FinetuneConfig, ["--model.start_from", "x"], {}),
+        (finetune.FinetuneConfig, ["--model.options.dropout", "0.1", "--model.start_from", "x"], {"dropout": 0.1}),
+        (finetune.FinetuneConfig, ["--model.start_from", "x", "--model.options.max_length", "96"], {"max_length": 96}),
+        (classify.ClassifyConfig, ["--model.start_from", "x", "--model.options.dropout", "0.2"], {"dropout": 0.2}),
+        (
+            classify.ClassifyConfig,
+            ["--model.options.feed_forward.kind", "plain"],
+            {"num_layers": 2, "hidden_dim": 128, "feed_forward": {"intermediate_dim": 256, "kind": "plain"}},
+        ),
+        # what a recipe chooses is for its preset
+        (translate.TranslateConfig, ["--model.preset", "rnnsearch"], {}),
+        (translate.TranslateConfig, ["--model.options.dropout", "0", "--model.preset", "rnnsearch"], {"dropout": 0}),
+    ],
+)
+def test_choices_are_those_that_were_given(kind, words, expected):
+    config = parse(kind, words)
+    assert config.model.choices == expected
+    # as one that is varied
+    *others, name, value = words or ["--model.options", "null"]
+    varied = parse(kind, others, values={name.removeprefix("--"): yaml.safe_load(value)})
+    assert varied == config
 
 
 def test_updates_on_8_bit_weights_below_a_head_that_trains(run, saved, tmp_path, capsys):
