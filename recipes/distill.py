@@ -35,7 +35,7 @@ from recipes.common.errors import ConfigError, errors_of, shown
 from recipes.common.finish import decoded, finish
 from recipes.common.models import ModelConfig, load_task
 from recipes.common.optimizers import SCHEDULE_HELP
-from recipes.common.run_folder import RunFolder
+from recipes.common.run_folder import RunFolder, has_ended
 from recipes.common.students import make_student
 from recipes.common.text_metrics import perplexity, translation_scores
 from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
@@ -221,9 +221,10 @@ def train_teacher(config: DistillConfig, run: RunFolder) -> str:
         "Seq2SeqLM": (translate, translate.TranslateConfig),
     }[config.teacher.task or "CausalLM"]
     folder = run.path / "teacher"
-    if not (folder / "results.json").exists():
+    wanted = config_class(run_folder=str(folder), export=False)
+    if not has_ended(folder, wanted):
         print(f"training a teacher, in {folder}")
-        recipe.main(config_class(run_folder=str(folder), export=False))
+        recipe.main(wanted)
         # seed and policy are those of this run again
         prepare(config)
     return str(folder / "model")

@@ -38,7 +38,7 @@ from recipes.common.preference_data import (
 )
 from recipes.common.preference_results import draw, last_words, reply_scores
 from recipes.common.reference import likelihoods, reference_likelihoods
-from recipes.common.run_folder import RunFolder
+from recipes.common.run_folder import RunFolder, has_ended
 from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
 from zoo.tokenizers.chat import CHAT_FORMATS, as_ragged
 from zoo.training import DirectPreference, IdentityPreference, OddsRatioPreference, ReplyLikelihoods
@@ -70,8 +70,12 @@ class PreferModelConfig(ModelConfig):
     """The model to start from; without start_from, one that recipes.finetune trains on answers of both kinds."""
 
     preset: str = setting("llama_shakespeare", "A name of zoo.list_presets(), for the model that finetune trains.")
-    options: dict[str, Any] = setting(
-        {"max_length": 96}, "Choices that differ from the preset; of a saved model dropout, max_length."
+    options: dict[str, Any] | None = setting(
+        None,
+        "Choices that differ from the preset; null: max_length 96, with this preset; of a saved model dropout, "
+        "max_length.",
+        stands_for={"max_length": 96},
+        beside=("preset", "start_from"),
     )
 
 
@@ -201,17 +205,16 @@ def check(config: PreferConfig) -> None:
 def train_start(config: PreferConfig, run: RunFolder) -> str:
     """Returns the folder of a model that answers in both ways, trained by `recipes.finetune` if it is not there yet."""
     folder = run.path / "start"
-    if not (folder / "results.json").exists():
+    wanted = finetune.FinetuneConfig(
+        run_folder=str(folder),
+        data=finetune.DataConfig(train=["date_replies"]),
+        model=finetune.ChatModelConfig(preset=config.model.preset, options=config.model.options),
+        training=finetune.FinetuneTrainingConfig(epochs=3, seed=config.training.seed),
+        export=False,
+    )
+    if not has_ended(folder, wanted):
         print(f"training a model to start from, in {folder}")
-        finetune.main(
-            finetune.FinetuneConfig(
-                run_folder=str(folder),
-                data=finetune.DataConfig(train=["date_replies"]),
-                model=finetune.ChatModelConfig(preset=config.model.preset, options=config.model.options),
-                training=finetune.FinetuneTrainingConfig(epochs=3, seed=config.training.seed),
-                export=False,
-            )
-        )
+        finetune.main(wanted)
         # seed and policy are those of this run again
         prepare(config)
     return str(folder / "model")
@@ -222,7 +225,7 @@ def load_start(config: PreferConfig, run: RunFolder, source: str) -> zoo.CausalL
     model = config.model
     if model.start_from is None:
         # its options are in the saved model
-        model = dataclasses.replace(model, start_from=source, options=PreferModelConfig().options)
+        model = dataclasses.replace(model, start_from=source, options=None)
     task = make_or_load_task(zoo.CausalLM, model, None, run, list)
     if config.data.chat_format is not None:
         with errors_of("data.chat_format"):

@@ -121,6 +121,31 @@ def changes(stored: Path, config: Any, harmless: bool = False) -> dict[str, tupl
     return changed
 
 
+def has_ended(folder: Path, config: Any) -> bool:
+    """Returns whether a run within another one has ended; one with another config, or of another recipe, is removed.
+
+    Args:
+        folder: Its folder.
+        config: The config that it must have.
+
+    Example:
+
+    >>> has_ended(run.path / "teacher", LanguageModelConfig(run_folder=str(run.path / "teacher")))
+    False
+    """
+    stored = find_run(folder)
+    if stored is None:
+        return False
+    try:
+        is_same = stored.recipe == recipe_of(type(config)) and not changes(stored.config_yaml, config, harmless=True)
+    except RunFolderError:
+        is_same = False  # a key that there is no more
+    if not is_same:
+        print(f"{folder} belongs to a run with another config, and begins anew")
+        remove(folder)
+    return is_same and stored.results is not None
+
+
 class RunFolder:
     """A run folder, held by one process at a time.
 

@@ -64,6 +64,23 @@ def config_of(teacher, tmp_path, kind, texts, **more):
     return parse(distill.DistillConfig, [word for key, value in options.items() for word in (f"--{key}", str(value))])
 
 
+def test_a_teacher_of_another_kind_is_trained_anew(tmp_path, monkeypatch):
+    trained = []
+
+    def train(config):
+        trained.append(type(config).__name__)
+        with RunFolder(config.run_folder, config) as run:
+            run.write_text("results.json", "{}")
+
+    for recipe in (distill.language_model, distill.pretrain_masked_lm):
+        monkeypatch.setattr(recipe, "main", train)
+    for kind in ("CausalLM", "CausalLM", "MaskedLM"):
+        config = parse(distill.DistillConfig, ["--run_folder", str(tmp_path), "--teacher.task", kind])
+        with RunFolder(config.run_folder, config) as run:
+            assert distill.train_teacher(config, run) == str(tmp_path / "teacher" / "model")
+    assert trained == ["LanguageModelConfig", "MaskedLMConfig"]
+
+
 @pytest.mark.parametrize("kind", [pytest.param("MaskedLM", marks=pytest.mark.slow), "CausalLM", "Seq2SeqLM"])
 def test_a_run(teacher, tmp_path, texts, kind, monkeypatch, capsys):
     # searches of this size are tested with the engine; one output has no end

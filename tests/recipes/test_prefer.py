@@ -11,6 +11,7 @@ from recipes.common.config import parse
 from recipes.common.errors import BadLines, ConfigError, DataError, RunFolderError
 from recipes.common.preference_data import PREFERENCES, PreferenceRows, read_preferences
 from recipes.common.preference_results import closeness, win_rate
+from recipes.common.run_folder import RunFolder
 from zoo.preprocessing.conversations import reply_tokens
 from zoo.tokenizers import ByteLevelBPETokenizer
 from zoo.tokenizers.chat import CHAT_FORMATS
@@ -162,6 +163,25 @@ def test_a_run_and_its_resume(start, tmp_path, capsys):
     write(tmp_path, [*rows[:-1], {**rows[-1], "chosen": "yes!"}])
     with pytest.raises(RunFolderError, match="log-likelihoods in .*reference.* are of other data"):
         prefer.main(config)
+
+
+def test_a_start_model_of_another_config_is_trained_anew(tmp_path, monkeypatch, capsys):
+    trained = []
+
+    def train(config):
+        trained.append((config.training.seed, config.model.options))
+        with RunFolder(config.run_folder, config) as run:
+            run.write_text("results.json", "{}")
+
+    monkeypatch.setattr(prefer.finetune, "main", train)
+    words = ["--run_folder", str(tmp_path / "run")]
+    for more in ([], [], ["--training.seed", "1"], ["--training.learning_rate", "1"], ["--model.options", "{}"]):
+        config = parse(prefer.PreferConfig, [*words, *more])
+        with RunFolder(config.run_folder, config) as run:
+            assert prefer.train_start(config, run) == str(tmp_path / "run" / "start" / "model")
+    # what the start model does not depend on changes nothing
+    assert trained == [(0, None), (1, None), (0, None), (0, {})]
+    assert "start belongs to a run with another config, and begins anew" in capsys.readouterr().out
 
 
 def test_keys_that_do_not_go_together(start, tmp_path):
