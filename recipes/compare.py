@@ -13,19 +13,21 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import filelock
 import keras
+import tqdm
 
 from recipes.common.comparison import draw, write_tables
 from recipes.common.config import parse, run_recipe, setting
+from recipes.common.config_sources import read_yaml
 from recipes.common.errors import ConfigError, RecipeError, RunFolderError, errors_of
 from recipes.common.processes import run_all
 from recipes.common.recipe_modules import config_class_of, find_recipe
-from recipes.common.run_folder import changes, find_run
+from recipes.common.run_folder import changes, find_run, trained
 from recipes.common.training import TrainingConfig, prepare
 from recipes.common.varied_runs import Choice, Run, main_metric, read_choices
 from zoo.storage import write_text_atomically
@@ -62,6 +64,7 @@ def main(config: CompareConfig) -> list[dict[str, Any]]:
 
     Raises:
         RecipeError: If a run fails; the others are compared all the same.
+        ConfigError: If no run has a result of that name; those of other names are compared all the same.
     """
     module = find_recipe(config.recipe)
     folder = Path(config.folder or f"runs/compare_{config.recipe.rpartition('.')[2]}")
@@ -78,6 +81,7 @@ def main(config: CompareConfig) -> list[dict[str, Any]]:
     if failed:
         names = ", ".join(failed)
         raise RecipeError(f"{len(failed)} of {len(runs)} runs failed: {names}; the same command tries them again")
+    check_metrics(config.metric, [run.numbers() or {} for run in runs])
     return rows
 
 
@@ -103,8 +107,12 @@ def make_runs(
     words = [word for file in config.settings.get("config", ()) for word in ("--config", file)]
     words += [word for name, given in others.items() for word in (f"--{name}", *given)]
     # nobody looks at so many exports
-    fixed = {"export": False} if hasattr(config_class, "export") and "export" not in others else {}
-    first = parse(config_class, words).training.seed
+    is_given = "export" in others or any(
+        "export" in read_yaml(file, set()) for file in config.settings.get("config", ())
+    )
+    fixed = {"export": False} if hasattr(config_class, "export") and not is_given else {}
+    # a key without a default may be one that is varied
+    first = parse(config_class, words, values=choices[0].values).training.seed
     runs = []
     for choice, seed in itertools.product(choices, range(first, first + config.seeds)):
         values = {**fixed, **choice.values, "training.seed": seed}
@@ -129,9 +137,11 @@ def check(run: Run) -> None:
 
 
 def refuse_another(run: Run) -> None:
-    """Raises a `RunFolderError` if the folder of a run belongs to one with another config."""
+    """Raises a `RunFolderError` if the folder of a run belongs to one with another config that has been trained."""
     stored = find_run(run.config.run_folder)
-    changed = {} if stored is None else changes(stored.config_yaml, run.config)
+    if stored is None or (stored.results is None and trained(stored.path) is None):
+        return
+    changed = changes(stored.config_yaml, run.config)
     if changed:
         lines = [f"  {key}: {before!r} there, {now!r} now" for key, (before, now) in changed.items()]
         raise RunFolderError(
@@ -142,17 +152,36 @@ def refuse_another(run: Run) -> None:
 def train(config: CompareConfig, runs: Sequence[Run]) -> list[str]:
     """Trains what has not been trained yet, and returns the names of the runs that failed."""
 
-    def check_metrics(run: Run) -> None:
-        found = run.numbers() or {}
-        for name in config.metric:
-            if name not in found:
-                raise ConfigError(f"metric must be among {', '.join(found)}, got {name!r}")
+    def note(run: Run) -> None:
+        # others may have it, and none of the work is lost
+        try:
+            check_metrics(config.metric, [run.numbers() or {}])
+        except ConfigError as error:
+            tqdm.tqdm.write(f"{run.name}: {error}; another --metric, given afterwards, takes the runs that have ended")
 
-    ended = [run for run in runs if run.numbers() is not None]
-    for run in ended:
-        check_metrics(run)
+    ended = {run: numbers for run in runs if (numbers := run.numbers()) is not None}
+    if ended:
+        check_metrics(config.metric, list(ended.values()))
     print(f"{len(runs)} runs, of which {len(ended)} have ended before")
-    return run_all([run for run in runs if run not in ended], config.processes, check_metrics)
+    return run_all([run for run in runs if run not in ended], config.processes, note)
+
+
+def check_metrics(metrics: Sequence[str], runs: Sequence[Mapping[str, float]]) -> None:
+    """Checks that some runs have the results that are to be compared.
+
+    Args:
+        metrics: Names of results; none for the recipe's first one.
+        runs: The numbers of runs.
+
+    Raises:
+        ConfigError: If none has one of them, or none is given and known.
+    """
+    found = list(dict.fromkeys(name for numbers in runs for name in numbers))
+    for name in metrics:
+        if name not in found:
+            raise ConfigError(f"metric must be among {', '.join(found)}, got {name!r}")
+    if not metrics and main_metric(runs) is None:
+        raise ConfigError(f"metric must be given, of {', '.join(found)}")
 
 
 def report(config: CompareConfig, runs: Sequence[Run], choices: Sequence[Choice], folder: Path) -> list[dict[str, Any]]:
@@ -164,9 +193,12 @@ def report(config: CompareConfig, runs: Sequence[Run], choices: Sequence[Choice]
         choice.label: {run.seed: numbers for run, numbers in ended.items() if run.choice is choice}
         for choice in choices
     }
-    metrics = config.metric or [main_metric(next(iter(ended.values())))]
+    metrics = config.metric or [main_metric(list(ended.values()))]
+    # those that no run has are an error, after all else is written
+    metrics = [name for name in metrics if any(name in numbers for numbers in ended.values())]
     rows, text = write_tables(choices, results, metrics, folder)
-    draw(choices, list(ended), rows, folder)
+    if metrics:
+        draw(choices, list(ended), rows, folder)
     write_text_atomically(folder / "comparison.json", json.dumps(rows, indent=2) + "\n")
     print(f"\n{text}\n{folder}: table.md, table.csv, runs.csv, comparison.json, comparison.png, curves.png")
     return rows

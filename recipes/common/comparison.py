@@ -14,7 +14,7 @@ import numpy as np
 
 from recipes.common.charts import plot_intervals
 from recipes.common.significance import holm, mean_interval, paired_t_test, verdict
-from recipes.common.varied_runs import Choice, Run
+from recipes.common.varied_runs import Choice, Run, written
 from zoo.inspect import plot_curves
 from zoo.storage import write_text_atomically
 
@@ -76,9 +76,10 @@ def table(choices: Sequence[Choice], results: Results, rows: Sequence[Mapping[st
         for index, choice in enumerate(choices):
             row = next(row for row in rows if row["metric"] == metric and row["choice"] == choice.label)
             numbers = list(results[choice.label].values())
-            values = [value if isinstance(value, str) else json.dumps(value) for value in choice.values.values()]
+            values = [written(value) for value in choice.values.values()]
             cells = [*values, f"{row['runs']}", _mean(numbers, "parameters", ",.0f")]
-            cells += [_mean(numbers, "training_seconds", ".0f"), _spread(row), *_difference(row, is_first=index == 0)]
+            cells += [_mean(numbers, "training_seconds", ".0f"), _spread(row, bool(numbers))]
+            cells += _difference(row, is_first=index == 0)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         parts.append("\n".join(lines))
     return "\n\n".join([*parts, _legend(max(map(len, results.values())), len(choices) - 1)]) + "\n"
@@ -89,9 +90,9 @@ def _mean(numbers: Sequence[Mapping[str, float]], name: str, form: str) -> str:
     return format(np.mean(found), form) if found else ""
 
 
-def _spread(row: Mapping[str, Any]) -> str:
+def _spread(row: Mapping[str, Any], has_ended: bool) -> str:
     if not row["runs"]:
-        return "failed"
+        return "no value" if has_ended else "failed"
     return f"{row['mean']:.4g}" + ("" if row["deviation"] is None else f" ± {row['deviation']:.2g}")
 
 

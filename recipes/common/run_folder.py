@@ -121,6 +121,16 @@ def changes(stored: Path, config: Any, harmless: bool = False) -> dict[str, tupl
     return changed
 
 
+def trained(folder: Path) -> tuple[int, int] | None:
+    """Returns the epochs, and batches of the next one, that a run has been trained; None if there are none.
+
+    Args:
+        folder: Its folder.
+    """
+    position = saved_position(folder / "checkpoints" / "state")
+    return None if position in (None, (0, 0)) else position
+
+
 def has_ended(folder: Path, config: Any) -> bool:
     """Returns whether a run within another one has ended; one with another config, or of another recipe, is removed.
 
@@ -203,7 +213,7 @@ class RunFolder:
         self._clean()
         stored = self.path / _CONFIG_FILE
         resumed = stored.exists()
-        if resumed and self._trained() is None:
+        if resumed and trained(self.path) is None:
             resumed = not changes(stored, config)
             # the tokenizer, too: where a file of the data was put right, it is that of the wrong one
             made = [self.path / name for name in _MADE_BEFORE_TRAINING if (self.path / name).exists()]
@@ -235,11 +245,6 @@ class RunFolder:
         for folder in (self.path, self.path / "samples"):
             remove_incomplete(folder)
 
-    def _trained(self) -> tuple[int, int] | None:
-        """Epochs and batches of the next that have been trained; None if there are none."""
-        position = saved_position(self.path / "checkpoints" / "state")
-        return None if position in (None, (0, 0)) else position
-
     def _compare(self, stored: Path, config: Any) -> None:
         changed = changes(stored, config)
         if changed:
@@ -248,7 +253,7 @@ class RunFolder:
                 f"the run folder {str(self.path)!r} belongs to a run with another config; take the old values to "
                 "resume that run, or name another folder:\n" + "\n".join(lines)
             )
-        epochs, batches = self._trained() or (0, 0)
+        epochs, batches = trained(self.path) or (0, 0)
         wanted = getattr(getattr(config, "training", None), "epochs", math.inf)
         if wanted < epochs + (batches > 0):
             raise RunFolderError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import hashlib
@@ -23,7 +24,7 @@ from recipes.common.run_folder import changes, find_run
 MAIN_METRICS = (
     *("sacreBLEU", "rougeL", "validation_bits_per_character", "validation_nll_per_hidden_token", "ndcg@10"),
     *("ndcg@10 after", "spearman", "micro_f1", "entity_f1", "span_f1", "f1", "accuracy", "test_reward_accuracy"),
-    "exact_match",
+    *("exact_match", "validation_nll_per_token"),
 )
 _LONGEST_NAME = 100
 
@@ -66,10 +67,28 @@ def read_choices(vary: Sequence[str]) -> list[Choice]:
     return [_choice(dict(zip(varied, values, strict=True))) for values in itertools.product(*varied.values())]
 
 
+def written(value: Any) -> str:
+    """Returns a value as tables, pictures and names of folders show it: no two are written alike.
+
+    Args:
+        value: A value of YAML.
+
+    Example:
+
+    >>> written("rotary"), written(1), written("1")
+    ('rotary', '1', '"1"')
+    """
+    if isinstance(value, str) and "," not in value:
+        with contextlib.suppress(ConfigError):
+            if read_word(value, "") == value:
+                return value
+    return json.dumps(value)
+
+
 def _choice(values: dict[str, Any]) -> Choice:
-    written = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
-    label = ", ".join(written.values()) or "as it is"
-    exact = ",".join(f"{name}={value}" for name, value in written.items()) or "as_it_is"
+    as_texts = {name: written(value) for name, value in values.items()}
+    label = ", ".join(as_texts.values()) or "as it is"
+    exact = ",".join(f"{name}={value}" for name, value in as_texts.items()) or "as_it_is"
     name = re.sub(r"[^\w.,=+-]+", "_", exact)[:_LONGEST_NAME]
     if name != exact:
         name += "-" + hashlib.sha256(exact.encode()).hexdigest()[:8]
@@ -159,16 +178,17 @@ def numbers_of(results: Mapping[str, Any], prefix: str = "") -> dict[str, float]
     return numbers
 
 
-def main_metric(numbers: Mapping[str, float]) -> str:
-    """Returns the name of the result that a recipe is known by.
+def main_metric(runs: Sequence[Mapping[str, float]]) -> str | None:
+    """Returns the name of the result that a recipe is known by, one that all runs have if there is any.
 
     Args:
-        numbers: Numbers of a run.
+        runs: The numbers of each run.
 
-    Raises:
-        ConfigError: If it has none of those that are known here.
+    Returns:
+        The name; None if no run has one of those that are known here.
     """
-    found = next((name for name in MAIN_METRICS if name in numbers), None)
-    if found is None:
-        raise ConfigError(f"metric must be given, of {', '.join(numbers)}")
-    return found
+    for has in (all, any):
+        for name in MAIN_METRICS:
+            if runs and has(name in numbers for numbers in runs):
+                return name
+    return None

@@ -13,10 +13,11 @@ import pytest
 
 from recipes import compare
 from recipes.common import processes, varied_runs
-from recipes.common.config import parse
+from recipes.common.config import parse, setting
 from recipes.common.errors import ConfigError, RecipeError, RunFolderError
 from recipes.common.processes import run_all, threads_each
-from recipes.common.varied_runs import numbers_of, read_choices
+from recipes.common.run_folder import RunFolder
+from recipes.common.varied_runs import main_metric, numbers_of, read_choices
 
 WORDS = ["language_model", "--vary", "model.options.position.kind=rotary,alibi", "--model.options.num_layers", "1"]
 
@@ -68,6 +69,10 @@ def test_choices():
     assert len({choice.folder for choice in choices}) == 4
     assert all("/" not in choice.folder and " " not in choice.folder for choice in choices)
     assert read_choices(["lr=1e-3"])[0].folder == "lr=0.001" and read_choices([])[0].values == {}
+    # what reads as another type is quoted
+    alike = read_choices(['k=1,"1",null,"null",true,"true",x', "b=[y, z],'y, z'"])
+    assert len({choice.label for choice in alike}) == len({choice.folder for choice in alike}) == 14
+    assert [choice.label for choice in read_choices(['k=1,"1",x'])] == ["1", '"1"', "x"]
     for wrong, message in (("a", "KEY=VALUE"), ("a=", "values"), ("a=1,1", "twice"), ("a=[", "not valid YAML")):
         with pytest.raises(ConfigError, match=message):
             read_choices([wrong])
@@ -149,6 +154,66 @@ def test_a_run_that_fails_is_reported_and_the_others_go_on(tmp_path, scripted, c
     table = (tmp_path / "table.md").read_text()
     assert "| learned | 0 |  |  | failed |" in table and "| alibi | 1 | 7 | 2 | 1.5 |" in table
     assert "One seed each: nothing tells these differences from noise" in table
+
+
+def test_results_that_some_runs_do_not_have(tmp_path, scripted, monkeypatch, capsys):
+    monkeypatch.setattr(compare, "draw", lambda *arguments: None)
+    script = SCRIPT.replace('"note": "x"', '**({"f9": 1} if "alibi" in text else {})')
+    monkeypatch.setattr(
+        varied_runs, "python_command", lambda module, *words: [sys.executable, "-S", "-c", script, words[1]]
+    )
+    (row, other) = run(tmp_path, "--seeds", "1", "--metric", "f9")
+    assert (row["runs"], other["runs"]) == (0, 1) and "| rotary | 0 | 7 | 2 | no value |" in (
+        tmp_path / "table.md"
+    ).read_text()
+    said = capsys.readouterr()
+    assert "rotary/seed_0: metric must be among parameters, validation_bits" in (said.out + said.err).replace(
+        "kind=", ""
+    )
+    # a name that none has is an error at the end, and the numbers are there
+    with pytest.raises(ConfigError, match="metric must be among parameters, .*f9, got 'f8'"):
+        run(tmp_path / "new", "--seeds", "1", "--metric", "f8")
+    assert len((tmp_path / "new" / "runs.csv").read_text().splitlines()) == 3
+
+
+def test_the_result_that_a_recipe_is_known_by():
+    assert main_metric([{"accuracy": 1, "entity_f1": 1}, {"accuracy": 1}]) == "accuracy"
+    assert main_metric([{"validation_nll_per_token": 1, "teacher_perplexity": 2}]) == "validation_nll_per_token"
+    assert main_metric([{"f9": 1}, {"f1": 1}]) == "f1" and main_metric([]) is None
+    with pytest.raises(ConfigError, match="metric must be given, of a, b"):
+        compare.check_metrics([], [{"a": 1}, {"b": 1}])
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnTraining:
+    seed: int = setting(3, "Seed.")
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnConfig:
+    """A recipe of one's own."""
+
+    path: str = setting(help="A key without a default.")
+    run_folder: str = setting("runs/own", "Folder.")
+    training: OwnTraining = OwnTraining()
+    export: bool = setting(True, "Export.", harmless=True)
+
+
+def test_runs_of_a_recipe_of_ones_own(tmp_path):
+    def runs(*words):
+        config = parse(compare.CompareConfig, ["own.recipe", "--vary", "path=a,b", "--seeds", "1", *words])
+        return compare.make_runs(config, "own.recipe", OwnConfig, tmp_path, read_choices(config.vary))
+
+    first, second = runs()
+    assert (first.config.path, second.config.path, first.seed, first.config.export) == ("a", "b", 3, False)
+    (tmp_path / "own.yaml").write_text("export: true\n")
+    assert all(run.config.export for run in runs("--config", str(tmp_path / "own.yaml")))
+    # a run that has not been trained begins anew, with whatever config
+    with RunFolder(first.config.run_folder, dataclasses.replace(first.config, path="wrong")) as folder:
+        assert len(runs()) == 2
+        folder.write_text("results.json", "{}")
+    with pytest.raises(RunFolderError, match="belongs to a run with another config.*\n  path: 'wrong' there, 'a' now"):
+        runs()
 
 
 @dataclasses.dataclass
