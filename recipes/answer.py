@@ -115,7 +115,8 @@ def main(config: AnswerConfig) -> dict[str, Any]:
             given = served.serve(questions[:3], contexts[:3])["answers"]
             return zip(questions, decoded(given), [answers[0].text for answers in found[:3]], strict=False)
 
-        return finish(run, "answer", task, results, started, export={} if config.export else None, trial=trial)
+        options = {"export": {} if config.export else None, "trial": trial, "test_is_validation": test == validation}
+        return finish(run, "answer", task, results, started, **options)
 
 
 def make_model(config: AnswerConfig, run: RunFolder, examples: Sequence[Question]) -> zoo.QuestionAnswerer:

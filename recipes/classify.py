@@ -131,9 +131,10 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
         draw(run, task, truth, predicted)
         list_errors(run, task, test_examples, values, predicted)
         results: dict[str, Any] = {"parameters": task.count_params(), "test_examples": len(truth), **unknown}
+        is_fitted = test_examples == validation_examples
         results.update(label_scores(truth, predicted, problem))
         if problem != "regression":
-            results.update(calibration_scores(run, task, values, numbers_of(task, truth)))
+            results.update(calibration_scores(run, task, values, numbers_of(task, truth), is_fitted=is_fitted))
         if config.tune_thresholds:
             results["thresholds"] = {
                 name: round(value, 4) for name, value in zip(task.labels, task.threshold, strict=True)
@@ -157,7 +158,8 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
                 strict=True,
             )
 
-        return finish(run, "classify", task, results, started, export={} if config.export else None, trial=trial)
+        options = {"export": {} if config.export else None, "trial": trial, "test_is_validation": is_fitted}
+        return finish(run, "classify", task, results, started, **options)
 
 
 def check(config: ClassifyConfig) -> None:

@@ -169,7 +169,11 @@ def main(config: EmbedConfig) -> dict[str, Any]:
         def trial(served: Any) -> Iterable[tuple[str, np.ndarray, np.ndarray]]:
             return zip(texts, np.asarray(served.serve(texts)), task.embed(texts), strict=True)
 
-        return finish(run, "embed", task, results, started, export={} if config.export else None, trial=trial)
+        # else they are measured by a search, and pairs, of their own
+        has_test = config.evaluation.queries is None or config.objective.name in WITH_SIMILARITIES
+        options = {"export": {} if config.export else None, "trial": trial}
+        options["test_is_validation"] = test == validation if has_test else None
+        return finish(run, "embed", task, results, started, **options)
 
 
 def check(config: EmbedConfig) -> None:

@@ -138,6 +138,7 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
         )
         if task is None:
             task = make_model(config, run, chat_format, training)
+        is_validation = test == validation
         batches, held_out, test = make_batches(config, task, training, validation, test)
         task.compile(
             optimizer=make_optimizer(config.training, batches.number_of_batches, task),
@@ -178,7 +179,8 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
             questions = [messages[-1]["content"] for messages in asked]
             return zip(questions, decoded(answers), task.generate(asked, **export), strict=True)
 
-        return finish(run, "finetune", task, results, started, export=export if config.export else None, trial=trial)
+        ending = {"export": export if config.export else None, "trial": trial, "test_is_validation": is_validation}
+        return finish(run, "finetune", task, results, started, **ending)
 
 
 def make_batches(

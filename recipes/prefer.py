@@ -124,6 +124,7 @@ def main(config: PreferConfig) -> dict[str, Any]:
         source = config.model.start_from or train_start(config, run)
         task = load_start(config, run, source)
         training, validation, test = open_preferences(config, task)
+        is_validation = test == validation
         longest = longest_of(config, task)
         rows = PreferenceRows(task.preprocessor, longest)
         tokenized = {
@@ -184,7 +185,7 @@ def main(config: PreferConfig) -> dict[str, Any]:
             **reply_scores(run, test, before, replies(task, config, test)),
             "training_seconds": round(seconds, 1),
         }
-        return end(config, run, task, test, results, started)
+        return end(config, run, task, test, results, started, is_validation)
 
 
 def check(config: PreferConfig) -> None:
@@ -283,6 +284,7 @@ def end(
     test: Sequence[Preference],
     results: dict[str, Any],
     started: float,
+    is_validation: bool,
 ) -> dict[str, Any]:
     """Exports the model, tries the export, and writes the results."""
     prompts = [preference.prompt for preference in test[:3]]
@@ -295,7 +297,8 @@ def end(
             answers = served.chat(*(column.to_tensor("") for column in as_ragged(prompts)))
         return zip(map(last_words, test[:3]), decoded(answers), task.generate(prompts, **export), strict=True)
 
-    return finish(run, "prefer", task, results, started, export=export if config.export else None, trial=trial)
+    options = {"export": export if config.export else None, "trial": trial, "test_is_validation": is_validation}
+    return finish(run, "prefer", task, results, started, **options)
 
 
 if __name__ == "__main__":

@@ -143,7 +143,10 @@ def main(config: RerankConfig) -> dict[str, Any]:
             outputs = served.serve(*texts)["probabilities" if is_binary else "values"]
             return zip(zip(*texts, strict=True), np.asarray(outputs), task.predict(texts), strict=True)
 
-        return finish(run, "rerank", task, results, started, export={} if config.export else None, trial=trial)
+        options = {"export": {} if config.export else None, "trial": trial}
+        # else the test is a search of its own
+        options["test_is_validation"] = test == validation if config.evaluation.queries is None else None
+        return finish(run, "rerank", task, results, started, **options)
 
 
 def check(config: RerankConfig) -> None:

@@ -121,7 +121,12 @@ def main(config: SummarizeConfig) -> dict[str, Any]:
         def trial(served: Any) -> Iterable[tuple[str, str, str]]:
             return zip(shown, decoded(served.serve(shown)), task.generate(shown, **options), strict=True)
 
-        return finish(run, "summarize", task, results, started, export=options if config.export else None, trial=trial)
+        ending = {
+            "export": options if config.export else None,
+            "trial": trial,
+            "test_is_validation": test == validation,
+        }
+        return finish(run, "summarize", task, results, started, **ending)
 
 
 def _pairs(rows: list[Summary]) -> list[TextPair]:

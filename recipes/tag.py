@@ -132,11 +132,11 @@ def main(config: TagConfig) -> dict[str, Any]:
         }
         numbers = {label: number for number, label in enumerate(labels)}
         right = np.array([numbers.get(tag, -1) for tag in tags[0]])
-        results.update(calibration_scores(run, task, np.concatenate(values), right))
+        results.update(calibration_scores(run, task, np.concatenate(values), right, is_fitted=test == validation))
         results["training_seconds"] = round(seconds, 1)
-        export = {} if config.export else None
+        options = {"export": {} if config.export else None, "test_is_validation": test == validation}
         trial = functools.partial(try_export, task, inputs[:3])
-        return finish(run, "tag", task, results, started, export=export, trial=trial)
+        return finish(run, "tag", task, results, started, trial=trial, **options)
 
 
 Row = SpannedText | TaggedWords

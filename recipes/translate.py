@@ -170,8 +170,8 @@ def main(config: TranslateConfig) -> dict[str, Any]:
         def trial(served: Any) -> Iterable[tuple[str, str, str]]:
             return zip(shown, decoded(served.serve(shown)), model.generate(shown, sampler=sampler), strict=True)
 
-        export = {"sampler": sampler} if config.export else None
-        return finish(run, "translate", model, results, started, export=export, trial=trial)
+        options = {"export": {"sampler": sampler} if config.export else None, "test_is_validation": test == validation}
+        return finish(run, "translate", model, results, started, trial=trial, **options)
 
 
 def require_language_tokens(model: zoo.Seq2SeqLM, tokens: Sequence[str]) -> None:

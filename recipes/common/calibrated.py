@@ -28,7 +28,9 @@ def calibrate(task: Any, x: Any, y: Any) -> None:
     print(f"temperature {found.temperature:.3f}: calibration error of the validation data {before} -> {after}")
 
 
-def calibration_scores(run: RunFolder, task: Any, probabilities: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+def calibration_scores(
+    run: RunFolder, task: Any, probabilities: np.ndarray, labels: np.ndarray, *, is_fitted: bool
+) -> dict[str, Any]:
     """Returns temperature and calibration error on test data, with and without it, and draws both.
 
     Args:
@@ -37,6 +39,8 @@ def calibration_scores(run: RunFolder, task: Any, probabilities: np.ndarray, lab
         probabilities: What it gives, `(rows, labels)`.
         labels: Number of each row's label `(rows,)`, -1 for one that the task does not know; or zeros and ones `(rows,
             labels)`, where each label holds or not.
+        is_fitted: Whether the temperature was fitted to these data: the error with it says nothing about others then,
+            and is left out.
     """
     are_binary = labels.ndim == 2
     given = np.clip(np.asarray(probabilities, "float64"), 1e-12, 1 - 1e-12 if are_binary else 1)
@@ -47,7 +51,8 @@ def calibration_scores(run: RunFolder, task: Any, probabilities: np.ndarray, lab
     scores = {"temperature": round(task.temperature, 4), "error_without": round(calibration_error(*plain), 4)}
     if task.temperature != 1:
         calibrated = decisions(given, labels)
-        series[f"temperature {task.temperature:.2f}"] = calibrated
+        series[f"temperature {task.temperature:.2f}{', fitted to these data' if is_fitted else ''}"] = calibrated
+    if task.temperature != 1 and not is_fitted:
         scores["error"] = round(calibration_error(*calibrated), 4)
     plot_reliability(series, run.plots / "reliability.png", "Test data")
     return {"calibration": scores}

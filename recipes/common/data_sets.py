@@ -132,7 +132,7 @@ def open_parts(
 
     Returns:
         A part for each of these keys. Without a test part the validation part takes its place, of the data set that
-        `test` names if it names one, which is said.
+        `test` names if it names one, which is said. Where it is the same, `test == validation`.
 
     Raises:
         DataError: If there is no training or validation part, and see `open_part`.

@@ -16,6 +16,11 @@ import numpy as np
 from recipes.common.run_folder import RunFolder
 from zoo.tasks import Task
 
+TEST_IS_VALIDATION = (
+    "The test data are the validation data, on which the epoch, temperature and thresholds may have been chosen: new "
+    "data would have lower scores."
+)
+
 
 def finish(
     run: RunFolder,
@@ -26,6 +31,7 @@ def finish(
     *,
     export: dict[str, Any] | None,
     trial: Callable[[Any], Iterable[tuple[Any, Any, Any]]],
+    test_is_validation: bool | None = None,
 ) -> dict[str, Any]:
     """Exports the model, tries the export, and writes results and model card.
 
@@ -38,6 +44,7 @@ def finish(
         export: Arguments of `task.export`; None for no export.
         trial: Given the loaded SavedModel, tries it: `(input, output, what the task itself gives)` of a few examples,
             the latter two strings, lists of strings, or arrays of numbers.
+        test_is_validation: Whether the test scores are of the validation data, which is said; None without a test.
 
     Returns:
         The results.
@@ -60,6 +67,10 @@ def finish(
     trained = sum(math.prod(weight.shape) for weight in task.trainable_weights)
     if trained < task.count_params():
         results["trained_parameters"] = trained
+    if test_is_validation is not None:
+        results["test_is_validation"] = test_is_validation
+    if test_is_validation:
+        print(TEST_IS_VALIDATION)
     results["total_seconds"] = round(time.monotonic() - started, 1)
     run.write_text("results.json", json.dumps(results, indent=2) + "\n")
     run.write_text("model_card.md", str(model_card(run, recipe, task, results)))
@@ -82,6 +93,7 @@ def model_card(run: RunFolder, recipe: str, task: Task, results: dict[str, Any])
     'keras'
     """
     rows = "\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in results.items())
+    note = f"\n{TEST_IS_VALIDATION}\n" if results.get("test_is_validation") else ""
     pictures = "\n".join(f"![{path.stem}](plots/{path.name})" for path in sorted(run.plots.glob("*.png")))
     data = huggingface_hub.ModelCardData(library_name="keras", tags=["keras-transformer-zoo", recipe])
     return huggingface_hub.ModelCard(f"""---
@@ -95,7 +107,7 @@ def model_card(run: RunFolder, recipe: str, task: Task, results: dict[str, Any])
 | measure | value |
 | --- | --- |
 {rows}
-
+{note}
 Keras {keras.__version__}, backend {keras.backend.backend()}, Python {platform.python_version()}, {platform.machine()}.
 
 ## Use

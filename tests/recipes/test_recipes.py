@@ -273,6 +273,11 @@ def check_run(folder, recipe, results):
     assert results["parameters"] > 1000 and len(losses(folder)) == 2
     card = (folder / "model_card.md").read_text()
     assert card.startswith("---\nlibrary_name: keras") and recipe in card and MEASURES[recipe][0] in card
+    # there is no test part
+    has_test = recipe not in ("language_model", "pretrain_masked_lm")
+    assert results.get("test_is_validation", False) is has_test
+    assert ("The test data are the validation data" in card) is has_test
+    assert "error" not in results.get("calibration", {})
 
 
 def check_evaluation(folder, recipe, results):
