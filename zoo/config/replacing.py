@@ -30,7 +30,7 @@ def replace_choices(
     >>> replace_choices(config, {"dropout": 0.0}).dropout
     0.0
     """
-    allowed = [name for name in REPLACEABLE if name != "max_length" or not _has_table(config)]
+    allowed = replaceable(config)
     for name in choices:
         if name not in allowed:
             near = difflib.get_close_matches(name, allowed, n=1)
@@ -39,7 +39,13 @@ def replace_choices(
     return dataclasses.replace(config, **choices)
 
 
-def _has_table(config: ModelConfig) -> bool:
-    """Whether the longest length is the size of a table of weights."""
+def replaceable(config: ModelConfig) -> list[str]:
+    """Returns the names of the choices of a model that change none of its weights.
+
+    Args:
+        config: Its configuration.
+    """
     positions = (getattr(config, name, None) for name in ("position", "attention_position"))
-    return any(position is not None and position.kind == "learned" for position in positions)
+    # the longest length may be the size of a table
+    has_table = any(position is not None and position.kind == "learned" for position in positions)
+    return [name for name in REPLACEABLE if name != "max_length" or not has_table]

@@ -28,7 +28,7 @@ from zoo.huggingface import reader as _reader  # noqa: F401  (registers itself)
 from zoo.huggingface import smollm3 as _smollm3  # noqa: F401
 from zoo.huggingface import starcoder as _starcoder  # noqa: F401
 from zoo.huggingface import t5 as _t5  # noqa: F401
-from zoo.huggingface.adapters import is_adapter, load_adapter, save_adapter
+from zoo.huggingface.adapters import is_adapter
 from zoo.huggingface.directory import (
     is_huggingface,
     load_backbone,
@@ -44,12 +44,10 @@ __all__ = [
     "Head",
     "is_adapter",
     "is_huggingface",
-    "load_adapter",
     "load_backbone",
     "load_task",
     "read_config",
     "register_family",
-    "save_adapter",
     "save_task",
     "task_of",
     "write_backbone",

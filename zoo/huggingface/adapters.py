@@ -4,7 +4,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,7 @@ from zoo.huggingface.adapter_head import head_to_read, head_to_write
 from zoo.huggingface.adapter_names import PREFIX, Module, Names, library_names, names_of, own_names
 from zoo.huggingface.family import get_family
 from zoo.huggingface.weights import Row
-from zoo.storage import TensorFiles, fetch, naming, open_tensor_file, quote_key, replace_folder, write_tensors
-from zoo.storage.hub import PREFIX as HUB
+from zoo.storage import TensorFiles, naming, open_tensor_file, quote_key, replace_folder, write_tensors
 
 # in the names of weights of the model itself
 COPY = ".base_layer"
@@ -41,6 +40,7 @@ def save_adapter(
     *,
     model_type: str | None = None,
     base_model: str | None = None,
+    extra: Callable[[Path], None],
 ) -> str | None:
     """Writes the low-rank updates of one name and the head of the task, see `Task.save_adapter`.
 
@@ -51,6 +51,7 @@ def save_adapter(
         model_type: The family of the Transformers library whose names are written. Default: the first that can express
             the task, or paths of our layers where none can.
         base_model: What the updates are for: a directory, or a name on the hub.
+        extra: Writes further files to a folder.
 
     Returns:
         The model type; None for paths of our layers, which this library alone reads.
@@ -88,25 +89,27 @@ def save_adapter(
     with replace_folder(directory, is_adapter, "adapter of the PEFT library") as folder:
         (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
+        extra(folder)
     return None if names.family is None else names.family.model_type
 
 
-def load_adapter(task: Any, source: str | os.PathLike, name: str = "default", *, head: bool = True) -> tuple[str, ...]:
+def load_adapter(
+    task: Any, directory: Path, name: str = "default", *, head: bool = True
+) -> tuple[tuple[str, ...], bool]:
     """Adds the low-rank updates of an adapter of the PEFT library to a task, see `Task.load_adapter`.
 
     Args:
         task: The task.
-        source: A directory, or `hf://owner/name`.
+        directory: Where they are.
         name: What the updates are called from now on.
         head: Whether the head of the task takes the weights that the adapter has for it.
 
     Returns:
-        Paths of the layers with updates.
+        Paths of the layers with updates, and whether the head was given weights.
 
     Raises:
         ValueError: If something is damaged, not supported or does not fit the task, which is then as before.
     """
-    directory = Path(fetch(str(source)) if str(source).startswith(HUB) else source)
     config = read_adapter_config(directory)
     with open_tensor_file(directory / WEIGHTS_FILE) as tensors:
         with naming(directory / WEIGHTS_FILE):
@@ -137,7 +140,7 @@ def load_adapter(task: Any, source: str | os.PathLike, name: str = "default", *,
             module.row_of(second, seconds).read(tensors.get(second))
         for row, key in head_rows:
             row.read(tensors.get(key))
-    return tuple(layers)
+    return tuple(layers), bool(head_rows)
 
 
 def _names_to_write(task: Any, model_type: str | None) -> Names:

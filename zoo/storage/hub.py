@@ -15,6 +15,7 @@ REPLACED = (
         "config.json",
         "adapter_config.json",
         "adapter_model.safetensors",
+        "task_options.json",
         "model*.safetensors",
         "model*.safetensors.index.json",
         "model*.weights.h5",

@@ -1,11 +1,13 @@
 """Adapting a trained task cheaply: low-rank updates (LoRA) and weights of 8 or 4 bits, with reports of it."""
 
 import dataclasses
+import functools
 import os
 import threading
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -13,9 +15,13 @@ import numpy as np
 
 from zoo.backbones.adapter_targets import choose_layers
 from zoo.backbones.adapters import DEFAULT_TARGETS, LoraReport, size_of
-from zoo.backbones.backbone import quick_collection, require_quantization_mode
-from zoo.huggingface import load_adapter, save_adapter
+from zoo.backbones.backbone import Backbone, quick_collection, require_quantization_mode
+from zoo.huggingface.adapters import load_adapter, save_adapter
 from zoo.preprocessing.rows import require_count
+from zoo.storage import fetch
+from zoo.storage.deferred import shapes_only
+from zoo.storage.hub import PREFIX as HUB
+from zoo.tasks.adapter_options import options_for_head, take_options, write_adapter_options
 
 QUANTIZED_LAYERS = (keras.layers.Dense, keras.layers.Embedding)
 # the tasks of each backbone, as long as both are used
@@ -91,6 +97,15 @@ class Adaptation:
                     f"{layer.quantization_mode} by another task of the backbone, or without quantize() of a task."
                 )
 
+    def take_over(self) -> None:
+        """Makes the mode of the backbone's weights, which were quantized before there was this task, that of it."""
+        modes = (layer.quantization_mode for _, layer in _layers_of(self._task.backbone, QUANTIZED_LAYERS))
+        self.mode = next((mode for mode in modes if mode is not None), None)
+        if self.mode is not None:
+            self.quantized_head = False
+            with shapes_only():
+                self._task.backbone_parameters = Backbone.from_config(self._task.backbone.config).parameter_count()
+
     def enable_lora(
         self,
         rank: int,
@@ -147,6 +162,10 @@ class Adaptation:
     ) -> str | None:
         """Writes low-rank updates alone, with the head of the task, in the files of the PEFT library.
 
+        `task_options.json`, beside them, has the arguments of the task, which PEFT has no place for: labels and their
+        problem, temperature and thresholds, pooling, prompts, lengths, the chat format. `from_preset` makes the task of
+        them. What is not in the files is how the weights of the model were quantized.
+
         PEFT reads them beside a model of the Transformers library with the same weights (`save_to_huggingface` writes
         one). For a model that no family there can express, layers have their own paths, which `load_adapter` alone
         reads. Several layers that a family stores as one (queries, keys and values) become one update, whose rank is
@@ -171,7 +190,8 @@ class Adaptation:
         >>> model.save_adapter("adapter", base_model="google-bert/bert-base-uncased")
         'bert'
         """
-        return save_adapter(self._task, directory, name, model_type=model_type, base_model=base_model)
+        extra = functools.partial(write_adapter_options, self._task)
+        return save_adapter(self._task, directory, name, model_type=model_type, base_model=base_model, extra=extra)
 
     def load_adapter(self, source: str | os.PathLike, name: str = "default", *, head: bool = True) -> LoraReport:
         """Adds low-rank updates that `save_adapter` or the PEFT library has written, active and trainable.
@@ -182,14 +202,15 @@ class Adaptation:
             source: A directory, or `hf://owner/name` for an adapter of the hub.
             name: What the updates are called from now on.
             head: Whether the head of the task takes the weights that the files have for it. There is one head: that of
-                an adapter replaces that of another.
+                an adapter replaces that of another. With it come the names of its labels, its temperature and its
+                thresholds; their defaults where the files do not say them. Other arguments of the task stay.
 
         Returns:
             What was adapted, as of `enable_lora`; its rank is the largest.
 
         Raises:
-            ValueError: If a file is damaged, has something other than plain LoRA, or does not fit; nothing is changed
-                then.
+            ValueError: If a file is damaged, has something other than plain LoRA, or does not fit, or the head is one
+                for another `problem`; nothing is changed then.
             HubError: If the adapter could not be fetched.
 
         Example:
@@ -197,7 +218,11 @@ class Adaptation:
         >>> print(model.load_adapter("adapter"))
         LoRA of rank 8 on 24 layers: 300,290 of 109,785,604 weights train (0.27 %).
         """
-        paths = load_adapter(self._task, source, name, head=head)
+        directory = Path(fetch(str(source)) if str(source).startswith(HUB) else source)
+        options = options_for_head(self._task, directory) if head else {}
+        paths, has_head = load_adapter(self._task, directory, name, head=head)
+        if has_head:
+            take_options(self._task, options)
         self.renew_training()
         return self._report(paths, max(rank for rank, _ in self._task.backbone.adapters[name].layers.values()))
 

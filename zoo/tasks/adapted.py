@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from zoo.backbones.backbone import Backbone
+from zoo.config import REPLACEABLE
 from zoo.huggingface.adapter_config import CONFIG_FILE, TASK_TYPES, WEIGHTS_FILE, AdapterConfig, read_adapter_config
 from zoo.huggingface.adapter_head import outputs_of_head
 from zoo.huggingface.adapters import is_adapter, load_adapter
+from zoo.huggingface.directory import head_layers
 from zoo.storage import Reader, find_reader, open_tensor_file, register_reader
 from zoo.storage.hub import PREFIX as HUB
 from zoo.storage.hub import is_address
-from zoo.tasks.arguments import parameters_of
+from zoo.tasks.adapter_options import OPTIONS_FILE, AdapterOptions, read_adapter_options, saved_options_of
+from zoo.tasks.arguments import default_of, parameters_of
+from zoo.tasks.saved_options import SavedOptions, naming_options
+from zoo.tokenizers.chat.formats import get_chat_format
 
 # adapters of models that are adapters
 MOST_STACKED = 8
@@ -30,6 +35,9 @@ class AdapterReader(Reader):
         return is_adapter(source) and not (source / "config.json").exists()
 
     def task_of(self, source: Path) -> str:
+        described = read_adapter_options(source)
+        if described is not None:
+            return described.task
         config = read_adapter_config(source)
         found = next((task for task, kind in TASK_TYPES.items() if kind == config.task_type), None)
         if found is None:
@@ -39,27 +47,96 @@ class AdapterReader(Reader):
 
     def load_task(self, kind: type, source: Path, load_weights: bool, tokenizer: Any, choices: dict[str, Any]) -> Any:
         config = read_adapter_config(source)
+        described = read_adapter_options(source)
+        if described is None:
+            return _of_strangers(kind, source, config, load_weights, tokenizer, choices)
+        saved = saved_options_of(described, kind, source)
+        if saved.task is kind:
+            return _as_saved(saved, described, source, config, load_weights, tokenizer, choices)
         reader, base = _model_of(config, source)
-        if config.modules_to_save and "labels" not in choices and not _is_of(reader, base, kind):
-            choices = {**choices, **_labels(kind, source)}
-        with warnings.catch_warnings():
-            if load_weights and config.modules_to_save:
-                warnings.filterwarnings("ignore", message=".*: it starts untrained")  # it is in the adapter
-            task = reader.load_task(kind, base, load_weights, tokenizer, choices)
+        choices = {**described.replaced(), **saved.shared_with(kind, saved.options), **choices}
+        if "max_length" in choices and choices.get("sequence_length") is not None:
+            choices["sequence_length"] = min(choices["sequence_length"], choices["max_length"])
+        task = reader.load_task(kind, base, load_weights, tokenizer, choices)
         if load_weights:
-            task.load_adapter(source, _free_name(task.backbone))
+            load_adapter(task, source, _free_name(task.backbone), head=False)
         return task
 
     def load_backbone(self, source: Path, load_weights: bool, choices: dict[str, Any]) -> Any:
         reader, base = _model_of(read_adapter_config(source), source)
+        described = read_adapter_options(source)
+        if described is not None:
+            choices = {**described.replaced(), **choices}
         backbone = reader.load_backbone(base, load_weights, choices)
         if load_weights:
             load_adapter(types.SimpleNamespace(backbone=backbone), source, _free_name(backbone), head=False)
         return backbone
 
     def load_tokenizer(self, source: Path) -> Any:
-        reader, base = _model_of(read_adapter_config(source), source)
-        return reader.load_tokenizer(base)
+        return _load_tokenizer(source, read_adapter_config(source), read_adapter_options(source))
+
+
+def _as_saved(
+    saved: SavedOptions,
+    described: AdapterOptions,
+    source: Path,
+    config: AdapterConfig,
+    load_weights: bool,
+    tokenizer: Any,
+    choices: dict[str, Any],
+) -> Any:
+    """The task that wrote an adapter, on the backbone of its model."""
+    reader, base = _model_of(config, source)
+    replaced = {name: choices[name] for name in choices if name in REPLACEABLE and name not in saved.parameters}
+    given = {name: choices[name] for name in choices if name not in replaced}
+    backbone = reader.load_backbone(base, load_weights, {**described.replaced(), **replaced})
+    if tokenizer is None:
+        tokenizer = _load_tokenizer(source, config, described)
+    options = saved.under(given, described.max_length, backbone.config.max_length)
+    # what the user gives may be wrong too
+    with contextlib.nullcontext() if given else naming_options(source / OPTIONS_FILE):
+        task = saved.make(backbone, tokenizer, {**options, **given})
+    task.adaptation.take_over()
+    if load_weights:
+        has_head_for = saved.has_head_for(given)
+        _, has_head = load_adapter(task, source, _free_name(backbone), head=has_head_for)
+        if head_layers(task) and not has_head:
+            found = (
+                "no weights for the head" if has_head_for else "the head of this task for other labels than those given"
+            )
+            warnings.warn(f"{source} has {found}: it starts untrained.", stacklevel=5)
+    return task
+
+
+def _of_strangers(
+    kind: type, source: Path, config: AdapterConfig, load_weights: bool, tokenizer: Any, choices: dict[str, Any]
+) -> Any:
+    """A task with an adapter that PEFT wrote: what its files do not say is as the model has it."""
+    reader, base = _model_of(config, source)
+    with open_tensor_file(source / WEIGHTS_FILE) as tensors:
+        outputs = outputs_of_head(tensors, kind.__name__)
+    if outputs is not None:
+        # what was fitted to the head of the model is not of this one
+        choices = {**{name: default_of(kind, name) for name in kind.fitted_options}, **choices}
+        if "labels" not in choices and not _is_of(reader, base, kind):
+            choices = {**_labels(kind, outputs), **choices}
+    with warnings.catch_warnings():
+        if load_weights and outputs is not None:
+            warnings.filterwarnings("ignore", message=".*: it starts untrained")  # it is in the adapter
+        task = reader.load_task(kind, base, load_weights, tokenizer, choices)
+    if load_weights:
+        load_adapter(task, source, _free_name(task.backbone))
+    return task
+
+
+def _load_tokenizer(source: Path, config: AdapterConfig, described: AdapterOptions | None) -> Any:
+    """The tokenizer of the model of an adapter, which writes conversations as those that the adapter was trained on."""
+    reader, base = _model_of(config, source)
+    tokenizer = reader.load_tokenizer(base)
+    if tokenizer is None or described is None or described.chat_format is None:
+        return tokenizer
+    with naming_options(source / OPTIONS_FILE):
+        return tokenizer.with_chat_format(get_chat_format(described.chat_format))
 
 
 def _free_name(backbone: Backbone) -> str:
@@ -97,13 +174,13 @@ def _is_of(reader: Reader, base: Path, kind: type) -> bool:
     return False
 
 
-def _labels(kind: type, source: Path) -> dict[str, int]:
-    """The number of labels of a head that the model itself has not, where the adapter brings it."""
-    if "labels" not in parameters_of(kind, kind.preprocessor_class):
+def _labels(kind: type, outputs: int) -> dict[str, Any]:
+    """The labels of a head that the model itself has not, where the adapter brings it."""
+    parameters = parameters_of(kind, kind.preprocessor_class)
+    if "labels" not in parameters:
         return {}
-    with open_tensor_file(source / WEIGHTS_FILE) as tensors:
-        count = outputs_of_head(tensors, kind.__name__)
-    return {} if count is None else {"labels": count}
+    # a single number is a value there, too
+    return {"labels": outputs, **({"problem": "regression"} if outputs == 1 and "problem" in parameters else {})}
 
 
 register_reader(AdapterReader())

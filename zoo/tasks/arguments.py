@@ -35,3 +35,14 @@ def keyword_arguments(made: type) -> dict[str, Any]:
         names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
         found = {name: hints.get(name, Any) for name in names} | found
     return found
+
+
+def default_of(kind: type, name: str) -> Any:
+    """Returns the default of an argument of a class.
+
+    Args:
+        kind: The class.
+        name: Name of the argument, which it or a class that it is made of has.
+    """
+    signatures = (inspect.signature(base.__init__).parameters for base in kind.__mro__)
+    return next(parameters[name].default for parameters in signatures if name in parameters)

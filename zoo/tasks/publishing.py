@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from zoo.huggingface import read_config, save_adapter
+from zoo.huggingface import read_config
 from zoo.huggingface import save_task as save_huggingface_task
 from zoo.huggingface.adapter_config import read_adapter_config
 from zoo.huggingface.card import CARD_FILE, adapter_card, model_card
@@ -48,7 +48,7 @@ def push_task(
             active = task.backbone.adapters.active
             if len(active) != 1:
                 raise ValueError(f"format='adapter' needs one active adapter, got {list(active)}.")
-            kind = save_adapter(task, folder, active[0], base_model=base_model)
+            kind = task.save_adapter(folder, active[0], base_model=base_model)
             read_adapter_config(folder)
             card = adapter_card(task, name, model_type=kind, license=license, base_model=base_model)
             (folder / CARD_FILE).write_text(card, encoding="utf-8")

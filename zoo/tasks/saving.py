@@ -101,7 +101,7 @@ def save_task(task: Any, directory: str | os.PathLike) -> None:
     description = PresetDescription(
         task=type(task).__name__,
         backbone=task.backbone.config.to_dict(),
-        options=saved_options(task),
+        options=_saved_options(task),
         parameter_count=task.backbone_parameters,
     )
     tokenizer = task.tokenizer
@@ -110,21 +110,27 @@ def save_task(task: Any, directory: str | os.PathLike) -> None:
     )
 
 
-def saved_options(task: Any) -> dict[str, Any]:
-    """Returns the options of a task, what was done to its weights, and the preprocessor's class where it is another.
+def task_options(task: Any) -> dict[str, Any]:
+    """Returns the options of a task, and the registered name of its preprocessor's class where it is another.
 
     Args:
         task: The task.
     """
     options, kind = task.options(), type(task.preprocessor)
+    if kind is not task.preprocessor_class:
+        options[PREPROCESSOR] = registered_name(kind)
+    return options
+
+
+def _saved_options(task: Any) -> dict[str, Any]:
+    """The options of a task, and what was done to its weights."""
+    options = task_options(task)
     if task.adaptation.mode is not None:
         options[QUANTIZATION] = task.adaptation.mode
         if not task.adaptation.quantized_head:
             options[QUANTIZED_HEAD] = False
     if len(task.backbone.adapters):
         options[ADAPTERS] = task.backbone.adapters.config()
-    if kind is not task.preprocessor_class:
-        options[PREPROCESSOR] = registered_name(kind)
     return options
 
 

@@ -104,13 +104,7 @@ class TextClassifier(EncoderTask):
         **options: Any,
     ) -> None:
         super().__init__(backbone, preprocessor, decoder_start_id=decoder_start_id, **options)
-        self.temperature = require_temperature(temperature)
-        self.threshold = require_threshold(threshold, len(self.labels))
-        problem = self.preprocessor.problem
-        if problem == "regression" and self.temperature != 1:
-            raise ValueError(f"temperature must be 1 in a regression, got {temperature!r}.")
-        if problem != "multi_label" and self.threshold != 0.5:
-            raise ValueError(f"threshold must be 0.5 with problem={problem!r}, got {threshold!r}.")
+        self.temperature, self.threshold = temperature, threshold
         self.pooling = pooling if pooling == "end" else require_pooling(pooling, backbone)
         self.end_id: int | None = None
         if self.pooling == "end":
@@ -143,6 +137,30 @@ class TextClassifier(EncoderTask):
     def labels(self) -> Labels:
         """The labels of the preprocessor."""
         return self.preprocessor.labels
+
+    @property
+    def temperature(self) -> float:
+        """What logits are divided by before they become probabilities."""
+        return self._temperature
+
+    @temperature.setter
+    def temperature(self, temperature: float) -> None:
+        checked = require_temperature(temperature)
+        if self.preprocessor.problem == "regression" and checked != 1:
+            raise ValueError(f"temperature must be 1 in a regression, got {temperature!r}.")
+        self._temperature = checked
+
+    @property
+    def threshold(self) -> float | tuple[float, ...]:
+        """Least probability of a label, of several: one number, or one per label."""
+        return self._threshold
+
+    @threshold.setter
+    def threshold(self, threshold: float | Sequence[float]) -> None:
+        checked, problem = require_threshold(threshold, len(self.labels)), self.preprocessor.problem
+        if problem != "multi_label" and checked != 0.5:
+            raise ValueError(f"threshold must be 0.5 with problem={problem!r}, got {threshold!r}.")
+        self._threshold = checked
 
     @property
     def returns_logits(self) -> bool:
@@ -303,7 +321,7 @@ class TextClassifier(EncoderTask):
             raise ValueError(f"tune_thresholds() needs several labels per text, got a {self.preprocessor.problem}.")
         logits, labels = self._labelled_logits(x, y, batch_size)
         probabilities = ops.convert_to_numpy(self.probabilities(ops.convert_to_tensor(logits)))
-        self.threshold = require_threshold(best_thresholds(probabilities, labels), len(self.labels))
+        self.threshold = best_thresholds(probabilities, labels)
         return dict(zip(self.labels, self.threshold, strict=True))
 
     def _labelled_logits(self, x: Any, y: Any, batch_size: int) -> tuple[np.ndarray, np.ndarray]:

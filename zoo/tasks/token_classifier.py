@@ -78,7 +78,7 @@ class TokenClassifier(EncoderTask):
         **options: Any,
     ) -> None:
         super().__init__(backbone, preprocessor, **options)
-        self.temperature = require_temperature(temperature)
+        self.temperature = temperature
         config = backbone.config
         self.head = ClassificationHead(
             len(self.labels),
@@ -99,6 +99,15 @@ class TokenClassifier(EncoderTask):
     def labels(self) -> Labels:
         """The labels of the preprocessor."""
         return self.preprocessor.labels
+
+    @property
+    def temperature(self) -> float:
+        """What logits are divided by before they become probabilities."""
+        return self._temperature
+
+    @temperature.setter
+    def temperature(self, temperature: float) -> None:
+        self._temperature = require_temperature(temperature)
 
     def own_options(self) -> dict[str, Any]:
         head = self.head

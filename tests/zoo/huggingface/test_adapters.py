@@ -273,6 +273,18 @@ def test_from_preset_with_the_model_that_is_named(reference, golden, changed, tm
         zoo.Task.from_preset(ADAPTERS / "albert_masked_lm")
 
 
+def test_heads_of_adapters_of_others(reference, changed, tiny_tokenizer):
+    """A single output is a value; an adapter without a head does not silence what is said of it."""
+    weight, bias = (f"base_model.model.classifier.{name}" for name in ("weight", "bias"))
+    one = {weight: np.ones((1, 16), "float32"), bias: np.zeros(1, "float32")}
+    folder = changed("bert_classifier", one, base_model_name_or_path=str(reference / "bert_base"))
+    task = zoo.Task.from_preset(folder, tokenizer=tiny_tokenizer)
+    assert len(task.labels) == 1 and task.preprocessor.problem == "regression"
+    save_file({name: tensor for name, tensor in tensors_of(folder).items() if name not in one}, folder / WEIGHTS)
+    with pytest.warns(UserWarning, match="has no weights for this head .*: it starts untrained"):
+        zoo.Task.from_preset(folder, tokenizer=tiny_tokenizer, labels=3)
+
+
 @pytest.mark.parametrize(
     ("case", "changes", "message"),
     [

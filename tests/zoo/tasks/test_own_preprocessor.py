@@ -53,6 +53,12 @@ def test_presets_and_keras_files(task, make_task, tmp_path):
     ):
         assert type(loaded.preprocessor) is Prefixed and loaded.preprocessor.options() == task.preprocessor.options()
         np.testing.assert_allclose(loaded.predict(texts), expected, rtol=1e-5)
+    # and from an adapter
+    task.enable_lora(1)
+    task.save_adapter(tmp_path / "adapter", base_model=str(tmp_path / "preset"))
+    task.remove_adapters("default")
+    adapted = TextClassifier.from_preset(tmp_path / "adapter")
+    assert type(adapted.preprocessor) is Prefixed and adapted.preprocessor.options() == task.preprocessor.options()
     other = TextClassifier.from_preset(tmp_path / "preset", prefix="theta", head_dropout=0.3)
     assert other.preprocessor.prefix == "theta" and other.head.dropout == 0.3
     np.testing.assert_allclose(other.predict(["alpha"]), task.predict(["alpha"]), atol=1)

@@ -1,0 +1,132 @@
+"""What files say of a task: its class, that of its preprocessor, and their arguments, checked."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zoo.backbones.backbone import Backbone
+from zoo.preprocessing.labels import have_same_outputs
+from zoo.storage import naming, quote, require_type
+from zoo.tasks.arguments import keyword_arguments, parameters_of
+from zoo.tasks.kinds import registered_tasks
+from zoo.tasks.saving import PREPROCESSOR, registered_kind
+
+# options of another task that hold for any: those of the texts
+_SHARED = ("sequence_length", "truncate", "pair_separators")
+
+
+class SavedOptions(NamedTuple):
+    """A task and its preprocessor as a file describes them.
+
+    Args:
+        task: The class of the task.
+        preprocessor: The class of the preprocessor.
+        parameters: The names and types of their arguments.
+        options: Those that the file names.
+    """
+
+    task: type
+    preprocessor: type
+    parameters: dict[str, Any]
+    options: dict[str, Any]
+
+    def make(self, backbone: Backbone, tokenizer: Any, options: Mapping[str, Any]) -> Any:
+        """Returns the task with initial weights.
+
+        Args:
+            backbone: Its backbone.
+            tokenizer: Its tokenizer, or None.
+            options: Its arguments.
+        """
+        if self.preprocessor is self.task.preprocessor_class:
+            return self.task(backbone, tokenizer, **options)
+        names = keyword_arguments(self.preprocessor)
+        preprocessor = self.preprocessor(tokenizer, **{name: options[name] for name in options if name in names})
+        return self.task(backbone, preprocessor, **{name: options[name] for name in options if name not in names})
+
+    def has_head_for(self, given: Mapping[str, Any]) -> bool:
+        """Whether the head that was saved is one for the labels that are given, if there are such.
+
+        Args:
+            given: Arguments of the task in place of those of the file.
+        """
+        labels = self.options.get("labels")
+        return "labels" not in given or (labels is not None and have_same_outputs(given["labels"], labels))
+
+    def under(self, given: Mapping[str, Any], before: int | None, now: int) -> dict[str, Any]:
+        """Returns the options without those that do not hold with what the user gives.
+
+        Args:
+            given: Arguments of the task in place of those of the file.
+            before: The longest sequence of the backbone that was saved; None if that is the one now.
+            now: The longest sequence of the backbone.
+        """
+        options = dict(self.options)
+        if before not in (None, now) and isinstance(options.get("sequence_length"), int):
+            # a task keeps its length as a number: that of its backbone, unless it was given a smaller one
+            length = options.pop("sequence_length")
+            if length != before:
+                options["sequence_length"] = min(length, now)
+        if ("problem" in given and given["problem"] != options.get("problem")) or not self.has_head_for(given):
+            # what was fitted to other probabilities
+            options = {name: value for name, value in options.items() if name not in self.task.fitted_options}
+        return options
+
+    def shared_with(self, kind: type, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the options that hold for another task too.
+
+        Args:
+            kind: The class of that task.
+            options: The options of this one.
+        """
+        known = parameters_of(kind, kind.preprocessor_class)
+        return {name: options[name] for name in _SHARED if name in options and name in known}
+
+
+def read_saved_options(name: str, options: Mapping[str, Any], task_class: type, where: str) -> SavedOptions:
+    """Returns what a file says of its task, the types of all arguments checked.
+
+    Args:
+        name: Name of the task that was saved.
+        options: Its arguments, and the name of its preprocessor's class where it is one of its own.
+        task_class: The class that is wanted, which need not be registered.
+        where: The file, for errors.
+
+    Raises:
+        ValueError: If there is no such task, or it has no such argument, or one of another type.
+    """
+    options = dict(options)
+    task = task_class if name == task_class.__name__ else registered_tasks().get(name)
+    if task is None:
+        known = f"{task_class.__name__!r} or one of {sorted(registered_tasks())}"
+        raise ValueError(f"{where}: task must be {known}, got {quote(name)}.")
+    kind, preprocessor = options.pop(PREPROCESSOR, None), task.preprocessor_class
+    if kind is not None:
+        preprocessor = registered_kind(kind, f"{where}: options.{PREPROCESSOR}")
+        if not issubclass(preprocessor, task.preprocessor_class):
+            raise ValueError(
+                f"{where}: options.{PREPROCESSOR} must name a {task.preprocessor_class.__name__} for a "
+                f"{task.__name__}, got {quote(kind)}."
+            )
+    parameters = parameters_of(task, preprocessor)
+    for key, value in options.items():
+        if key not in parameters:
+            known = f"among {sorted(parameters)}, got {quote(key)}"
+            raise ValueError(f"{where}: options of a {task.__name__} must be {known}.")
+        require_type(value, parameters[key], f"{where}: options.{key}")
+    return SavedOptions(task, preprocessor, parameters, options)
+
+
+@contextlib.contextmanager
+def naming_options(path: Path) -> Iterator[None]:
+    """Errors of a task's constructor name the file that its arguments are from.
+
+    Args:
+        path: The file.
+    """
+    try:
+        with naming(path):
+            yield
+    except (TypeError, AttributeError, KeyError, IndexError, ArithmeticError) as error:
+        raise ValueError(f"{path}: options do not fit the task ({type(error).__name__}: {error}).") from error
