@@ -44,7 +44,7 @@ from recipes.common.labelled_text import (
 from recipes.common.models import make_or_load_task
 from recipes.common.run_folder import RunFolder
 from recipes.common.training import prepare
-from recipes.common.windowed import WindowedModelConfig, length_options
+from recipes.common.windowed import WindowedModelConfig, count_cut, length_options
 from zoo.training import WeightedBinaryCrossEntropy
 
 
@@ -131,6 +131,7 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
         draw(run, task, truth, predicted)
         list_errors(run, task, test_examples, values, predicted)
         results: dict[str, Any] = {"parameters": task.count_params(), "test_examples": len(truth), **unknown}
+        results["test_examples_cut"] = count_cut("test", task.preprocessor, texts)
         is_fitted = test_examples == validation_examples
         results.update(label_scores(truth, predicted, problem))
         if problem != "regression":

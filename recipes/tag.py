@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from recipes.common.charts import plot_confusion
 from recipes.common.class_weights import LabelTrainingConfig, class_weights, print_weights
 from recipes.common.config import run_recipe, setting
 from recipes.common.data_sets import is_name, open_parts
-from recipes.common.encoder_recipe import EncoderTokenizerConfig, train_encoder_task
+from recipes.common.encoder_recipe import EncoderTokenizerConfig, print_cut, train_encoder_task
 from recipes.common.error_lists import write_errors
 from recipes.common.errors import ConfigError
 from recipes.common.finish import finish
@@ -40,7 +41,7 @@ from recipes.common.spanned_text import SPANNED, SpannedText, read_spanned, span
 from recipes.common.tagged_words import TAGGED, TaggedWords, read_tagged
 from recipes.common.text_files import JSON_SUFFIXES, suffix_of
 from recipes.common.training import prepare
-from recipes.common.windowed import WindowedModelConfig, length_options
+from recipes.common.windowed import WindowedModelConfig, length_options, seen_words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +102,10 @@ def main(config: TagConfig) -> dict[str, Any]:
         )
         require_known_labels(labels, ((row.tags, row.origin) for row in validation))
         unknown = unknown_labels(labels, [(row.tags, row.origin) for row in test], "tag")
-        weights = class_weights(config.training.class_weights, task.labels, (tag for row in train for tag in row.tags))
+        # the loss is that of the words that the model sees
+        seen = seen_words(task.preprocessor, columns_of(train)[0])
+        found = itertools.compress((tag for row in train for tag in row.tags), seen)
+        weights = class_weights(config.training.class_weights, task.labels, found)
         if weights is not None:
             print_weights(task.labels, weights)
         held_out = columns_of(validation)
@@ -121,18 +125,22 @@ def main(config: TagConfig) -> dict[str, Any]:
         inputs, _ = columns_of(test)
         values = task.predict(inputs)
         truth, predicted = [list(row.tags) for row in test], task.preprocessor.labels_of(values)
+        seen = seen_words(task.preprocessor, inputs)
+        print_cut("test", int(np.count_nonzero(~seen)), len(seen), "words", task.preprocessor)
         tags = [[tag for row in rows for tag in row] for rows in (truth, predicted)]
         plot_confusion(*tags, run.plots / "confusion.png", "Words of the test sentences")
         results = {
             "parameters": task.count_params(),
             "test_sentences": len(test),
-            "test_words": sum(map(len, truth)),
+            "test_words": len(seen),
+            "test_words_unseen": int(np.count_nonzero(~seen)),
             **unknown,
-            **(span_results if are_spanned(test) else word_results)(run, task, test, values, predicted),
+            **(span_results if are_spanned(test) else word_results)(run, task, test, values, predicted, seen),
         }
         numbers = {label: number for number, label in enumerate(labels)}
         right = np.array([numbers.get(tag, -1) for tag in tags[0]])
-        results.update(calibration_scores(run, task, np.concatenate(values), right, is_fitted=test == validation))
+        of_seen = np.concatenate(values)[seen], right[seen]
+        results.update(calibration_scores(run, task, *of_seen, is_fitted=test == validation))
         results["training_seconds"] = round(seconds, 1)
         options = {"export": {} if config.export else None, "test_is_validation": test == validation}
         trial = functools.partial(try_export, task, inputs[:3])
@@ -181,15 +189,28 @@ def columns_of(rows: Sequence[Row]) -> tuple[list[Any], list[Any]]:
     return [list(row.words) for row in rows], [list(row.tags) for row in rows]
 
 
+def known_alone(values: Sequence[np.ndarray], seen: np.ndarray) -> list[np.ndarray]:
+    """Returns probabilities of words with 0 for those that the model does not see: of these it is not sure at all.
+
+    Args:
+        values: Of the labels of each text's words, `(words, labels)`.
+        seen: Whether it sees each word of all texts.
+    """
+    ends = np.cumsum([len(value) for value in values])
+    return [value * some[:, None] for value, some in zip(values, np.split(seen, ends[:-1]), strict=True)]
+
+
 def word_results(
     run: RunFolder,
     task: zoo.TokenClassifier,
     rows: Sequence[TaggedWords],
     values: Sequence[np.ndarray],
     predicted: Sequence[Sequence[str]],
+    seen: np.ndarray,
 ) -> dict[str, Any]:
     """Returns the scores of tags, and lists the wrong ones with the words around them."""
     numbers, errors = {label: number for number, label in enumerate(task.labels)}, []
+    values = known_alone(values, seen)
     for row, probabilities, tags in zip(rows, values, predicted, strict=True):
         for place, (right, given) in enumerate(zip(row.tags, tags, strict=True)):
             if right != given:
@@ -209,12 +230,13 @@ def span_results(
     rows: Sequence[SpannedText],
     values: Sequence[np.ndarray],
     predicted: Sequence[Sequence[str]],
+    seen: np.ndarray,
 ) -> dict[str, Any]:
     """Returns the scores of spans, and lists those that are wrong or missing."""
     texts, split = [row.text for row in rows], task.preprocessor.split
     entities = task.preprocessor.entities(texts, values)
     columns = ["confidence", "which", "label", "text", "start", "end", "context", "origin"]
-    write_errors(run, columns, span_errors(rows, entities, values, split))
+    write_errors(run, columns, span_errors(rows, entities, known_alone(values, seen), split))
     accuracy = tag_scores([row.tags for row in rows], predicted)["accuracy"]
     return {"accuracy": accuracy, **span_scores([row.spans for row in rows], entities)}
 

@@ -52,6 +52,24 @@ class EncoderTrainingConfig(TrainingConfig):
     )
 
 
+def print_cut(name: str, count: int, total: int, what: str, preprocessor: Any) -> None:
+    """Says how much the model does not see, as texts are cut, if there is any, and how else they are read.
+
+    Args:
+        name: The part of the data.
+        count: How many rows are cut, or words cut off.
+        total: Of how many.
+        what: What they are.
+        preprocessor: The preprocessor of the task.
+    """
+    if count:
+        # pairs have no windows
+        has_windows = hasattr(preprocessor, "stride") and not getattr(preprocessor, "pairs", False)
+        hint = "; model.stride reads long texts in windows" if has_windows else ""
+        length = preprocessor.sequence_length
+        print(f"{name}: {count} of {total} {what} ({count / total:.1%}) are cut at {length} tokens{hint}")
+
+
 def train_encoder_task(
     task: Any,
     run: RunFolder,
@@ -84,6 +102,8 @@ def train_encoder_task(
     batches = ExampleBatches(task.preprocessor, *training, class_weight=class_weight, **options)
     held_out = ExampleBatches(task.preprocessor, *validation, shuffle=False, **options)
     print(f"training: {batches.number_of_rows} examples; validation: {held_out.number_of_rows}")
+    for name, part in (("training", batches), ("validation", held_out)):
+        print_cut(name, part.number_cut, part.number_of_rows, "examples", task.preprocessor)
     task.compile(
         optimizer=make_optimizer(config, batches.number_of_batches, task),
         loss=loss,

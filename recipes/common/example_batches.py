@@ -34,6 +34,7 @@ class ExampleBatches(ResumableBatches):
     Attributes:
         dataset, number_of_batches: See `ResumableBatches`.
         number_of_rows: Rows of an epoch; of a long text each window is one.
+        number_cut: Those of which the end is cut off, as they are longer than the model takes.
 
     Raises:
         DataError: A row that the preprocessor does not take, named by its number.
@@ -67,6 +68,10 @@ class ExampleBatches(ResumableBatches):
             except (TypeError, ValueError) as error:
                 raise DataError(str(error)) from error
             self.number_of_rows = len(self._examples.lengths)
+            self.number_cut = 0
+            if getattr(preprocessor, "truncate", False):
+                counts = preprocessor.training_counts(self._examples.tokens).numpy()
+                self.number_cut = int(np.count_nonzero(counts > preprocessor.sequence_length))
             self._bucket_lengths = choose_bucket_lengths(self._examples.lengths, number_of_buckets)
             self._batch_sizes = [batch_size] * len(self._bucket_lengths)
         super().__init__(-(-self.number_of_rows // batch_size), self._batches_of_epoch)
