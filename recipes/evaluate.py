@@ -23,7 +23,7 @@ from recipes.common.charts import plot_intervals
 from recipes.common.config import parse, run_recipe, setting
 from recipes.common.errors import ConfigError, DataError, errors_of, shown
 from recipes.common.evaluations import Evaluation
-from recipes.common.held_out import RECIPES, HeldOut, evaluate_as
+from recipes.common.held_out import RECIPES, HeldOut, data_for, evaluate_as
 from recipes.common.intervals import compare_models, table
 from recipes.common.models import TASKS, load_task, make_sampler, require_texts_alone
 from recipes.common.recipe_modules import config_class_of, find_recipe
@@ -59,6 +59,9 @@ class EvaluateConfig:
     options: dict[str, Any] = setting({}, "Arguments of generate() that differ from the run's: {sampler: beam}.")
     output: str = setting("runs/evaluation", "Folder for scores, predictions beside references, and a picture.")
     shown: int = setting(3, "Rows to show.", least=0, most=1000)
+    length: int | None = setting(
+        None, "Language models: tokens of a window; null: those of training, or as many as the model takes.", least=1
+    )
     resamples: int = setting(1000, "Resamples of the bootstrap.", least=100, most=10**6)
     seed: int = setting(0, "Seed of the resamples.", least=0, most=2**32 - 1)
 
@@ -100,10 +103,11 @@ def main(config: EvaluateConfig) -> dict[str, Any]:
             data = data_of(config, recipe, next((each for each in subjects if each.recipe == recipe), None))
         if len(subjects) > 1:
             print(f"{subject.name}: {subject.path}")
-        run_config = None
+        config_class, run_config = config_class_of(find_recipe(recipe)), None
         if subject.recipe == recipe:
-            run_config = parse(config_class_of(find_recipe(recipe)), ["--config", str(subject.config_yaml)])
-        held_out = HeldOut(run_config, data, set(config.data), config.split, config.options)
+            run_config = parse(config_class, ["--config", str(subject.config_yaml)])
+        own = data_for(data, (run_config or config_class()).data, config.data)
+        held_out = HeldOut(run_config, own, set(config.data), config.split, config.options, config.length)
         evaluations[subject.name] = evaluate_as(recipe, task, held_out)
     check_rows(evaluations)
     results = score(config, recipe, subjects, evaluations)
@@ -169,14 +173,22 @@ def data_of(config: EvaluateConfig, recipe: str, subject: Subject | None) -> Any
 
 
 def check_rows(evaluations: Mapping[str, Evaluation]) -> None:
-    """Raises a `DataError` if models that were given other rows are to be compared, but for likelihoods of tokens."""
+    """Raises a `DataError` if models were given other rows than the first; says which scores are not tested."""
     (first, of_first), *others = evaluations.items()
     for name, evaluation in others:
-        if evaluation.fingerprint == of_first.fingerprint:
-            continue
-        if any("ids" not in row for row in (*evaluation.rows[:1], *of_first.rows[:1])):
-            raise DataError(f"{name} was given other rows than {first}: one of them cannot take some")
-        print(f"{name} has other tokens than {first}: they are not tested against each other")
+        if evaluation.fingerprint != of_first.fingerprint:
+            both = (evaluation, of_first)
+            counts = [f"{len(each.rows)} ({each.scores.get('too_long', 0)} too long)" for each in both]
+            raise DataError(
+                f"{name} was given other rows than {first}, {' and '.join(counts)}: leave out those that one of them "
+                "cannot take"
+            )
+        windows = [each.scores.get("window") for each in (of_first, evaluation)]
+        if windows[0] != windows[1]:
+            print(f"{name} reads windows of {windows[1]} tokens, {first} of {windows[0]}; --length sets one for all")
+        differing = [score for score, tokens in evaluation.guessed.items() if of_first.guessed.get(score) != tokens]
+        if differing:
+            print(f"{name} guesses other tokens than {first}: {', '.join(differing)}: not tested")
 
 
 def score(
@@ -223,18 +235,11 @@ def score(
 
 
 def predictions(evaluations: Mapping[str, Evaluation]) -> list[dict[str, Any]]:
-    """Returns the rows of the data with the outputs of all models, or model by model where their rows differ."""
-    first = next(iter(evaluations.values()))
-    if all(evaluation.fingerprint == first.fingerprint for evaluation in evaluations.values()):
-        columns = zip(*(evaluation.outputs for evaluation in evaluations.values()), strict=True)
-        return [
-            {**row, "outputs": dict(zip(evaluations, outputs, strict=True))}
-            for row, outputs in zip(first.rows, columns, strict=True)
-        ]
+    """Returns the rows of the data with the outputs of all models."""
+    columns = zip(*(evaluation.outputs for evaluation in evaluations.values()), strict=True)
     return [
-        {**row, "outputs": {name: output}}
-        for name, evaluation in evaluations.items()
-        for row, output in zip(evaluation.rows, evaluation.outputs, strict=True)
+        {**row, "outputs": dict(zip(evaluations, outputs, strict=True))}
+        for row, outputs in zip(next(iter(evaluations.values())).rows, columns, strict=True)
     ]
 
 

@@ -46,6 +46,7 @@ class Evaluation:
         scores: The scores, as they stand in the results.
         measures: By name the scores that are functions of how often each row counts.
         corpora: By name the scores of sacreBLEU.
+        guessed: By name of a measure what tells its tokens from those of another model, where it counts tokens.
     """
 
     rows: list[dict[str, Any]]
@@ -53,6 +54,7 @@ class Evaluation:
     scores: dict[str, Any]
     measures: Mapping[str, Measure] = dataclasses.field(default_factory=dict)
     corpora: Mapping[str, Corpus] = dataclasses.field(default_factory=dict)
+    guessed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def fingerprint(self) -> str:

@@ -53,6 +53,7 @@ class HeldOut:
         given: The keys of it that somebody chose for this evaluation.
         split: "train", "validation" or "test".
         options: Arguments of `generate` that differ from those of the run.
+        length: Tokens of a window of a language model; None for those of training.
     """
 
     config: Any
@@ -60,10 +61,26 @@ class HeldOut:
     given: Collection[str]
     split: str
     options: dict[str, Any]
+    length: int | None = None
 
+
+# keys of `data` that say how a model reads and writes, not where rows come from: each run has its own
+_OF_THE_MODEL = ("chat_format", "language_tokens", "max_length", "max_summary_length")
 
 # (task, what it is evaluated on) -> (evaluation, rows left out)
 Evaluator = Callable[[Any, HeldOut], tuple[Evaluation, int]]
+
+
+def data_for(data: Any, own: Any, given: Collection[str]) -> Any:
+    """Returns the data of an evaluation as one of several models takes them: the rows of all, in its own format.
+
+    Args:
+        data: The group `data` that says where the rows are.
+        own: That of the model's run, or a default one.
+        given: The keys that somebody chose for this evaluation.
+    """
+    names = [name for name in _OF_THE_MODEL if hasattr(own, name) and name not in given]
+    return dataclasses.replace(data, **{name: getattr(own, name) for name in names})
 
 
 def open_rows(
@@ -100,7 +117,7 @@ def evaluate_as(recipe: str, task: zoo.Task, held_out: HeldOut) -> Evaluation:
         held_out: The data.
 
     Raises:
-        ConfigError: If the recipe trains models of another kind, or they do not generate and there are options.
+        ConfigError: If the recipe trains models of another kind, or an option says nothing of these.
         DataError: If anything is wrong with the data.
     """
     kinds, generates, evaluate = RECIPES[recipe]
@@ -110,6 +127,8 @@ def evaluate_as(recipe: str, task: zoo.Task, held_out: HeldOut) -> Evaluation:
     if held_out.options and not generates:
         name = type(task).__name__
         raise ConfigError(f"options must be empty for a {name} of recipes.{recipe}, got {held_out.options!r}")
+    if held_out.length is not None and recipe != "language_model":
+        raise ConfigError(f"length must be null with recipes.{recipe}, got {held_out.length}")
     evaluation, left_out = evaluate(task, held_out)
     evaluation.scores["left_out"] = left_out
     return evaluation
@@ -145,7 +164,8 @@ def _summarize(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     rows, left_out = open_rows(
         held_out, SUMMARIES, lambda files, bad: read_summaries(files, bad, keys=data.keys, header=data.header)
     )
-    longest = {} if held_out.config is None else {"max_length": data.max_summary_length}
+    is_known = held_out.config is not None or "max_summary_length" in held_out.given
+    longest = {"max_length": data.max_summary_length} if is_known else {}
     texts, summaries = [row.text for row in rows], [row.summaries for row in rows]
     return evaluate_summaries(task, texts, summaries, **{**longest, **_decoding(held_out)}), left_out
 
@@ -239,7 +259,9 @@ def _answer(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
 def _language_model(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     data = held_out.data
     documents, left_out = open_rows(held_out, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit))
-    length = None if held_out.config is None else held_out.config.training.length
+    length = held_out.length
+    if length is None and held_out.config is not None:
+        length = held_out.config.training.length
     return evaluate_language_model(task, documents, length=length, packed=data.packing == "documents"), left_out
 
 
@@ -258,6 +280,9 @@ def _finetune(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
             task.chat_format = data.chat_format
     if task.chat_format is None:
         raise ConfigError("data.chat_format must be given: the tokenizer of this model has none")
+    most = task.backbone.config.max_length
+    if data.max_length is not None and data.max_length > most:
+        raise ConfigError(f"data.max_length must be at most the model's max_length={most}, got {data.max_length}")
     conversations, left_out = open_rows(
         held_out,
         CONVERSATIONS,

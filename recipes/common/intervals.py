@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from unittest import mock
 
-import numpy as np
 from sacrebleu.significance import PairedTest
 
 from recipes.common.evaluations import Evaluation
@@ -26,11 +25,11 @@ def compare_models(
 ) -> tuple[dict[str, dict[str, dict[str, Any]]], list[dict[str, Any]]]:
     """Returns intervals of the scores of each model, and tests of each model against the first.
 
-    All by resampling the rows, the same resamples for all models; BLEU and chrF by sacreBLEU's paired bootstrap. Models
-    that were given other rows (language models with other tokenizers) get intervals, but no test.
+    All by resampling the rows, the same resamples for all models; BLEU and chrF by sacreBLEU's paired bootstrap. Scores
+    of other tokens than the first model's (likelihoods per token, with another tokenizer) get intervals, but no test.
 
     Args:
-        evaluations: The evaluation of each model, by its name.
+        evaluations: The evaluation of each model, by its name, on the same rows.
         resamples: Number of resamples.
         seed: Their seed.
 
@@ -44,21 +43,17 @@ def compare_models(
     baseline, *others = evaluations
     scores: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in evaluations}
     differences: dict[tuple[str, str], Difference] = {}
-    is_paired = {name: evaluations[name].fingerprint == evaluations[baseline].fingerprint for name in others}
     names = [(model, score) for model, evaluation in evaluations.items() for score in evaluation.measures]
-    resampled: dict[tuple[str, str], tuple[float, np.ndarray]] = {}
-    for rows in {len(evaluation.rows) for evaluation in evaluations.values()}:
-        # models with as many rows share the resamples
-        some = [(model, score) for model, score in names if len(evaluations[model].rows) == rows]
-        measures = [evaluations[model].measures[score] for model, score in some]
-        if some:
-            found = resample(measures, rows, resamples=resamples, seed=seed)
-            resampled.update(zip(some, zip(*found, strict=True), strict=True))
-    for (model, score), (value, values) in resampled.items():
-        scores[model][score] = {"value": float(value), "interval": bootstrap_interval(values)}
-        if is_paired.get(model) and (baseline, score) in resampled:
-            first, of_first = resampled[baseline, score]
-            differences[model, score] = paired_bootstrap(value, first, values, of_first)
+    if names:
+        measures = [evaluations[model].measures[score] for model, score in names]
+        found = resample(measures, len(evaluations[baseline].rows), resamples=resamples, seed=seed)
+        resampled = dict(zip(names, zip(*found, strict=True), strict=True))
+        for (model, score), (value, values) in resampled.items():
+            scores[model][score] = {"value": float(value), "interval": bootstrap_interval(values)}
+            guessed = (evaluations[name].guessed.get(score) for name in (model, baseline))
+            if model != baseline and (baseline, score) in resampled and len(set(guessed)) == 1:
+                first, of_first = resampled[baseline, score]
+                differences[model, score] = paired_bootstrap(value, first, values, of_first)
     for score in dict.fromkeys(score for evaluation in evaluations.values() for score in evaluation.corpora):
         _compare_corpora(evaluations, score, resamples, seed, scores, differences)
     return scores, _tested(scores, differences, baseline, others)

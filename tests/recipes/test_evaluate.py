@@ -12,15 +12,17 @@ import pytest
 import sacrebleu
 
 import zoo
-from recipes import classify, evaluate, generate, translate
+from recipes import classify, evaluate, finetune, generate, translate
+from recipes.common import held_out
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError, DataError
-from recipes.common.evaluations import evaluate_summaries, evaluate_tags, evaluate_translation
+from recipes.common.evaluations import Evaluation, evaluate_summaries, evaluate_tags, evaluate_translation
 from recipes.common.intervals import compare_models
 from recipes.common.labelled_text import unknown_labels
 from recipes.common.models import load_task
 from recipes.common.run_folder import RunFolder
 from zoo.preprocessing.labels import Labels
+from zoo.tokenizers.chat import get_chat_format
 
 
 def test_labels_that_the_model_cannot_give(capsys):
@@ -243,6 +245,55 @@ def test_keys_given_override_those_of_the_run(reviews):
     RunFolder(reviews / "good", translate.TranslateConfig()).close()
     with pytest.raises(ConfigError, match="models must be of one recipe, these are of classify, translate"):
         evaluate.main(evaluate.EvaluateConfig([str(reviews / name) for name in ("run", "good")]))
+
+
+class Chat(zoo.CausalLM):
+    """Has a chat format of its own, and is asked for nothing else."""
+
+    def __init__(self):
+        self.name_of_format, self.backbone = "phi3", SimpleNamespace(config=SimpleNamespace(max_length=80))
+
+    @property
+    def chat_format(self):
+        return get_chat_format(self.name_of_format)
+
+    @chat_format.setter
+    def chat_format(self, name):
+        self.name_of_format = name
+
+
+def test_each_model_reads_the_rows_of_the_first_run_in_its_own_way(tmp_path, monkeypatch):
+    talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    (tmp_path / "talks.jsonl").write_text(json.dumps({"messages": talk}) + "\n")
+    for name, chat_format, length in (("a", "chatml", 64), ("b", "llama3", 48)):
+        data = finetune.DataConfig(["x.jsonl"], ["y.jsonl"], [str(tmp_path / "talks.jsonl")], max_length=length)
+        data = dataclasses.replace(data, chat_format=chat_format)
+        RunFolder(tmp_path / name, finetune.FinetuneConfig(str(tmp_path / name), data)).close()
+
+    def load(*arguments):
+        model = Chat.__new__(Chat)
+        Chat.__init__(model)
+        return model
+
+    seen = []
+
+    def evaluated(task, conversations, max_length, **options):
+        seen.append((task.name_of_format, max_length))
+        return Evaluation([{"messages": talk}], ["Hello"], {})
+
+    monkeypatch.setattr(evaluate, "load_task", load)
+    monkeypatch.setattr(held_out, "evaluate_replies", evaluated)
+
+    def read(*words):
+        seen.clear()
+        models = [str(tmp_path / "a"), str(tmp_path / "b"), "other"]
+        evaluate.main(parse(evaluate.EvaluateConfig, [*models, *words, "--output", str(tmp_path / "scores")]))
+        return seen
+
+    assert read() == [("chatml", 64), ("llama3", 48), ("phi3", None)]
+    assert read("--data.chat_format", "zephyr", "--data.max_length", "72") == [("zephyr", 72)] * 3
+    with pytest.raises(ConfigError, match="data.max_length must be at most the model's max_length=80, got 96"):
+        read("--data.max_length", "96")
 
 
 class Writer(zoo.Seq2SeqLM):
