@@ -158,9 +158,7 @@ class TextModel(keras.Model):
         Raises:
             TypeError, ValueError: If a row is wrong, naming argument, row and what is allowed, before the first step.
         """
-        self.require_trainable("fit()")
-        if not self.compiled:
-            self.compile()
+        self._prepare_training("fit()")
         arguments = self._feed.for_fit(
             x,
             y,
@@ -200,9 +198,7 @@ class TextModel(keras.Model):
         **kwargs: Any,
     ) -> Any:
         """As `keras.Model.train_on_batch`, on a batch of raw rows too; `class_weight` as for `fit`."""
-        self.require_trainable("train_on_batch()")
-        if not self.compiled:
-            self.compile()
+        self._prepare_training("train_on_batch()")
         return super().train_on_batch(*self._feed.for_one_batch(x, y, sample_weight, None, class_weight), **kwargs)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
@@ -259,6 +255,14 @@ class TextModel(keras.Model):
             return function(numbers, inputs, self.predict_on_batch(inputs))
 
         return map_by_length(run, rows.lengths, require_count(batch_size, "batch_size"))
+
+    def _prepare_training(self, what: str) -> None:
+        self.require_trainable(what)
+        if not self.compiled:
+            self.compile()
+        if not self.optimizer.built:
+            # TensorFlow traces a function again if it makes variables: the first step would take twice as long
+            self.optimizer.build(self.trainable_variables)
 
     @property
     def _feed(self) -> Feed:

@@ -455,3 +455,14 @@ def test_keras_files_hold_no_megabytes_of_configuration(make_task, kind, tmp_pat
     with zipfile.ZipFile(tmp_path / "model.keras") as file:
         assert len(file.read("config.json")) < 20_000
     assert isinstance(keras.models.load_model(tmp_path / "model.keras"), kind)
+
+
+def test_the_step_is_traced_once(make_task, monkeypatch):
+    model = make_task(TextClassifier, labels=["bad", "good"])
+    model.run_eagerly = False
+    traced = []
+    step = TextClassifier.train_step
+    monkeypatch.setattr(TextClassifier, "train_step", lambda self, data: traced.append(data) or step(self, data))
+    model.compile("sgd")
+    model.fit(X, Y, verbose=0)
+    assert len(traced) == 1
