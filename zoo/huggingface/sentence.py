@@ -33,17 +33,20 @@ class Module:
     path: str = ""
 
 
-def read_sentence_options(directory: Path, longest: int | None = None, tokenizer: Any = None) -> dict[str, Any]:
+def read_sentence_options(
+    directory: Path, longest: int | None = None, tokenizer: Any = None, *, prompts: bool = True
+) -> dict[str, Any]:
     """Returns the arguments of a `TextEmbedder` that a directory names; none where it is no sentence model.
 
     Args:
         directory: The directory, with `modules.json` next to the model.
         longest: Longest sequence of the model; None where another is chosen than that of the files.
         tokenizer: The tokenizer of the task; None for use on token level.
+        prompts: Whether to read the prompts.
 
     Raises:
         ValueError: If a module or a way of pooling is not supported, texts are lower-cased that the tokenizer does not
-            lower-case, or the default prompt is none of the prompts.
+            lower-case, the default prompt is none of the prompts, or pooling leaves them out.
     """
     path = directory / MODULES_FILE
     if not path.is_file():
@@ -56,7 +59,9 @@ def read_sentence_options(directory: Path, longest: int | None = None, tokenizer
         raise ValueError(f"{path}: type must be Transformer, Pooling, then Normalize or nothing, got {quote(kinds)}.")
     if modules[0].path:
         raise ValueError(f"{path}: [0].path must be '', the directory itself, got {quote(modules[0].path)}.")
-    options: dict[str, Any] = {"pooling": _read_pooling(directory, modules[1]), "normalize": len(kinds) == 3}
+    folder = folder_inside(directory, modules[1].path, f"{path}: [1].path")
+    pooling, with_prompts = _read_pooling(folder / "config.json")
+    options: dict[str, Any] = {"pooling": pooling, "normalize": len(kinds) == 3}
     if (directory / LENGTH_FILE).is_file():
         values = read_json(directory / LENGTH_FILE)
         length, lower = values.get("max_seq_length"), values.get("do_lower_case", False)
@@ -74,8 +79,13 @@ def read_sentence_options(directory: Path, longest: int | None = None, tokenizer
             )
         # the library cuts longer texts
         options |= {} if length is None else {"sequence_length": length, "truncate": True}
-    if (directory / PROMPTS_FILE).is_file():
+    if prompts and (directory / PROMPTS_FILE).is_file():
         options |= _read_prompts(directory / PROMPTS_FILE)
+        if any(options["prompts"].values()) and not with_prompts:
+            raise ValueError(
+                f"{folder / 'config.json'}: include_prompt must be true with prompts ({PROMPTS_FILE}), which are "
+                "pooled over like other tokens here, got False: give others, or prompts={} for none."
+            )
     return options
 
 
@@ -95,19 +105,17 @@ def _keeps_capitals(tokenizer: Any) -> bool:
     return small != capital
 
 
-def _read_pooling(directory: Path, module: Module) -> str:
-    folder = folder_inside(directory, module.path, f"{directory / MODULES_FILE}: [1].path")
-    values = read_json(folder / "config.json")
+def _read_pooling(path: Path) -> tuple[str, bool]:
+    """Our name of a way of pooling, and whether it is over the tokens of prompts too."""
+    values = read_json(path)
     for key in values:
-        if key.startswith("pooling_mode_"):
-            require_type(values[key], bool, f"{folder / 'config.json'}: {quote_key(key)}")
+        if key.startswith("pooling_mode_") or key == "include_prompt":
+            require_type(values[key], bool, f"{path}: {quote_key(key)}")
     chosen = sorted(key for key, value in values.items() if key.startswith("pooling_mode_") and value)
     names = [name for name, flag in FLAGS.items() if [flag] == chosen]
     if not names:
-        raise ValueError(
-            f"{folder / 'config.json'}: one of {sorted(FLAGS.values())} must be true, got {quote(chosen)}."
-        )
-    return names[0]
+        raise ValueError(f"{path}: one of {sorted(FLAGS.values())} must be true, got {quote(chosen)}.")
+    return names[0], values.get("include_prompt", True)
 
 
 def write_sentence_options(directory: Path, options: dict[str, Any], width: int) -> None:

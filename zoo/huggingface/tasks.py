@@ -52,7 +52,8 @@ def load_task(
     backbone, options = parts.backbone, parts.options
     if task_class.__name__ == "TextEmbedder":
         longest = None if "sequence_length" in given else backbone.config.max_length
-        options = {**options, **read_sentence_options(Path(directory), longest, tokenizer)}
+        of_files = read_sentence_options(Path(directory), longest, tokenizer, prompts="prompts" not in given)
+        options = {**options, **of_files}
     has_start = backbone.config.architecture == "encoder_decoder"
     if tokenizer is not None and has_start:
         options = {**options, **_start_of_decoding(tokenizer, Path(directory))}

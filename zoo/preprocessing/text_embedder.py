@@ -157,6 +157,13 @@ class TextEmbedderPreprocessor(EncoderPreprocessor):
         if y is None:
             raise ValueError(f"A dataset for {self.task_name} must hold (x, y), texts and similarities; got x alone.")
         y = tf.cast(y, tf.float32)
+        if y.shape.rank == 2 and y.shape[1] == 1:
+            y = y[:, 0]
+        if y.shape.rank not in (None, 1):
+            raise ValueError(
+                f"A dataset for {self.task_name} must hold one similarity per row, got similarities of the shape "
+                f"{tuple(y.shape)} for a batch."
+            )
         if self.objective == "cosent":
             return require_all(tf.math.is_finite(y), y, "Every similarity must be finite; rows and values:")
         return require_all(tf.abs(y) <= 1, y, "Every similarity must be a cosine from -1 to 1; rows and values:")

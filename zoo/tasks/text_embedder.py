@@ -14,7 +14,9 @@ from zoo.preprocessing import TextEmbedderPreprocessor
 from zoo.preprocessing.rows import require_count
 from zoo.preprocessing.text_embedder import PARTS
 from zoo.tasks.encoder_task import EncoderTask, pool, require_pooling
-from zoo.training.embedding_losses import CoSENT, CosineRegression, InBatchNegatives, TripletLoss
+from zoo.training.embedding_losses import InBatchNegatives, TripletLoss
+from zoo.training.similarity_losses import CoSENT, CosineRegression
+from zoo.training.vectors import unit_vectors
 
 LOSSES = {
     "in_batch_negatives": InBatchNegatives,
@@ -102,8 +104,8 @@ class TextEmbedder(EncoderTask):
 
     def _embed(self, inputs: dict[str, Any], training: bool | None) -> Any:
         hidden = self.hidden(inputs, training)
-        vectors = ops.cast(pool(hidden, inputs["padding_mask"], self.pooling, self.backbone), "float32")
-        return ops.normalize(vectors, axis=-1) if self.normalize else vectors
+        vectors = pool(hidden, inputs["padding_mask"], self.pooling, self.backbone)
+        return unit_vectors(vectors) if self.normalize else ops.cast(vectors, "float32")
 
     # Training.
 
@@ -159,7 +161,7 @@ class TextEmbedder(EncoderTask):
         """The first entries of vectors, of the length that they have."""
         if width in (None, self.width):
             return vectors
-        return ops.normalize(vectors[:, :width], axis=-1) if self.normalize else vectors[:, :width]
+        return unit_vectors(vectors[:, :width]) if self.normalize else vectors[:, :width]
 
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoints of an export.

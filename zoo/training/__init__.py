@@ -17,7 +17,7 @@ from zoo.training.callback_state import has_state
 from zoo.training.callbacks import SampleOutputs, StopOnNonFiniteLoss, Throughput
 from zoo.training.checkpoint_averaging import CheckpointAveraging
 from zoo.training.distillation import Distiller, HiddenCosine, SoftTargets
-from zoo.training.embedding_losses import CoSENT, CosineRegression, InBatchNegatives, MatryoshkaLoss, TripletLoss
+from zoo.training.embedding_losses import InBatchNegatives, MatryoshkaLoss, TripletLoss
 from zoo.training.label_losses import WeightedBinaryCrossEntropy
 from zoo.training.layerwise import OPTIMIZERS, layer_decay_factors, scale_learning_rates
 from zoo.training.losses import TokenCrossEntropy
@@ -26,6 +26,7 @@ from zoo.training.preference_losses import DirectPreference, IdentityPreference,
 from zoo.training.reply_likelihoods import ReplyLikelihoods
 from zoo.training.resumable_data import ResumableBatches, ResumableData
 from zoo.training.schedules import InverseSquareRoot, PerUpdate, WarmupLinear, WarmupStableDecay, WithWarmup
+from zoo.training.similarity_losses import CoSENT, CosineRegression
 from zoo.training.span_losses import SpanAccuracy, SpanCrossEntropy
 from zoo.training.state import TrainingState
 from zoo.training.state_folder import saved_position

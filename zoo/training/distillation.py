@@ -6,6 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from zoo.training.vectors import unit_vectors
+
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class SoftTargets(keras.losses.Loss):
@@ -85,9 +87,7 @@ class HiddenCosine(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        teacher, student = (
-            ops.normalize(ops.cast(hidden, "float32"), axis=-1) for hidden in (ops.stop_gradient(y_true), y_pred)
-        )
+        teacher, student = unit_vectors(ops.stop_gradient(y_true)), unit_vectors(y_pred)
         return 1.0 - ops.sum(teacher * student, axis=-1)
 
     def get_config(self) -> dict[str, Any]:

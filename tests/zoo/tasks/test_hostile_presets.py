@@ -128,7 +128,18 @@ def test_modules_behind_a_link(tmp_path):
 
 def test_modules_that_are_right(tmp_path):
     expected = {"pooling": "mean", "normalize": False}
-    assert read_sentence_options(modules(tmp_path / "model", "1_Pooling")) == expected
+    directory = modules(tmp_path / "model", "1_Pooling")
+    assert read_sentence_options(directory) == expected
+    # without the tokens of prompts there is pooling here only where there are none
+    flags = {"pooling_mode_mean_tokens": True, "include_prompt": False}
+    (directory / "1_Pooling" / "config.json").write_text(json.dumps(flags))
+    prompts = directory / "config_sentence_transformers.json"
+    prompts.write_text(json.dumps({"prompts": {"none": ""}}))
+    assert read_sentence_options(directory) == {**expected, "prompts": {"none": ""}, "default_prompt": None}
+    prompts.write_text(json.dumps({"prompts": {"query": "q: "}}))
+    with pytest.raises(ValueError, match="1_Pooling/config.json: include_prompt must be true with prompts"):
+        read_sentence_options(directory)
+    assert read_sentence_options(directory, prompts=False) == expected
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 tf = pytest.importorskip("tensorflow")
 
@@ -184,3 +185,22 @@ def test_everything_is_saved_and_exported(make_task, texts, tmp_path):
         np.testing.assert_allclose(vectors, task.embed(texts[:2], prompt=prompt), rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="prompts must differ in their letters and digits to be exported, got 'a-b'"):
         make_task(TextEmbedder, prompts={"a.b": "", "a-b": ""}).endpoints()
+
+
+def test_a_text_of_no_tokens(make_task):
+    """Its vector is 0, where lengths have no gradient."""
+    task = make_task(TextEmbedder)
+    mask = np.ones((2, 3), bool)
+    inputs = {f"{part}_token_ids": np.arange(6).reshape(2, 3) for part in ("first", "second")}
+    inputs |= {"first_padding_mask": mask, "second_padding_mask": mask * [[1], [0]] > 0}
+    np.testing.assert_array_equal(ops.convert_to_numpy(task(inputs))[1, 1], np.zeros(16))
+    task.compile("sgd", run_eagerly=True)
+    task.train_on_batch(inputs, np.arange(4).reshape(2, 2))
+    assert all(np.isfinite(weight).all() for weight in task.get_weights())
+
+
+def test_similarities_of_a_dataset(make_task):
+    targets = make_task(TextEmbedder, objective="cosent").preprocessor.targets
+    np.testing.assert_array_equal(targets(tf.constant([[0.5], [1.0]])), [0.5, 1.0])
+    with pytest.raises(ValueError, match=r"one similarity per row, got similarities of the shape \(1, 2\)"):
+        targets(tf.constant([[0.5, 1.0]]))

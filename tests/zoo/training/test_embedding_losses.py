@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from zoo.training.embedding_losses import CoSENT, CosineRegression, InBatchNegatives, MatryoshkaLoss, TripletLoss
+from zoo.training import CoSENT, CosineRegression, InBatchNegatives, MatryoshkaLoss, TripletLoss
 
 
 def cosine(a, b):
@@ -36,6 +36,9 @@ def test_in_batch_negatives(parts, symmetric):
     # float32 exponentials of numbers up to 5
     np.testing.assert_allclose(loss(labels, vectors), np.mean(expected), rtol=1e-5)
     np.testing.assert_allclose(loss(np.arange(4 * parts).reshape(4, parts), vectors), np.mean(expected), rtol=1e-5)
+    # labels of another shape are not looked at
+    for width in (1, 3):
+        np.testing.assert_allclose(loss(np.zeros((4, width)), vectors), np.mean(expected), rtol=1e-5)
     weights = np.array([1.0, 0.0, 3.0, 0.0])
     np.testing.assert_allclose(loss(labels, vectors, weights), np.dot(expected, weights) / 4, rtol=1e-5)
 
@@ -100,6 +103,7 @@ def test_cosent():
     weighted = CoSENT(scale=4.0)(y, vectors, np.array([1.0, 2.0, 0.0, 1.0, 2.0]))
     np.testing.assert_allclose(weighted, expected([0, 1, 1, 3, 4, 4]), rtol=1e-5)
     np.testing.assert_allclose(CoSENT()(np.ones(5), vectors), 0, atol=1e-6)
+    np.testing.assert_allclose(CoSENT(scale=4.0)(y[:, None], vectors), expected(range(5)), rtol=1e-5)
 
 
 def test_matryoshka():
@@ -138,6 +142,10 @@ def test_configurations_and_errors():
         (lambda: InBatchNegatives()(np.zeros(4), vectors[0]), r"anchor, .* \(batch, 2 or more, dim\), got \(3, 6\)"),
         (lambda: TripletLoss()(np.zeros(4), vectors[:, :2]), r"\(batch, 3, dim\), got \(4, 2, 6\)"),
         (lambda: CosineRegression()(np.zeros(4), vectors), r"\(batch, 2, dim\), got \(4, 3, 6\)"),
+        # numbers of texts, the labels of another objective
+        (lambda: CosineRegression()(np.zeros((4, 2)), vectors[:, :2]), r"a similarity per row, .* got \(4, 2\)"),
+        (lambda: CoSENT()(np.zeros((4, 2)), vectors[:, :2]), r"a similarity per row, .* got \(4, 2\)"),
+        (lambda: MatryoshkaLoss(CoSENT(), [2])(np.zeros((4, 2)), vectors[:, :2]), "objective='cosent'"),
         (lambda: CoSENT()(np.zeros(4), vectors), r"\(batch, 2, dim\), got \(4, 3, 6\)"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -155,6 +163,9 @@ def test_gradients_of_equal_vectors_are_finite():
         with tf.GradientTape() as tape:
             value = MatryoshkaLoss(loss, [2])(labels, vectors)
         assert np.isfinite(tape.gradient(value, vectors)).all() and np.isfinite(value)
+        with tf.GradientTape() as tape:
+            value = loss(labels, vectors * np.array([0.0, 1.0, 1.0])[:, None, None].astype("float32"))
+        assert np.isfinite(tape.gradient(value, vectors)).all()
     with tf.GradientTape() as tape:
         value = CoSENT()(ops.arange(3), vectors[:, :2])
     assert np.isfinite(tape.gradient(value, vectors)).all()

@@ -1,0 +1,61 @@
+"""What losses of text embeddings share: vectors of length 1, groups of texts."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+
+def unit_vectors(vectors: Any) -> Any:
+    """Returns vectors scaled to length 1, float32; those of length 0 stay so, and have a finite gradient.
+
+    Args:
+        vectors: `(..., dim)`.
+    """
+    vectors = ops.cast(vectors, "float32")
+    # inside of the root, which has no gradient at 0
+    return vectors * ops.rsqrt(ops.maximum(ops.sum(ops.square(vectors), axis=-1, keepdims=True), 1e-12))
+
+
+def check_groups(y_pred: Any, least: int, most: int | None, what: str) -> None:
+    """Raises a ValueError unless embeddings are those of groups of texts.
+
+    Args:
+        y_pred: Embeddings, `(batch, texts, dim)`.
+        least, most: How many texts a group may have; None for any number.
+        what: What they are, for the error.
+    """
+    shape = tuple(y_pred.shape)
+    texts = shape[1] if len(shape) == 3 else 0
+    if texts is not None and not least <= texts <= (texts if most is None else most):
+        allowed = str(least) if most == least else f"{least} or more"
+        raise ValueError(f"y_pred must hold {what}, with the shape (batch, {allowed}, dim), got {shape}.")
+
+
+def require_positive(value: Any, name: str) -> float:
+    """Returns a number.
+
+    Args:
+        value: The number.
+        name: What it is called in the error.
+
+    Raises:
+        ValueError: If it is not above 0.
+    """
+    if not value > 0:
+        raise ValueError(f"{name} must be above 0, got {value!r}.")
+    return float(value)
+
+
+class EmbeddingLoss(keras.losses.Loss):
+    """A loss with the arguments of all of them.
+
+    Args:
+        reduction, name, dtype: See `keras.losses.Loss`.
+    """
+
+    def __init__(self, reduction: str | None, name: str, dtype: str) -> None:
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "dtype": self.dtype}
