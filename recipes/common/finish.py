@@ -14,6 +14,7 @@ import keras
 import numpy as np
 
 from recipes.common.run_folder import RunFolder
+from recipes.common.training import save_adapter
 from zoo.tasks import Task
 
 TEST_IS_VALIDATION = (
@@ -33,7 +34,7 @@ def finish(
     trial: Callable[[Any], Iterable[tuple[Any, Any, Any]]],
     test_is_validation: bool | None = None,
 ) -> dict[str, Any]:
-    """Exports the model, tries the export, and writes results and model card.
+    """Writes the adapter, exports the model, tries the export, and writes results and model card.
 
     Args:
         run: The run folder.
@@ -52,6 +53,7 @@ def finish(
     Raises:
         RuntimeError: If the export gives other outputs than the task.
     """
+    save_adapter(task, run)
     if export is not None:
         import tensorflow as tf
 

@@ -136,7 +136,7 @@ def make_or_load_task(
         kind: The class.
         model: The group `model`.
         tokenizer: The group `tokenizer`, for a new model.
-        run: The run folder.
+        run: The run folder, which notes the saved model.
         texts: Gives what the tokenizer of a new model is trained on.
         mask_token, end_token, special_tokens: Of that tokenizer, see `load_or_train_tokenizer`.
         defaults: Choices of a new model that `model.options` may replace.
@@ -148,7 +148,7 @@ def make_or_load_task(
     """
     if model.start_from is not None:
         task = _load(kind, model, **task_options)
-        name = model.start_from
+        name = run.start = model.start_from
     else:
         trained = load_or_train_tokenizer(
             tokenizer, run, texts, mask_token=mask_token, end_token=end_token, special_tokens=special_tokens

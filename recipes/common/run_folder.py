@@ -173,6 +173,7 @@ class RunFolder:
         path: The folder.
         config: The config of the run.
         resumed: True if the folder held the config of an earlier start of this run.
+        start: The saved model that the run starts from; None until there is one, and for a new model.
 
     Raises:
         RunFolderError: Another process holds the folder, it belongs to a run with another config (the message lists
@@ -187,6 +188,7 @@ class RunFolder:
 
     def __init__(self, path: str | os.PathLike, config: Any) -> None:
         self.path, self.config = Path(path), config
+        self.start: str | None = None
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:

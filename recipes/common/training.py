@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import keras
@@ -229,7 +231,6 @@ def train(
     # before anything else can fail
     task = model if task is None else task
     task.save_to_preset(run.path / "model")
-    save_adapter(task, run)
     epochs = range(1, len(history.history["loss"]) + 1)
     plot_curves(
         {label: (epochs, history.history[key]) for label, key in curves.items()},
@@ -245,13 +246,19 @@ def save_adapter(model: Task, run: RunFolder) -> None:
     """Writes the low-rank updates that were trained, and the head, to `adapter` in the files of the PEFT library.
 
     Args:
-        model: The trained task; nothing is written without such updates.
+        model: The trained task, with all that was fitted to its outputs; nothing is written without such updates.
         run: The run folder.
     """
     adapters = model.backbone.adapters
     trained = [name for name in adapters if adapters[name].trainable]
-    if len(trained) == 1:
-        base = getattr(getattr(run.config, "model", None), "start_from", None)
+    if len(trained) != 1:
+        return
+    if run.start is None:
+        print("the low-rank updates are not written alone: the weights that they are for are in this run only")
+    else:
+        # from wherever it is read; as PEFT names models of the hub
+        is_local = Path(run.start).exists()
+        base = str(Path(run.start).resolve()) if is_local else re.sub("^hf://([^@]+)$", r"\1", run.start)
         kind = model.save_adapter(run.path / "adapter", trained[0], base_model=base)
         whose = "by this project" if kind is None else f"by PEFT too, beside a model of the type {kind!r}"
         print(f"{run.path / 'adapter'}: the low-rank updates alone, read {whose}")

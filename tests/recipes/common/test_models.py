@@ -1,5 +1,7 @@
 """What a run starts from: new and saved models, which of their weights train, and keys that have no effect."""
 
+import json
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +12,9 @@ import zoo
 from recipes import classify, finetune, translate
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError
+from recipes.common.finish import finish
 from recipes.common.models import LoraConfig, ModelConfig, check_model, make_or_load_task, make_sampler
+from recipes.common.run_folder import RunFolder
 from recipes.common.tokenizers import TokenizerConfig
 from recipes.common.training import save_adapter
 
@@ -101,7 +105,7 @@ def test_updates_on_8_bit_weights_below_a_head_that_trains(run, saved, tmp_path,
     np.testing.assert_allclose(loaded.predict(["abc", "ca"]), task.predict(["abc", "ca"]), rtol=1e-5, atol=1e-6)
     assert [weight.dtype for weight in loaded.weights] == [weight.dtype for weight in task.weights]
     # and so are the updates alone, beside the model that the run started from
-    run.path, run.config = tmp_path / "run", SimpleNamespace(model=model)
+    run.path = tmp_path / "run"
     save_adapter(task, run)
     assert "adapter: the low-rank updates alone, read by this project" in capsys.readouterr().out
     start = ModelConfig(start_from=str(tmp_path / "run" / "adapter"))
@@ -111,6 +115,29 @@ def test_updates_on_8_bit_weights_below_a_head_that_trains(run, saved, tmp_path,
     again.quantize("int8", head=False)
     again.load_adapter(tmp_path / "run" / "adapter")
     np.testing.assert_allclose(again.predict(["abc", "ca"]), task.predict(["abc", "ca"]), rtol=1e-5, atol=1e-6)
+
+
+def test_an_adapter_has_what_was_fitted_after_the_training(saved, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(saved)
+    with RunFolder(tmp_path / "run", classify.ClassifyConfig()) as run:
+        task = make(run, zoo.TextClassifier, ModelConfig(start_from="run", lora=LoraConfig(rank=2)), labels=["a", "b"])
+        task.temperature = 3.0
+        finish(run, "classify", task, {}, 0.0, export=None, trial=lambda served: [])
+        # wherever it is read
+        monkeypatch.chdir(tmp_path)
+        again = zoo.Task.from_preset(tmp_path / "run" / "adapter")
+        assert again.temperature == 3.0 and again.labels.strings == ["a", "b"]
+        np.testing.assert_allclose(again.predict(["abc", "ca"]), task.predict(["abc", "ca"]), rtol=1e-5, atol=1e-6)
+        for start, base in (("hf://owner/name", "owner/name"), ("hf://owner/name@main", "hf://owner/name@main")):
+            run.start = start
+            save_adapter(task, run)
+            config = json.loads((tmp_path / "run" / "adapter" / "adapter_config.json").read_text())
+            assert config["base_model_name_or_path"] == base
+        # of a new model nobody could load them
+        shutil.rmtree(tmp_path / "run" / "adapter")
+        run.start = None
+        save_adapter(task, run)
+        assert not (tmp_path / "run" / "adapter").exists() and "not written alone" in capsys.readouterr().out
 
 
 def test_parts_that_do_not_train(run, saved, capsys):

@@ -18,7 +18,9 @@ LABELS = ["B-N", "O"]
 @pytest.fixture(scope="module")
 def lengths(tiny_tokenizer):
     """The length that three words take."""
-    return {"sequence_length": int(TextClassifierPreprocessor(tiny_tokenizer, labels=2).lengths(["alpha beta iota"])[0])}
+    return {
+        "sequence_length": int(TextClassifierPreprocessor(tiny_tokenizer, labels=2).lengths(["alpha beta iota"])[0])
+    }
 
 
 def test_words_that_are_cut_off(tiny_tokenizer, lengths, capsys):
