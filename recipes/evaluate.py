@@ -19,13 +19,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import zoo
+from recipes import distill
 from recipes.common.charts import plot_intervals
 from recipes.common.config import parse, run_recipe, setting
+from recipes.common.distill_data import as_config_of
 from recipes.common.errors import ConfigError, DataError, errors_of, shown
 from recipes.common.evaluations import Evaluation
-from recipes.common.held_out import RECIPES, HeldOut, data_for, evaluate_as
+from recipes.common.evaluators import RECIPES, evaluate_as
+from recipes.common.held_out import HeldOut, data_for
 from recipes.common.intervals import compare_models, table
-from recipes.common.models import TASKS, load_task, make_sampler, require_texts_alone
+from recipes.common.models import TASKS, load_task, make_sampler, require_texts_alone, saved_kind
 from recipes.common.recipe_modules import config_class_of, find_recipe
 from recipes.common.run_folder import find_run
 from zoo.storage import write_text_atomically
@@ -68,12 +71,16 @@ class EvaluateConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A model: its name here, where it is, and the config of its run (None where it is not one of a run)."""
+    """A model: its name here, where it is, the recipe of its run, and its folder (None where it is not one of a run).
+
+    A student of recipes.distill is taken as a model of the recipe that trains its kind, `student`.
+    """
 
     name: str
     path: str
     recipe: str | None
-    config_yaml: Path | None
+    folder: Path | None
+    student: str | None
 
 
 def main(config: EvaluateConfig) -> dict[str, Any]:
@@ -94,20 +101,22 @@ def main(config: EvaluateConfig) -> dict[str, Any]:
     subjects = find_subjects(config.models)
     recipe = recipe_of(config, subjects)
     evaluations: dict[str, Evaluation] = {}
-    data = None
+    source = data = None
     for subject in subjects:
         task = load_task(subject.path, config.task)
         if recipe is None:
             recipe = recipe_of_kind(task)
         if data is None:
-            data = data_of(config, recipe, next((each for each in subjects if each.recipe == recipe), None))
+            source = next(filter(None, (config_of(each, recipe) for each in subjects)), None)
+            data = data_of(config, recipe, source)
         if len(subjects) > 1:
             print(f"{subject.name}: {subject.path}")
-        config_class, run_config = config_class_of(find_recipe(recipe)), None
-        if subject.recipe == recipe:
-            run_config = parse(config_class, ["--config", str(subject.config_yaml)])
-        own = data_for(data, (run_config or config_class()).data, config.data)
-        held_out = HeldOut(run_config, own, set(config.data), config.split, config.options, config.length)
+        run_config = config_of(subject, recipe)
+        default = config_class_of(find_recipe(recipe))()
+        own = data_for(data, (run_config or default).data, config.data)
+        held_out = HeldOut(
+            run_config, source, subject.folder, own, set(config.data), config.split, config.options, config.length
+        )
         evaluations[subject.name] = evaluate_as(recipe, task, held_out)
     check_rows(evaluations)
     results = score(config, recipe, subjects, evaluations)
@@ -132,7 +141,12 @@ def find_subjects(paths: list[str]) -> list[Subject]:
         folder = Path(path) if run is None else run.path
         name = folder.resolve().name if Path(path).is_dir() else path.rpartition("/")[2]
         recipe = None if run is None or run.recipe is None else run.recipe.removeprefix("recipes.")
-        subjects.append(Subject(name, path, recipe, None if run is None else run.config_yaml))
+        student = None
+        if recipe == "distill":
+            with errors_of("models"):
+                student = saved_kind(path)
+                recipe = _OF_KIND[student]
+        subjects.append(Subject(name, path, recipe, None if run is None else run.path, student))
     names = [subject.name for subject in subjects]
     if len(set(names)) < len(names):
         subjects = [dataclasses.replace(subject, name=subject.path) for subject in subjects]
@@ -159,17 +173,30 @@ def recipe_of_kind(task: zoo.Task) -> str:
     return found
 
 
-def data_of(config: EvaluateConfig, recipe: str, subject: Subject | None) -> Any:
+def config_of(subject: Subject, recipe: str) -> Any:
+    """Returns the config of the run of a model, None where it is not one of a run of the recipe."""
+    if subject.recipe != recipe or subject.folder is None:
+        return None
+    config_class = config_class_of(find_recipe(recipe))
+    words = ["--config", str(subject.folder / "config.yaml")]
+    if subject.student is None:
+        return parse(config_class, words)
+    return as_config_of(subject.student, parse(distill.DistillConfig, words), config_class())
+
+
+def data_of(config: EvaluateConfig, recipe: str, source: Any) -> Any:
     """Returns the group `data` of the config of a run, or of a default one, with the keys that are given here."""
     config_class = config_class_of(find_recipe(recipe))
     given = dict(config.data)
-    if subject is None and config.split not in given:
+    if source is None and config.split not in given:
         raise ConfigError(f"data.{config.split} must be given: there is no run of recipes.{recipe} that says it")
     if "test" in given and not hasattr(config_class.data, "test"):
         # recipes without a test part test on the validation part
         given["validation"] = given.pop("test")
-    files = [] if subject is None else ["--config", str(subject.config_yaml)]
-    return parse(config_class, [*files, *(word for name in given for word in (f"--data.{name}", *given[name]))]).data
+    chosen = parse(config_class, [word for name in given for word in (f"--data.{name}", *given[name])]).data
+    if source is None:
+        return chosen
+    return dataclasses.replace(source.data, **{name: getattr(chosen, name) for name in given})
 
 
 def check_rows(evaluations: Mapping[str, Evaluation]) -> None:

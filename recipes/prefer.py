@@ -24,16 +24,15 @@ import zoo
 from recipes import finetune
 from recipes.common.config import run_recipe, setting
 from recipes.common.data_sets import open_parts
-from recipes.common.errors import BadLines, ConfigError, errors_of
+from recipes.common.errors import ConfigError, errors_of
 from recipes.common.example_batches import ExampleBatches
 from recipes.common.finish import decoded, finish
 from recipes.common.models import ModelConfig, make_or_load_task
 from recipes.common.preference_data import (
-    BAD_PREFERENCE,
     PREFERENCES,
     Preference,
     PreferenceRows,
-    check_preference,
+    is_preference,
     read_preferences,
 )
 from recipes.common.preference_results import draw, last_words, reply_scores
@@ -237,20 +236,11 @@ def load_start(config: PreferConfig, run: RunFolder, source: str) -> zoo.CausalL
 def open_preferences(config: PreferConfig, task: zoo.CausalLM) -> list[list[Preference]]:
     """Returns the training, validation and test part."""
     chat_format = task.chat_format
-
-    def fits(preference: Preference, bad: BadLines) -> bool:
-        try:
-            check_preference(preference, chat_format)
-        except ValueError as error:
-            bad.add(BAD_PREFERENCE, preference.origin, str(error))
-            return False
-        return True
-
     return open_parts(
         config.data,
         PREFERENCES,
         lambda files, bad: read_preferences(files, bad, chat_format=chat_format, keys=config.data.keys),
-        fits,
+        lambda preference, bad: is_preference(preference, bad, chat_format),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -38,6 +39,25 @@ class Material(NamedTuple):
     training: Any
     validation: Any
     examples: list[Any]
+
+
+def as_config_of(kind: str, stored: Any, default: Any) -> Any:
+    """Returns the config of a student's run as that of the recipe which trains its kind: data and length of rows.
+
+    Args:
+        kind: The task of the student.
+        stored: The configuration of `recipes.distill`.
+        default: The default configuration of the other recipe.
+    """
+    names = {field.name for field in dataclasses.fields(default.data)}
+    data = {name: value for name, value in vars(stored.data).items() if name in names}
+    data["train"] = stored.data.train or [GENERATED[kind]]
+    training = {"length": stored.training.length} if kind == "CausalLM" else {}
+    return dataclasses.replace(
+        default,
+        data=dataclasses.replace(default.data, **data),
+        training=dataclasses.replace(default.training, **training),
+    )
 
 
 def require_keys_of(kind: str, changed: dict[str, tuple[Any, Any]]) -> None:

@@ -53,7 +53,7 @@ def evaluate_language_model(
     if length is not None and length > most:
         raise ConfigError(f"length must be at most the model's max_length={most}, got {length}")
     length = length or min(most, _LONGEST_WINDOW)
-    options = {"length": length, "batch_size": _batch_size(task, length)}
+    options = {"length": length, "batch_size": batch_size_of(task, length)}
     ids, starts, _ = task.tokenizer.tokenize_with_offsets(documents)
     batches: Any
     if packed:
@@ -110,7 +110,13 @@ def _places(starts: Any, pieces: Sequence[str], packs: Any) -> np.ndarray:
     return places if packs.tokenizer.end_id is None else np.append(places, len(pieces) - 1)
 
 
-def _batch_size(task: Any, length: int) -> int:
+def batch_size_of(task: Any, length: int) -> int:
+    """Returns how many rows are fed at once, such that their logits fit.
+
+    Args:
+        task: The model.
+        length: Tokens of a row.
+    """
     return max(1, min(32, _MOST_LOGITS // (length * task.backbone.config.vocabulary_size)))
 
 
@@ -227,7 +233,7 @@ def evaluate_replies(
             guessed[place] = row[mask]
         return inputs, labels, weights
 
-    size = _batch_size(task, int(max(examples.lengths)))
+    size = batch_size_of(task, int(max(examples.lengths)))
     sums = (-TextScorer(task).rows(examples.lengths, batch_of, size)).tolist()
     asked = [talk.messages[:-1] for talk in kept]
     with errors_of("options"):

@@ -265,7 +265,7 @@ def load_task(directory: str, kind: str | None = None) -> Task:
     if kind not in (None, *TASKS):
         raise ConfigError(f"task must be one of {', '.join(TASKS)}, got {kind!r}")
     try:
-        name = kind or _saved_kind(directory)
+        name = kind or saved_kind(directory)
         if name not in TASKS:
             raise ValueError(f"{directory}: task must be one of {', '.join(TASKS)}, got {shown(name)}.")
         return getattr(zoo, name).from_preset(directory)
@@ -273,8 +273,12 @@ def load_task(directory: str, kind: str | None = None) -> Task:
         raise DataError(str(error)) from error
 
 
-def _saved_kind(directory: str) -> str:
-    """The task that a model says that it is of."""
+def saved_kind(directory: str) -> str:
+    """Returns the name of the task that a saved model says that it is of.
+
+    Args:
+        directory: What `from_preset` takes.
+    """
     reader, source = find_reader(directory)
     return reader.task_of(source)
 

@@ -83,6 +83,22 @@ def check_preference(preference: Preference, chat_format: ChatFormat | None) -> 
     chat_format.check([*preference.prompt, reply], "the conversation", add_reply=False)
 
 
+def is_preference(preference: Preference, bad: BadLines, chat_format: ChatFormat | None) -> bool:
+    """Returns whether `check_preference` finds nothing wrong, and notes the row otherwise.
+
+    Args:
+        preference: The preference.
+        bad: Where bad rows are noted.
+        chat_format: How the model writes conversations.
+    """
+    try:
+        check_preference(preference, chat_format)
+    except ValueError as error:
+        bad.add(BAD_PREFERENCE, preference.origin, str(error))
+        return False
+    return True
+
+
 def _preference(
     record: Mapping[str, Any], keys: Sequence[str], chat_format: ChatFormat | None, origin: str
 ) -> Preference:

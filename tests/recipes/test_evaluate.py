@@ -12,8 +12,8 @@ import pytest
 import sacrebleu
 
 import zoo
-from recipes import classify, evaluate, finetune, generate, translate
-from recipes.common import held_out
+from recipes import classify, distill, embed, evaluate, finetune, generate, language_model, translate
+from recipes.common import evaluators
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError, DataError
 from recipes.common.evaluations import Evaluation, evaluate_summaries, evaluate_tags, evaluate_translation
@@ -282,7 +282,7 @@ def test_each_model_reads_the_rows_of_the_first_run_in_its_own_way(tmp_path, mon
         return Evaluation([{"messages": talk}], ["Hello"], {})
 
     monkeypatch.setattr(evaluate, "load_task", load)
-    monkeypatch.setattr(held_out, "evaluate_replies", evaluated)
+    monkeypatch.setattr(evaluators, "evaluate_replies", evaluated)
 
     def read(*words):
         seen.clear()
@@ -294,6 +294,34 @@ def test_each_model_reads_the_rows_of_the_first_run_in_its_own_way(tmp_path, mon
     assert read("--data.chat_format", "zephyr", "--data.max_length", "72") == [("zephyr", 72)] * 3
     with pytest.raises(ConfigError, match="data.max_length must be at most the model's max_length=80, got 96"):
         read("--data.max_length", "96")
+
+
+def test_a_student_is_evaluated_as_its_kind_and_searches_as_the_first_run_says(tmp_path, monkeypatch):
+    seen = []
+
+    def evaluated(recipe, task, given):
+        seen.append((recipe, given))
+        return Evaluation([], [], {})
+
+    monkeypatch.setattr(evaluate, "evaluate_as", evaluated)
+    monkeypatch.setattr(evaluate, "load_task", lambda *arguments: None)
+    monkeypatch.setattr(evaluate, "saved_kind", lambda path: "CausalLM")
+    words = ["--output", str(tmp_path / "scores")]
+    student = distill.DistillConfig(str(tmp_path / "student"), data=distill.DataConfig(unit="line"))
+    student = dataclasses.replace(student, training=distill.DistillTrainingConfig(length=48))
+    teacher = language_model.LanguageModelConfig(str(tmp_path / "teacher"))
+    for name, config in (("student", student), ("teacher", teacher)):
+        RunFolder(tmp_path / name, config).close()
+    evaluate.main(parse(evaluate.EvaluateConfig, [str(tmp_path / "student"), str(tmp_path / "teacher"), *words]))
+    (recipe, first), (_, second) = seen
+    assert recipe == "language_model" and (first.config.training.length, second.config.training.length) == (48, 64)
+    assert first.data == second.data and (first.data.unit, first.data.train) == ("line", ["date_lines"])
+
+    seen.clear()
+    for name, search in (("a", embed.EvaluationConfig(queries="q.tsv")), ("b", embed.EvaluationConfig())):
+        RunFolder(tmp_path / name, embed.EmbedConfig(str(tmp_path / name), evaluation=search)).close()
+    evaluate.main(parse(evaluate.EvaluateConfig, [str(tmp_path / "a"), str(tmp_path / "b"), "other", *words]))
+    assert [given.source.evaluation.queries for _, given in seen] == ["q.tsv"] * 3
 
 
 class Writer(zoo.Seq2SeqLM):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import zoo
-from recipes import prefer
+from recipes import evaluate, prefer
 from recipes.common.config import parse
 from recipes.common.errors import BadLines, ConfigError, DataError, RunFolderError
 from recipes.common.preference_data import PREFERENCES, PreferenceRows, read_preferences
@@ -155,6 +155,9 @@ def test_a_run_and_its_resume(start, tmp_path, capsys):
         assert (run / "plots" / f"{name}.png").stat().st_size > 3000
     assert len((run / "samples" / "test.tsv").read_text().splitlines()) == 7
     assert isinstance(zoo.Task.from_preset(run / "model"), zoo.CausalLM)
+    scores = evaluate.main(evaluate.EvaluateConfig([str(run)], output=str(tmp_path / "scores")))["models"]["run"]
+    assert scores["reward_accuracy"] == 1.0 and scores["nearer_to_chosen"] == results["test_nearer_to_chosen"]
+    assert scores["reward_margin"] == pytest.approx(results["validation_reward_margin"], abs=1e-3)
     # the reference is not computed again, and what was trained stays
     capsys.readouterr()
     again = prefer.main(config)
