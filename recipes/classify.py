@@ -41,7 +41,7 @@ from recipes.common.labelled_text import (
     require_known_labels,
     unknown_labels,
 )
-from recipes.common.models import make_or_load_task
+from recipes.common.models import head_options, make_or_load_task
 from recipes.common.run_folder import RunFolder
 from recipes.common.training import prepare
 from recipes.common.windowed import WindowedModelConfig, count_cut, length_options
@@ -67,8 +67,15 @@ class ClassifierConfig(WindowedModelConfig):
     """The architecture."""
 
     problem: Literal["single_label", "multi_label", "regression"] = setting("single_label", "What is predicted.")
-    pooling: Literal["first", "mean", "max", "last", "pooler"] = setting("mean", "Which vector stands for a text.")
-    head_dropout: float = setting(0.1, "Rate of the dropout before the last linear map.", least=0, below=1)
+    pooling: Literal["first", "mean", "max", "last", "pooler"] | None = setting(
+        None, "Which vector stands for a text; null: that of the classifier started from, else mean."
+    )
+    head_dropout: float | None = setting(
+        None,
+        "Rate of the dropout before the last linear map; null: that of the classifier started from, else 0.1.",
+        least=0,
+        below=1,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,8 +221,7 @@ def make_model(config: ClassifyConfig, run: RunFolder, examples: Sequence[Labell
         "labels": labels,
         "problem": model.problem,
         "pairs": len(examples[0].texts) == 2,
-        "pooling": model.pooling,
-        "head_dropout": model.head_dropout,
+        **head_options(model),
         **length_options(model),
         # of a model that was calibrated, they are fitted anew
         "temperature": 1.0,

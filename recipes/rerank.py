@@ -29,7 +29,7 @@ from recipes.common.encoder_recipe import (
 from recipes.common.errors import BadLines, ConfigError, errors_of
 from recipes.common.finish import finish
 from recipes.common.labelled_text import LABELLED, NO_LABEL, LabelledText, is_in_range, read_examples
-from recipes.common.models import load_task, make_or_load_task
+from recipes.common.models import head_options, load_task, make_or_load_task
 from recipes.common.relevance import Pair, pairs_of_groups, with_negatives
 from recipes.common.retrieval import Retrieval, open_beir, retrieval_of_groups, retrieval_of_labels
 from recipes.common.run_folder import RunFolder
@@ -74,8 +74,15 @@ class RerankerConfig(EncoderModelConfig):
     problem: Literal["binary", "regression"] = setting(
         "binary", "Whether a document is relevant or not, or how much it is (label_column)."
     )
-    pooling: Literal["first", "mean", "max", "last", "pooler"] = setting("mean", "Which vector stands for a pair.")
-    head_dropout: float = setting(0.1, "Rate of the dropout before the last linear map.", least=0, below=1)
+    pooling: Literal["first", "mean", "max", "last", "pooler"] | None = setting(
+        None, "Which vector stands for a pair; null: that of the classifier started from, else mean."
+    )
+    head_dropout: float | None = setting(
+        None,
+        "Rate of the dropout before the last linear map; null: that of the classifier started from, else 0.1.",
+        least=0,
+        below=1,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,8 +135,7 @@ def main(config: RerankConfig) -> dict[str, Any]:
             labels=[RELEVANT] if is_binary else 1,
             problem="multi_label" if is_binary else "regression",
             pairs=True,
-            pooling=config.model.pooling,
-            head_dropout=config.model.head_dropout,
+            **head_options(config.model),
             truncate=True,
         )
         columns = ((texts_of(part), targets_of(part, is_binary)) for part in parts)

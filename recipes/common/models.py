@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -197,6 +198,25 @@ def _load(kind: type[AnyTask], model: ModelConfig, **task_options: Any) -> AnyTa
     if len(adapters):
         task.remove_adapters(*adapters)  # those that were not active
     return task
+
+
+def head_options(model: Any) -> dict[str, Any]:
+    """Returns `pooling` and `head_dropout` of a classifier; none that a classifier to start from brings itself.
+
+    Args:
+        model: The group `model`, with these keys.
+
+    Raises:
+        ConfigError: If there is no model to start from.
+    """
+    given = {name: getattr(model, name) for name in ("pooling", "head_dropout") if getattr(model, name) is not None}
+    if model.start_from is not None:
+        with errors_of("model.start_from"):
+            reader, source = find_reader(model.start_from)
+        with contextlib.suppress(ValueError):  # files may name no task
+            if reader.task_of(source) == "TextClassifier":
+                return given
+    return {"pooling": "mean", "head_dropout": 0.1, **given}
 
 
 def adapt(task: Task, model: ModelConfig) -> None:

@@ -13,6 +13,7 @@ from recipes import classify, finetune, translate
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError
 from recipes.common.finish import finish
+from recipes.common.labelled_text import LabelledText
 from recipes.common.models import LoraConfig, ModelConfig, check_model, make_or_load_task, make_sampler
 from recipes.common.run_folder import RunFolder
 from recipes.common.tokenizers import TokenizerConfig
@@ -138,6 +139,24 @@ def test_an_adapter_has_what_was_fitted_after_the_training(saved, tmp_path, monk
         run.start = None
         save_adapter(task, run)
         assert not (tmp_path / "run" / "adapter").exists() and "not written alone" in capsys.readouterr().out
+
+
+def test_a_classifier_keeps_its_pooling_and_dropout(run, saved, tmp_path):
+    start = {"start_from": str(saved / "run")}
+    options = {"labels": ["a", "b"], "pooling": "max", "head_dropout": 0.3}
+    make(run, zoo.TextClassifier, ModelConfig(**start), **options).save_to_preset(tmp_path / "classifier")
+    examples = [LabelledText(("abc",), label, "x:1") for label in "ab"]
+
+    def head(**given):
+        config = classify.ClassifyConfig(model=classify.ClassifierConfig(**given))
+        task = classify.make_model(config, run, examples)
+        return task.pooling, task.head.dropout
+
+    begun = {"start_from": str(tmp_path / "classifier")}
+    assert head(**begun) == ("max", 0.3) and head(pooling="last", **begun) == ("last", 0.3)
+    assert head(**start) == ("mean", 0.1)
+    with pytest.raises(ConfigError, match="model.start_from: .*nowhere"):
+        head(start_from="nowhere")
 
 
 def test_parts_that_do_not_train(run, saved, capsys):
