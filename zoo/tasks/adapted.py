@@ -19,10 +19,13 @@ from zoo.storage.hub import is_address
 from zoo.tasks.adapter_options import OPTIONS_FILE, AdapterOptions, read_adapter_options, saved_options_of
 from zoo.tasks.arguments import default_of, parameters_of
 from zoo.tasks.saved_options import SavedOptions, naming_options
+from zoo.tokenizers import load_huggingface
 from zoo.tokenizers.chat.formats import get_chat_format
 
 # adapters of models that are adapters
 MOST_STACKED = 8
+# that say that there is a tokenizer
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
 class AdapterReader(Reader):
@@ -124,6 +127,10 @@ def _of_strangers(
         if load_weights and outputs is not None:
             warnings.filterwarnings("ignore", message=".*: it starts untrained")  # it is in the adapter
         task = reader.load_task(kind, base, load_weights, tokenizer, choices)
+    own = task.tokenizer if tokenizer is not None else _beside(source, task.tokenizer)
+    if own is not task.tokenizer:
+        made = type(task.preprocessor)(own, **task.preprocessor.options())
+        task.preprocessor = made.for_backbone(task.backbone.config)
     if load_weights:
         load_adapter(task, source, _free_name(task.backbone))
     return task
@@ -133,10 +140,27 @@ def _load_tokenizer(source: Path, config: AdapterConfig, described: AdapterOptio
     """The tokenizer of the model of an adapter, which writes conversations as those that the adapter was trained on."""
     reader, base = _model_of(config, source)
     tokenizer = reader.load_tokenizer(base)
-    if tokenizer is None or described is None or described.chat_format is None:
+    if described is None:
+        return _beside(source, tokenizer)
+    if tokenizer is None or described.chat_format is None:
         return tokenizer
     with naming_options(source / OPTIONS_FILE):
         return tokenizer.with_chat_format(get_chat_format(described.chat_format))
+
+
+def _beside(source: Path, tokenizer: Any) -> Any:
+    """The tokenizer in the folder of an adapter, with the chat template of its training; or that of its model."""
+    if not any((source / name).is_file() for name in _TOKENIZER_FILES):
+        return tokenizer
+    own = load_huggingface(source)
+    if tokenizer is not None and own.get_vocabulary() != tokenizer.get_vocabulary():
+        warnings.warn(
+            f"The tokenizer in {source} has {own.vocabulary_size} tokens, others than the {tokenizer.vocabulary_size} "
+            "of the model that the adapter is for: that of the model is used.",
+            stacklevel=6,
+        )
+        return tokenizer
+    return own
 
 
 def _free_name(backbone: Backbone) -> str:

@@ -50,6 +50,7 @@ def keep_layers(task: Any, layers: Sequence[int], decoder_layers: Sequence[int] 
     config = task.backbone.config
     if not isinstance(config, TransformerConfig):
         raise ValueError(f"task must have a Transformer, got a {type(config).__name__}.")
+    task.adaptation.require_own("keep_layers()")
     if task.adaptation.mode is not None or len(task.backbone.adapters):
         raise ValueError("task must have neither quantized weights nor low-rank updates: call merge_lora() first.")
     kept = {"layers": _checked("layers", layers, config.num_layers)}

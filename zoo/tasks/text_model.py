@@ -10,6 +10,7 @@ from zoo.preprocessing import EVALUATION_SEED, Examples, Preprocessor, map_by_le
 from zoo.preprocessing.rows import is_raw, require_count
 from zoo.tasks.feed import Feed
 from zoo.tasks.logits import loss_of_logits, metrics_of_logits
+from zoo.training.layerwise import keep_exclusions
 
 
 class TextModel(keras.Model):
@@ -102,7 +103,7 @@ class TextModel(keras.Model):
             if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
                 config["learning_rate"] = rate
             given["optimizer"] = type(optimizer).from_config(config)
-            _keep_exclusions(optimizer, given["optimizer"])
+            keep_exclusions(optimizer, given["optimizer"])
         self.compile(**given)
         self.optimizer.build(self.trainable_variables)
 
@@ -268,13 +269,3 @@ class TextModel(keras.Model):
     def _feed(self) -> Feed:
         # a loaded file replaces the preprocessor
         return Feed(self.preprocessor, self.input_names)
-
-
-def _keep_exclusions(optimizer: Any, fresh: Any) -> None:
-    """Gives an optimizer, and the one that it scales losses for, what `exclude_from_weight_decay` was given."""
-    # no configuration has it
-    for name in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):
-        if hasattr(optimizer, name):
-            setattr(fresh, name, getattr(optimizer, name))
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        _keep_exclusions(optimizer.inner_optimizer, fresh.inner_optimizer)

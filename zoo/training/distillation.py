@@ -1,5 +1,6 @@
 """Learning from another model: its probabilities and its hidden states, in place of labels or beside them."""
 
+import contextlib
 import os
 from typing import Any
 
@@ -94,11 +95,21 @@ class HiddenCosine(keras.losses.Loss):
         return {**super().get_config(), "dtype": self.dtype}
 
 
+def _no_gradients() -> contextlib.AbstractContextManager:
+    """In which PyTorch keeps nothing for gradients; other backends see that there are none."""
+    if keras.backend.backend() != "torch":
+        return contextlib.nullcontext()
+    import torch
+
+    return torch.no_grad()
+
+
 class Distiller(keras.Model):
     """A student that learns from a teacher: `soft * SoftTargets + hard * (the compiled loss) + cosine * HiddenCosine`.
 
     Soft targets are compared where labels count, hidden states (the last ones) at all real tokens. The logs have the
-    parts as `soft_loss`, `hard_loss` and `cosine_loss`, those whose weight is not 0. Metrics are of the student.
+    parts as `soft_loss`, `hard_loss` and `cosine_loss`, those whose weight is not 0. What layers of the student add to
+    the loss (the balance of experts) is added once, whatever the weights. Metrics are of the student.
 
     It holds the teacher without being made of it: the teacher does not train, and its weights are in no file that is
     written of this model. Save the student, or call `save_to_preset`, which does so.
@@ -161,6 +172,24 @@ class Distiller(keras.Model):
         ]
         self.built = True
 
+    # the student knows which of its weights have no use
+
+    @property
+    def trainable_variables(self) -> list[keras.Variable]:
+        return self.student.trainable_variables
+
+    @property
+    def non_trainable_variables(self) -> list[keras.Variable]:
+        return self.student.non_trainable_variables
+
+    @property
+    def trainable_weights(self) -> list[keras.Variable]:
+        return self.student.trainable_weights
+
+    @property
+    def non_trainable_weights(self) -> list[keras.Variable]:
+        return self.student.non_trainable_weights
+
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> dict[str, Any]:
         logits, hidden = self.student.with_hidden(inputs, training=training)
         return {"logits": logits, "hidden": hidden}
@@ -175,10 +204,15 @@ class Distiller(keras.Model):
     ) -> Any:
         weights = self._weights_of_losses
         losses: dict[str, Any] = {}
+        # what layers of the student add, such as the balance of experts, is of no target
+        added = sum(ops.sum(loss) for loss in self.losses)
         if weights["hard"]:
-            losses["hard"] = super().compute_loss(x, y, y_pred["logits"], sample_weight, training)
+            if self._compile_loss is None:
+                raise ValueError(f"hard must be 0 without a loss in compile(), got {weights['hard']}.")
+            losses["hard"] = self._compile_loss(y, y_pred["logits"], sample_weight)
         if weights["soft"] or weights["cosine"]:
-            logits, hidden = self._teacher().with_hidden(x, training=False)
+            with _no_gradients():
+                logits, hidden = self._teacher().with_hidden(x, training=False)
         if weights["soft"]:
             losses["soft"] = self._soft_targets(logits, y_pred["logits"], sample_weight)
         if weights["cosine"]:
@@ -186,7 +220,7 @@ class Distiller(keras.Model):
             losses["cosine"] = self._hidden_cosine(hidden, y_pred["hidden"], mask)
         for mean in self.means:
             mean.update_state(losses[mean.name.removesuffix("_loss")])
-        return sum(weights[name] * loss for name, loss in losses.items())
+        return added + sum(weights[name] * loss for name, loss in losses.items())
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
         return super().compute_metrics(x, y, y_pred["logits"], sample_weight)

@@ -67,7 +67,8 @@ def scale_learning_rates(
 
     Args:
         optimizer: An optimizer of Keras that has not been built.
-        factors: Path of each weight that trains to its factor.
+        factors: Path of each weight that trains to its factor. Weights that are added to a layer later, such as
+            low-rank updates, have that of the layer.
 
     Raises:
         ValueError: If the optimizer is built or of another library, or the backend is PyTorch, whose optimizers of
@@ -90,7 +91,34 @@ def scale_learning_rates(
     if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
         config["learning_rate"] = rate  # one of one's own need not be registered
     del config["name"]
-    return _layerwise(kind)(**config, rate_factors=dict(factors))
+    scaled = _layerwise(kind)(**config, rate_factors=dict(factors))
+    keep_exclusions(optimizer, scaled)
+    return scaled
+
+
+def keep_exclusions(optimizer: keras.optimizers.Optimizer, fresh: keras.optimizers.Optimizer) -> None:
+    """Gives an optimizer, and the one that it scales losses for, what `exclude_from_weight_decay` of another was given.
+
+    Args:
+        optimizer: The other.
+        fresh: One of the same kind, made of its configuration, which does not have that.
+    """
+    for name in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):
+        if hasattr(optimizer, name):
+            setattr(fresh, name, getattr(optimizer, name))
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        keep_exclusions(optimizer.inner_optimizer, fresh.inner_optimizer)
+
+
+def _factor_of(path: str, factors: Mapping[str, float]) -> float:
+    """The factor of a weight: its own, or that of all weights next to it, in the nearest layer that has some."""
+    found, layer = {factors[path]} if path in factors else set(), path
+    while layer and not found:
+        layer = layer.rpartition("/")[0]
+        found = {factor for other, factor in factors.items() if layer and other.startswith(layer + "/")}
+    if len(found) != 1:
+        raise ValueError(f"factors must have one for each weight that trains, got none for {path}.")
+    return found.pop()
 
 
 class _LayerwiseRates:
@@ -103,10 +131,7 @@ class _LayerwiseRates:
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         factors = dict(self._rate_factors)
-        for variable in variables:
-            if variable.path not in factors:
-                raise ValueError(f"factors must have one for each weight that trains, got none for {variable.path}.")
-        self._rates = [factors[variable.path] for variable in variables]
+        self._rates = [_factor_of(variable.path, factors) for variable in variables]
         super().build(variables)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:

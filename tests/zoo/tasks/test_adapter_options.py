@@ -12,7 +12,7 @@ tf = pytest.importorskip("tensorflow")
 import zoo  # noqa: E402
 from zoo import CausalLM, MaskedLM, TextClassifier, TextEmbedder, TokenClassifier  # noqa: E402
 from zoo.tasks.adapter_options import OPTIONS_FILE  # noqa: E402
-from zoo.tokenizers import ChatFormat, Turn  # noqa: E402
+from zoo.tokenizers import ChatFormat, SentencePieceTokenizer, Turn, save_huggingface, tokenize_chat  # noqa: E402
 
 PAIRS = (["alpha beta", "kappa", "omega theta"], ["gamma", "delta beta", "alpha"])
 # another head than that of a new classifier in every way
@@ -175,6 +175,17 @@ def test_conversations(encoder_config, mask_tokenizer, tmp_path):
     adapted(task).save_adapter(tmp_path / "adapter", base_model=str(tmp_path / "base"))
     assert zoo.Task.from_preset(tmp_path / "adapter").chat_format == task.chat_format
     assert CausalLM.from_preset(tmp_path / "base").chat_format is None
+    # beside an adapter of others there may be their tokenizer
+    (tmp_path / "adapter" / OPTIONS_FILE).unlink()
+    assert zoo.Task.from_preset(tmp_path / "adapter").chat_format is None
+    save_huggingface(task.tokenizer, tmp_path / "adapter")
+    loaded = zoo.Task.from_preset(tmp_path / "adapter")
+    conversation = [{"role": "user", "content": "gamma"}]
+    assert tokenize_chat(loaded.tokenizer, conversation) == tokenize_chat(task.tokenizer, conversation)
+    other = SentencePieceTokenizer.train(["alpha beta gamma kappa"] * 4, vocabulary_size=16)
+    save_huggingface(other.with_chat_format(task.chat_format), tmp_path / "adapter")
+    with pytest.warns(UserWarning, match="has 16 tokens, others than the 27 .*: that of the model is used"):
+        assert zoo.Task.from_preset(tmp_path / "adapter").chat_format is None
 
 
 @pytest.mark.parametrize(

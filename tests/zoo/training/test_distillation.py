@@ -77,6 +77,25 @@ def test_a_student_learns_from_its_teacher(teacher, tmp_path):
     assert zoo.MaskedLM.from_preset(tmp_path / "small").backbone.config.num_layers == 2
 
 
+@pytest.mark.parametrize("hard", [0.0, 0.5])
+def test_what_layers_add_counts_once(make_task, hard):
+    feed_forward = zoo.FeedForwardConfig(8, num_experts=2)
+    task = make_task(zoo.MaskedLM, config={"feed_forward": feed_forward})
+    distiller = Distiller(task, task, soft=1.0, hard=hard)
+    distiller.compile("adam", TokenCrossEntropy(), run_eagerly=True)
+    inputs, labels, weights = task.preprocessor(["alpha beta gamma"], sample_weight=np.ones(1))
+    outputs = distiller(inputs, training=True)
+    added = sum(float(loss) for loss in task.losses)
+    loss = distiller.compute_loss(inputs, labels, outputs, weights)
+    parts = {mean.name: float(mean.result()) for mean in distiller.means}
+    assert added > 0
+    assert float(loss) == pytest.approx(parts["soft_loss"] + hard * parts.get("hard_loss", 0.0) + added, rel=1e-5)
+    # a pooler without a use does not train
+    assert task.backbone.pooler is not None
+    assert [id(weight) for weight in distiller.trainable_weights] == [id(weight) for weight in task.trainable_weights]
+    assert len(distiller.variables) == len(task.variables) > len(distiller.trainable_variables)
+
+
 def test_hard_alone_does_not_ask_the_teacher(teacher):
     student = keep_layers(teacher, [0])
     distiller = Distiller(student, teacher, soft=0.0, hard=1.0)
@@ -121,5 +140,8 @@ def test_what_does_not_go_together(teacher):
             Distiller(student, teacher, **options)
     config = dataclasses.replace(teacher.backbone.config, hidden_dim=8)
     other = zoo.MaskedLM(zoo.Backbone.from_config(config), teacher.tokenizer)
+    other.backbone.encoder.blocks[0].attention.query_projection.quantize("int8")
+    with pytest.raises(ValueError, match=r"keep_layers\(\) needs weights that this task has quantized; .* int8"):
+        keep_layers(other, [0])
     with pytest.raises(ValueError, match="cosine must be 0 where student and teacher are 8 and 16 wide, got 1.0"):
         Distiller(other, teacher, cosine=1.0)

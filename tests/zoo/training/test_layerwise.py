@@ -98,6 +98,20 @@ def test_muon_and_its_second_decay():
     np.testing.assert_allclose(vector, 1 - 0.1 * 0.1 * 0.25, rtol=1e-6)
 
 
+def test_low_rank_updates_learn_as_their_layers_do():
+    task = classifier()
+    optimizer = keras.optimizers.AdamW(0.1)
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    task.compile(scale_learning_rates(optimizer, layer_decay_factors(task, 0.5)))
+    task.enable_lora(1, targets=["query"])
+    rates = dict(zip((weight.path for weight in task.trainable_weights), task.optimizer._rates, strict=True))
+    assert [rate for path, rate in rates.items() if "lora_" in path] == [0.125, 0.125, 0.25, 0.25, 0.5, 0.5]
+    # and what is left out of the weight decay stays so
+    bias = next(weight for weight in task.trainable_weights if weight.path.endswith("bias"))
+    assert not task.optimizer._use_weight_decay(bias)
+    assert task.optimizer._use_weight_decay(task.head.projection.kernel)
+
+
 def test_what_does_not_fit():
     with pytest.raises(ValueError, match="factors must have one for each weight that trains, got none for other"):
         scale_learning_rates(keras.optimizers.SGD(0.1), {}).build([keras.Variable(1.0, name="other")])
