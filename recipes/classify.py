@@ -55,10 +55,14 @@ class DataConfig:
     train: list[str] = setting(["date_languages"], "TSV, CSV or JSON-lines files (or .gz), or the name of a data set.")
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
-    text_columns: list[str] = setting(["1"], "Column of the text, or those of a pair: numbers from 1, or names.")
-    label_column: str = setting("2", "Column of the label.")
-    header: bool | None = setting(None, "Whether tables begin with column names; null: no, but stop if it looks so.")
-    label_separator: str | None = setting(None, "What separates labels, where a text may have several.")
+    text_columns: list[str] = setting(
+        ["1"], "Column of the text, or those of a pair: numbers from 1, or names.", of_files=True
+    )
+    label_column: str = setting("2", "Column of the label.", of_files=True)
+    header: bool | None = setting(
+        None, "Whether tables begin with column names; null: no, but stop if it looks so.", of_files=True
+    )
+    label_separator: str | None = setting(None, "What separates labels, where a text may have several.", of_files=True)
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
 
 

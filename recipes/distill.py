@@ -60,13 +60,19 @@ class DataConfig:
 
     train: list[str] = setting([], "Files, plain or .gz, or the name of a data set; empty: generated dates.")
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
-    unit: Literal["file", "paragraph", "line"] = setting("file", "What a document of a file is (not Seq2SeqLM).")
+    unit: Literal["file", "paragraph", "line"] = setting(
+        "file", "What a document of a file is (not Seq2SeqLM).", of_files=True
+    )
     words_per_text: int = setting(48, "MaskedLM: longer texts are cut into texts of so many words.", least=2)
     packing: Literal["windows", "documents"] = setting(
         "windows", "CausalLM: windows of all documents joined, or rows of documents that do not see each other."
     )
-    keys: list[str] = setting(["source", "target"], "Seq2SeqLM: keys of JSON lines, or names in the header.")
-    header: bool | None = setting(None, "Seq2SeqLM: whether tables begin with column names; null: stop if it looks so.")
+    keys: list[str] = setting(
+        ["source", "target"], "Seq2SeqLM: keys of JSON lines, or names in the header.", of_files=True
+    )
+    header: bool | None = setting(
+        None, "Seq2SeqLM: whether tables begin with column names; null: stop if it looks so.", of_files=True
+    )
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed line: stop, or skip and count it.")
 
 

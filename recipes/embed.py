@@ -23,7 +23,7 @@ import numpy as np
 
 import zoo
 from recipes.common.config import run_recipe, setting
-from recipes.common.data_sets import open_part, open_parts
+from recipes.common.data_sets import are_named, is_name, open_part, open_parts
 from recipes.common.embedding_scores import EmbeddingScores, similarity_baseline
 from recipes.common.encoder_recipe import (
     EncoderModelConfig,
@@ -51,9 +51,11 @@ class DataConfig:
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
     text_columns: list[str] = setting(
-        ["1", "2"], "Columns of the texts, numbers from 1 or names: two; anchor, positive and perhaps negatives."
+        ["1", "2"],
+        "Columns of the texts, numbers from 1 or names: two; anchor, positive and perhaps negatives.",
+        of_files=True,
     )
-    label_column: str = setting("3", "Column of the similarity (cosine_regression, cosent).")
+    label_column: str = setting("3", "Column of the similarity (cosine_regression, cosent).", of_files=True)
     highest: float = setting(1.0, "The similarity of equal texts; similarities are from 0 to it.", above=0)
     header: bool | None = setting(None, "Whether tables begin with column names; null: no, but stop if it looks so.")
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
@@ -188,7 +190,8 @@ def check(config: EmbedConfig) -> None:
         if objective.name not in names and value != default:
             raise ConfigError(f"objective.{key} must be {default!r} with objective {objective.name!r}, got {value!r}")
     counts = OBJECTIVES[objective.name]
-    if len(data.text_columns) not in counts:
+    # how many texts a named data set has is seen in its rows
+    if not are_named(data) and len(data.text_columns) not in counts:
         allowed = f"{counts[0]} columns" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} columns"
         raise ConfigError(f"data.text_columns must name {allowed} for {objective.name!r}, got {data.text_columns}")
     if objective.name in WITH_SIMILARITIES:
@@ -203,11 +206,15 @@ def check(config: EmbedConfig) -> None:
         raise ConfigError(f"data.highest must be 1.0 where no data have a similarity, got {data.highest}")
     if len(evaluation.similarity_columns) != 3:
         raise ConfigError(f"evaluation.similarity_columns must name three, got {evaluation.similarity_columns}")
-    if not evaluation.similarity and evaluation.similarity_columns != ["1", "2", "3"]:
-        raise ConfigError(
-            "evaluation.similarity_columns must be '1', '2', '3' without evaluation.similarity, got "
-            f"{evaluation.similarity_columns}"
-        )
+    if not evaluation.similarity or is_name(evaluation.similarity):
+        beside = "with the name of a data set in" if evaluation.similarity else "without"
+        if evaluation.similarity_columns != ["1", "2", "3"]:
+            raise ConfigError(
+                f"evaluation.similarity_columns must be '1', '2', '3' {beside} evaluation.similarity, got "
+                f"{evaluation.similarity_columns}"
+            )
+        if are_named(data) and data.header is not None:
+            raise ConfigError(f"data.header must be null with a named data set, got {data.header}")
 
 
 def open_data(config: EmbedConfig) -> list[Sequence[Any]]:

@@ -41,9 +41,13 @@ class DataConfig:
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
     format: Literal["auto", "messages", "sharegpt", "alpaca"] = setting(
-        "auto", "Format of the rows; auto: told by their keys (messages; conversations; instruction and output)."
+        "auto",
+        "Format of the rows; auto: told by their keys (messages; conversations; instruction and output).",
+        of_files=True,
     )
-    key: str | None = setting(None, "Key of the list of messages where format is messages or sharegpt; null: as usual.")
+    key: str | None = setting(
+        None, "Key of the list of messages where format is messages or sharegpt; null: as usual.", of_files=True
+    )
     chat_format: str | None = setting(
         None,
         f"How conversations are written: {', '.join(CHAT_FORMATS)}; null: as the model to start from does, or chatml.",

@@ -42,7 +42,7 @@ class DataConfig:
 
     train: list[str] = setting(["date_lines"], "Text files, plain or .gz, or the name of a data set.")
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
-    unit: Literal["file", "paragraph", "line"] = setting("file", "What a document of a file is.")
+    unit: Literal["file", "paragraph", "line"] = setting("file", "What a document of a file is.", of_files=True)
     packing: Literal["windows", "documents"] = setting(
         "windows", "Windows of all documents joined, or rows of whole documents that do not see each other."
     )

@@ -52,7 +52,9 @@ class DataConfig:
     train: list[str] = setting(["date_preferences"], "JSON files (or .gz), or the name of a data set.")
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
-    keys: list[str] = setting(["prompt", "chosen", "rejected"], "Keys of prompt, preferred and other reply.")
+    keys: list[str] = setting(
+        ["prompt", "chosen", "rejected"], "Keys of prompt, preferred and other reply.", of_files=True
+    )
     chat_format: str | None = setting(
         None,
         f"How conversations are written: {', '.join(CHAT_FORMATS)}; null: as the model does. Without any, texts are "

@@ -40,7 +40,7 @@ class DataConfig:
 
     train: list[str] = setting(["date_lines"], "Text files, plain or .gz, or the name of a data set.")
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
-    unit: Literal["paragraph", "line"] = setting("paragraph", "What a text of a file is.")
+    unit: Literal["paragraph", "line"] = setting("paragraph", "What a text of a file is.", of_files=True)
     words_per_text: int = setting(48, "Longer texts are cut into texts of so many words.", least=2, most=1 << 16)
     on_error: Literal["raise", "skip"] = setting("raise", "At a line that is not UTF-8: stop, or skip and count it.")
 

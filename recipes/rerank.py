@@ -51,7 +51,9 @@ class DataConfig:
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
     text_columns: list[str] = setting(
-        ["1", "2"], "Columns of query, relevant document and perhaps others that are not; numbers from 1 or names."
+        ["1", "2"],
+        "Columns of query, relevant document and perhaps others that are not; numbers from 1 or names.",
+        of_files=True,
     )
     label_column: str | None = setting(
         None, "Column of the relevance, where rows are a query and any document; null where it is a relevant one."
@@ -63,7 +65,9 @@ class DataConfig:
     negatives_from: Literal["both", "tfidf", "random"] = setting(
         "both", "Whether these are drawn among the 50 that are nearest by TF-IDF, among all, or half of them each."
     )
-    header: bool | None = setting(None, "Whether tables begin with column names; null: no, but stop if it looks so.")
+    header: bool | None = setting(
+        None, "Whether tables begin with column names; null: no, but stop if it looks so.", of_files=True
+    )
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
 
 

@@ -42,10 +42,13 @@ class DataConfig:
     train: list[str] = setting(["date_notes"], "JSON-lines, TSV or CSV files (or .gz), or the name of a data set.")
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
-    keys: list[str] = setting(["source", "target"], "Keys, or columns, of text and summary; either may be a list.")
+    keys: list[str] = setting(
+        ["source", "target"], "Keys, or columns, of text and summary; either may be a list.", of_files=True
+    )
     header: bool | None = setting(
         None,
         "Whether tables begin with column names; null: if keys are names, and stop if it looks so and they are not.",
+        of_files=True,
     )
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
     max_text_length: int = setting(

@@ -53,8 +53,8 @@ class DataConfig:
     )
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
-    word_column: int = setting(1, "Number of the column of the word, from 1.", least=1)
-    tag_column: int = setting(2, "Number of the column of the tag, from 1.", least=1)
+    word_column: int = setting(1, "Number of the column of the word, from 1.", least=1, of_files=True)
+    tag_column: int = setting(2, "Number of the column of the tag, from 1.", least=1, of_files=True)
     split: Literal["punctuation", "space", "kinds"] = setting(
         "punctuation", "Where raw texts are split into words; kinds: also between letters and digits."
     )

@@ -43,9 +43,15 @@ class DataConfig:
     train: list[str] = setting(["dates"], "Two aligned files, one TSV, CSV or JSON-lines file (or .gz), or a data set.")
     validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
     test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
-    columns: int = setting(2, "Columns of a TSV or CSV file; the first two are source and target.", least=2, most=10**6)
-    keys: list[str] = setting(["source", "target"], "Keys of source and target in JSON lines, or names in the header.")
-    header: bool | None = setting(None, "Whether tables begin with column names; null: no, but stop if it looks so.")
+    columns: int = setting(
+        2, "Columns of a TSV or CSV file; the first two are source and target.", least=2, most=10**6, of_files=True
+    )
+    keys: list[str] = setting(
+        ["source", "target"], "Keys of source and target in JSON lines, or names in the header.", of_files=True
+    )
+    header: bool | None = setting(
+        None, "Whether tables begin with column names; null: no, but stop if it looks so.", of_files=True
+    )
     on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
     max_length: int = setting(
         128, "Longest sentence in tokens, end token included; longer ones are dropped, counted.", least=2, most=1 << 16

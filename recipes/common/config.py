@@ -66,6 +66,7 @@ def setting(
     words: Literal["first", "again", "rest"] | None = None,
     stands_for: Mapping[str, Any] | None = None,
     beside: Sequence[str] = (),
+    of_files: bool = False,
 ) -> Any:
     """Returns a field of a config dataclass: default, help text, bounds, and whether a resumed run may change it.
 
@@ -80,6 +81,7 @@ def setting(
         stands_for: Of a mapping or null: what null stands for, and what entries that are given one by one are added to,
             see `meant`.
         beside: Keys of the same group; where one differs from its default, null stands for an empty mapping.
+        of_files: Whether it says how files are read, and nothing of named data sets, see `data_sets.check_file_keys`.
 
     Example:
 
@@ -87,6 +89,7 @@ def setting(
     """
     bounds = {"at least": least, "above": above, "at most": most, "below": below}
     metadata = {"help": help, "harmless": harmless, "words": words, "stands_for": stands_for, "beside": tuple(beside)}
+    metadata["of_files"] = of_files
     metadata["bounds"] = {name: bound for name, bound in bounds.items() if bound is not None}
     if isinstance(default, list | dict | set):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
@@ -107,6 +110,7 @@ class _Key:
     words: str | None = None
     stands_for: Mapping[str, Any] | None = None
     beside: tuple[str, ...] = ()
+    of_files: bool = False
 
 
 def meant(group: Any, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import gzip
 import hashlib
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import pooch
 import requests
 
-from recipes.common.errors import BadLines, DataError, OnError, nearest, shown
+from recipes.common.errors import BadLines, ConfigError, DataError, OnError, nearest, shown
 
 DATA_FOLDER_VARIABLE = "ZOO_DATA"
 CACHE_FOLDER_VARIABLE = "ZOO_CACHE"
@@ -54,6 +55,35 @@ def is_name(files: Sequence[str]) -> bool:
         files: The value.
     """
     return len(files) == 1 and re.fullmatch(r"\w+", str(files[0])) is not None
+
+
+def are_named(data: Any) -> bool:
+    """Whether all data are of named data sets, none of files.
+
+    Args:
+        data: The group `data` of a config.
+    """
+    parts = (getattr(data, part, []) for part in Splits._fields)
+    return all(is_name(files) for files in parts if files)
+
+
+def check_file_keys(data: Any) -> None:
+    """Checks keys that say how files are read where there are no files.
+
+    Args:
+        data: The group `data` of a config.
+
+    Raises:
+        ConfigError: If one differs from its default though all data are of named data sets.
+    """
+    for field in dataclasses.fields(data) if are_named(data) else ():
+        value, default = getattr(data, field.name), getattr(type(data)(), field.name)
+        if field.metadata.get("of_files") and value != default:
+            usual = "null" if default is None else repr(default)
+            raise ConfigError(
+                f"data.{field.name} must be {usual} with a named data set, as it says how files are read, got "
+                f"{shown(value)}"
+            )
 
 
 def load_named(name: str, loaders: Loaders) -> Splits:

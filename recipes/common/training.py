@@ -13,6 +13,7 @@ import keras
 
 from recipes.common.callbacks import check_callbacks, make_callbacks
 from recipes.common.config import setting
+from recipes.common.data_sets import check_file_keys
 from recipes.common.errors import ConfigError, RecipeError, errors_of
 from recipes.common.models import check_model
 from recipes.common.optimizers import (
@@ -99,7 +100,7 @@ def prepare(config: Any) -> None:
     """Checks what can be checked before the data are read; sets seed and dtype policy, before anything is made.
 
     Args:
-        config: The configuration of a recipe, with the groups `model` and `training` and the key `export`.
+        config: The configuration of a recipe, with the groups `data`, `model` and `training` and the key `export`.
 
     Raises:
         ConfigError: If a value is out of range, or does not go together with another.
@@ -117,6 +118,7 @@ def prepare(config: Any) -> None:
             "with the backend tensorflow afterwards (python -m recipes.export)"
         )
     check_model(config)
+    check_file_keys(config.data)
     keras.utils.set_random_seed(training.seed)
     with errors_of("training.dtype"):
         policy = keras.DTypePolicy(training.dtype)

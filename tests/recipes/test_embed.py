@@ -17,6 +17,7 @@ from zoo.tokenizers import SentencePieceTokenizer
 pytestmark = pytest.mark.usefixtures("without_xla", "eagerly")
 
 PAIRS = ["--objective.name", "in_batch_negatives"]
+FILES = ["--data.train", "a.tsv", "--data.validation", "b.tsv"]
 PROMPTS = {"query": "0 plus ", "document": ""}
 
 
@@ -92,14 +93,23 @@ def test_scores_of_each_width(files, tmp_path):
     [
         (["--objective.margin", "2"], "objective.margin must be 1.0 with objective 'cosine_regression', got 2"),
         ([*PAIRS, "--objective.distance", "cosine"], "objective.distance must be 'euclidean' with objective 'in_batch"),
-        (["--objective.name", "triplet"], r"data.text_columns must name 3 columns for 'triplet', got \['1', '2'\]"),
         (
-            [*PAIRS, "--data.label_column", "4"],
+            [*FILES, "--objective.name", "triplet"],
+            r"data.text_columns must name 3 columns for 'triplet', got \['1', '2'\]",
+        ),
+        (
+            [*PAIRS, *FILES, "--data.label_column", "4"],
             "data.label_column must be '3' with objective 'in_batch",
         ),
         ([*PAIRS, "--data.highest", "5"], "data.highest must be 1.0 where no data have a similarity, got 5.0"),
         (["--evaluation.similarity", "stsb"], "evaluation.similarity must be empty with objective 'cosine_regression'"),
         (["--evaluation.similarity_columns", "1", "2"], "evaluation.similarity_columns must name three"),
+        (
+            [*PAIRS, "--evaluation.similarity", "stsb", "--evaluation.similarity_columns", "1", "2", "4"],
+            "evaluation.similarity_columns must be '1', '2', '3' with the name of a data set in evaluation.similarity",
+        ),
+        (["--data.header", "true"], "data.header must be null with a named data set, got True"),
+        (["--data.text_columns", "a", "b"], r"data.text_columns must be \['1', '2'\] with a named data set, .*\['a', "),
     ],
 )
 def test_keys_that_do_not_fit(words, message, tmp_path):
@@ -113,6 +123,6 @@ def test_widths_that_do_not_fit(tmp_path):
     assert loss.loss.scale == 7.0 and loss.widths == [8]
     with pytest.raises(ConfigError, match=r"objective.widths must be different numbers from 1 to 15, got \[16\]"):
         embed.make_loss(embed.ObjectiveConfig(widths=[16]), 16)
-    words = ["--objective.name", "triplet", "--data.train", "date_writings", "--data.text_columns", "1", "2", "3"]
+    words = ["--objective.name", "triplet", "--data.train", "date_writings"]
     with pytest.raises(DataError, match="date_writings has 2 texts in a row, too few for a triplet"):
         embed.main(parse(embed.EmbedConfig, [*words, "--run_folder", str(tmp_path / "run")]))

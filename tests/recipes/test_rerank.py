@@ -13,6 +13,7 @@ from zoo.tokenizers import SentencePieceTokenizer
 
 pytestmark = pytest.mark.usefixtures("without_xla", "eagerly")
 
+FILES = ["--data.train", "a.tsv", "--data.validation", "b.tsv"]
 LABELS = ["--data.label_column", "3"]
 
 
@@ -81,8 +82,8 @@ def test_a_first_search_by_vectors(tmp_path):
     [
         (["--model.problem", "regression"], "model.problem must be 'binary' without data.label_column"),
         (["--data.highest", "2"], "data.highest must be 1.0 without data.label_column, got 2.0"),
-        (["--data.text_columns", "1"], r"data.text_columns must name two columns at least, got \['1'\]"),
-        ([*LABELS, "--data.text_columns", "1"], "data.text_columns must name two columns with label_column"),
+        ([*FILES, "--data.text_columns", "1"], r"data.text_columns must name two columns at least, got \['1'\]"),
+        ([*LABELS, *FILES, "--data.text_columns", "1"], "data.text_columns must name two columns with label_column"),
         ([*LABELS, "--data.negatives", "2"], "data.negatives must be 4 where rows have documents that are not"),
         (
             [*LABELS, "--evaluation.candidates", "9"],

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from recipes import classify, finetune, tag
 from recipes.common import data_sets
-from recipes.common.data_sets import RemoteFile, Splits, fetch, is_name, open_part, open_parts
-from recipes.common.errors import DataError
+from recipes.common.data_sets import RemoteFile, Splits, check_file_keys, fetch, is_name, open_part, open_parts
+from recipes.common.errors import ConfigError, DataError
 from recipes.common.held_out import HeldOut, open_rows
 
 CONTENT = b"a dog\na cat\n"
@@ -164,6 +165,28 @@ def test_a_test_set_without_a_test_part_is_not_replaced_by_another_set(capsys):
     assert open_rows(held_out, SETS, read) == (["e"], 0)
     assert "other: there is no test part; this is the validation part" in capsys.readouterr().out
     assert open_rows(dataclasses.replace(held_out, data=data(["toy"], test=[])), SETS, read) == (["c"], 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "message"),
+    [
+        (
+            classify.DataConfig,
+            {"text_columns": ["2"]},
+            "data.text_columns must be ['1'] with a named data set, as it says",
+        ),
+        (classify.DataConfig, {"label_separator": ","}, "data.label_separator must be null with a named data set"),
+        (tag.DataConfig, {"tag_column": 4}, "data.tag_column must be 2 with a named data set"),
+        (finetune.DataConfig, {"key": "talk"}, "data.key must be null with a named data set"),
+    ],
+)
+def test_keys_that_say_how_files_are_read(kind, words, message):
+    with pytest.raises(ConfigError) as error:
+        check_file_keys(kind(**words))
+    assert message in str(error.value)
+    # they are used for the files that there are
+    check_file_keys(kind(test=["a.tsv"], **words))
+    check_file_keys(kind())
 
 
 def test_rows_are_checked_whatever_they_come_from():
