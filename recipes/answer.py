@@ -175,7 +175,7 @@ def report(run: RunFolder, examples: Sequence[Question], found: Sequence[Sequenc
         for text, texts in zip(predicted, right, strict=True)
     ]
     # what SQuAD's evaluation script reads
-    named = {row.name: text for row, text in zip(examples, predicted, strict=True)}
+    named = by_name(examples, predicted)
     run.write_text("predictions.json", json.dumps(named, ensure_ascii=False, indent=2) + "\n")
     rows = [
         {
@@ -196,6 +196,22 @@ def report(run: RunFolder, examples: Sequence[Question], found: Sequence[Sequenc
     sure = np.array([answers[0].score for answers in found])
     plot_reliability({"first answers": (sure, is_right)}, run.plots / "reliability.png", "Test questions")
     return answer_scores(predicted, right)
+
+
+def by_name(examples: Sequence[Question], answers: Sequence[str]) -> dict[str, str]:
+    """Returns answers by the names of the questions; of several of one name the first, and says how many others.
+
+    Args:
+        examples: The questions.
+        answers: An answer to each.
+    """
+    named: dict[str, str] = {}
+    for row, text in zip(examples, answers, strict=True):
+        named.setdefault(row.name, text)
+    missing = len(answers) - len(named)
+    if missing:
+        print(f"predictions.json lacks {missing} questions with the id of an earlier one; answers.jsonl has them")
+    return named
 
 
 if __name__ == "__main__":

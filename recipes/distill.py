@@ -158,7 +158,7 @@ def main(config: DistillConfig) -> dict[str, Any]:
         print(f"teacher: {source}, a {kind} of {teacher.count_params():,} parameters")
         student = make_student(config.model, run, teacher)
         print(f"student: {student.count_params():,} parameters")
-        material = make_material(config, run, teacher, student, source)
+        material = make_material(config, run, teacher, student)
         weights = weights_of(config, kind)
         with errors_of("distillation"):
             model = Distiller(student, teacher, temperature=config.distillation.temperature, **weights)
@@ -236,13 +236,13 @@ def train_teacher(config: DistillConfig, run: RunFolder) -> str:
     return str(folder / "model")
 
 
-def make_material(config: DistillConfig, run: RunFolder, teacher: Any, student: Any, source: str) -> Material:
+def make_material(config: DistillConfig, run: RunFolder, teacher: Any, student: Any) -> Material:
     """Returns what the student is trained on and measured with."""
     kind = type(teacher).__name__
     if not config.data.train:
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, train=[GENERATED[kind]]))
     if kind == "Seq2SeqLM":
-        return pairs_material(config, run, teacher, student, source)
+        return pairs_material(config, run, teacher, student)
     train, validation = open_texts(config.data)
     if kind == "MaskedLM":
         return texts_material(config, student, train, validation)

@@ -252,9 +252,13 @@ def open_evaluation(
             "read": lambda files, bad: read_examples(files, bad, numeric=True, **columns),
             "check": lambda pair, bad: is_in_range(pair, bad, data.highest),
         }
+        name = " ".join(evaluation.similarity)
         pairs, _ = open_part(evaluation.similarity, "test", LABELLED, on_error=data.on_error, **options)
         if pairs is None:
             pairs, _ = open_part(evaluation.similarity, "validation", LABELLED, on_error=data.on_error, **options)
+            if pairs is None:
+                raise DataError(f"evaluation.similarity: {name} has neither a test nor a validation part")
+            print(f"{name}: there is no test part; this is the validation part")
     retrieval = open_beir(evaluation, data.on_error)
     if retrieval is None and not has_similarities:
         retrieval = retrieval_of_groups(group.texts for group in test)

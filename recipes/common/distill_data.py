@@ -99,14 +99,13 @@ def texts_material(config: Any, student: Any, train: Sequence[str], validation: 
     return Material(batches, held_out, validation)
 
 
-def pairs_material(config: Any, run: RunFolder, teacher: Any, student: Any, source: str) -> Material:
+def pairs_material(config: Any, run: RunFolder, teacher: Any, student: Any) -> Material:
     """Returns batches of sources with outputs of the teacher, and of the validation's own pairs.
 
     Args:
         config: The configuration of `recipes.distill`.
         run: The run folder, which keeps the outputs.
         teacher, student: `Seq2SeqLM`s.
-        source: What the teacher was loaded from.
 
     Raises:
         DataError: Anything wrong with the files.
@@ -124,7 +123,6 @@ def pairs_material(config: Any, run: RunFolder, teacher: Any, student: Any, sour
         run,
         teacher,
         [pair.source for pair in train],
-        name=source,
         options=options,
         batch_size=config.training.batch_size,
     )

@@ -19,6 +19,8 @@ from recipes.common.significance import (
     verdict,
 )
 
+_BY_SACREBLEU = ("BLEU", "chrF2")
+
 
 def compare_models(
     evaluations: Mapping[str, Evaluation], *, resamples: int = 1000, seed: int = 0
@@ -136,7 +138,12 @@ def table(scores: Mapping[str, Mapping[str, Mapping[str, Any]]], comparisons: Se
                 p = "" if each["p_corrected"] is None else f"{each['p_corrected']:.2g}"
                 cells += [f"{each['difference']:+.3g}{between}", p, each["verdict"]]
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    legend = "Intervals by bootstrap over the test rows."
+    legend = "Intervals by bootstrap over the test rows: 2.5 to 97.5 % of the resamples."
+    if any(score.endswith(_BY_SACREBLEU) for values in scores.values() for score in values):
+        legend += (
+            " Those of BLEU and chrF are sacreBLEU's: as wide, around the mean of the resamples; its p is that of the "
+            "size of a difference, of which it tells no interval."
+        )
     if comparisons:
         legend += (
             " p: paired bootstrap against the first model, corrected for the number of models (Holm); noise: above "

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+from keras import ops
 
 from recipes.common.errors import RunFolderError
 from recipes.common.run_folder import RunFolder
@@ -18,7 +20,7 @@ _AT_ONCE = 256
 
 
 def teacher_outputs(
-    run: RunFolder, teacher: Any, sources: Sequence[str], *, name: str, options: dict[str, Any], batch_size: int
+    run: RunFolder, teacher: Any, sources: Sequence[str], *, options: dict[str, Any], batch_size: int
 ) -> list[str]:
     """Returns an output of the teacher for each source; a run that was killed goes on where it was.
 
@@ -26,24 +28,27 @@ def teacher_outputs(
         run: The run folder, which keeps them in `teacher_outputs.jsonl`.
         teacher: A `Seq2SeqLM`.
         sources: The sources.
-        name: What the teacher was loaded from.
         options: Arguments of `generate`, as JSON values.
         batch_size: Sources of a batch.
 
     Raises:
-        RunFolderError: If a run that goes on has those of other sources, of another teacher, or made in another way.
+        RunFolderError: If a run that goes on has those of other sources, of other weights, or made in another way.
 
     Reference:
         Kim and Rush 2016, "Sequence-Level Knowledge Distillation", section 3.2.
     """
     path = run.path / _FILE
-    digest = hashlib.sha256("\0".join(sources).encode()).hexdigest()
-    header = {"teacher": name, "options": options, "sources": len(sources), "sha256": digest}
+    header = {
+        "teacher": _digest(ops.convert_to_numpy(weight).tobytes() for weight in teacher.weights),
+        "options": options,
+        "sources": len(sources),
+        "sha256": _digest(["\0".join(sources).encode()]),
+    }
     outputs = _read(path, header)
     if outputs is None:
         if path.exists() and saved_position(run.path / "checkpoints" / "state") not in (None, (0, 0)):
             raise RunFolderError(
-                f"{path} holds outputs of another teacher or for other sources; name another run folder"
+                f"{path} holds outputs of a teacher with other weights or for other sources; name another run folder"
             )
         path.write_text(json.dumps(header) + "\n", encoding="utf-8")
         outputs = []
@@ -60,6 +65,13 @@ def teacher_outputs(
             file.flush()
             outputs += written
     return outputs
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def _read(path: Path, header: dict[str, Any]) -> list[str] | None:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 import zoo
@@ -105,7 +106,7 @@ def test_a_run(teacher, tmp_path, texts, kind, monkeypatch, capsys):
 
 def test_what_the_teacher_wrote_is_kept(tmp_path):
     class Teacher:
-        asked = []
+        asked, weights = [], [np.zeros(2)]
 
         def generate(self, sources, **options):
             self.asked += sources
@@ -115,7 +116,7 @@ def test_what_the_teacher_wrote_is_kept(tmp_path):
     class Config:
         run_folder: str = str(tmp_path / "run")
 
-    teacher, options = Teacher(), {"name": "t", "options": {"sampler": "greedy"}, "batch_size": 4}
+    teacher, options = Teacher(), {"options": {"sampler": "greedy"}, "batch_size": 4}
     with RunFolder(tmp_path / "run", Config()) as run:
         sources = [f"a{number}" for number in range(5)]
         assert teacher_outputs(run, teacher, sources, **options) == [source.upper() for source in sources]
@@ -124,11 +125,14 @@ def test_what_the_teacher_wrote_is_kept(tmp_path):
         path.write_bytes(path.read_bytes()[:-4])
         teacher.asked = []
         assert teacher_outputs(run, teacher, sources, **options)[-1] == "A4" and teacher.asked == ["a4"]
+        # a teacher that was trained on in its folder
+        teacher.asked, teacher.weights = [], [np.ones(2)]
+        assert teacher_outputs(run, teacher, sources, **options) and teacher.asked == sources
         # nothing was trained, so they may be made anew
         assert len(teacher_outputs(run, teacher, sources[:2], **options)) == 2
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("recipes.common.teacher_outputs.saved_position", lambda folder: (1, 0))
-            with pytest.raises(RunFolderError, match="holds outputs of another teacher or for other sources"):
+            with pytest.raises(RunFolderError, match="holds outputs of a teacher with other weights or for other"):
                 teacher_outputs(run, teacher, sources, **options)
 
 

@@ -10,8 +10,11 @@ import pytest
 import zoo
 from recipes import embed
 from recipes.common.config import parse
+from recipes.common.data_sets import Splits
 from recipes.common.embedding_scores import EmbeddingScores, similarity_baseline
 from recipes.common.errors import ConfigError, DataError
+from recipes.common.labelled_text import LabelledText
+from recipes.common.text_groups import TextGroup
 from zoo.tokenizers import SentencePieceTokenizer
 
 pytestmark = pytest.mark.usefixtures("without_xla", "eagerly")
@@ -116,6 +119,19 @@ def test_keys_that_do_not_fit(words, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
         embed.main(parse(embed.EmbedConfig, [*words, "--run_folder", str(tmp_path / "run")]))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_set_with_neither_part_that_could_be_measured(monkeypatch, capsys):
+    pair = LabelledText(("a", "b"), 1.0, "here")
+    sets = {"of_training": lambda: Splits([pair], None), "of_two": lambda: Splits([], [pair])}
+    monkeypatch.setattr(embed, "LABELLED", sets)
+    config = parse(embed.EmbedConfig, [*PAIRS, "--evaluation.similarity", "of_two"])
+    group = TextGroup(("a", "b"), "here")
+    assert embed.open_evaluation(config, [group])[0] == [pair]
+    assert "of_two: there is no test part; this is the validation part" in capsys.readouterr().out
+    config = parse(embed.EmbedConfig, [*PAIRS, "--evaluation.similarity", "of_training"])
+    with pytest.raises(DataError, match="evaluation.similarity: of_training has neither a test nor a validation part"):
+        embed.open_evaluation(config, [group])
 
 
 def test_widths_that_do_not_fit(tmp_path):

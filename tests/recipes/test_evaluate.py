@@ -17,7 +17,7 @@ from recipes.common import evaluators
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError, DataError
 from recipes.common.evaluations import Evaluation, evaluate_summaries, evaluate_tags, evaluate_translation
-from recipes.common.intervals import compare_models
+from recipes.common.intervals import compare_models, table
 from recipes.common.labelled_text import unknown_labels
 from recipes.common.models import load_task
 from recipes.common.run_folder import RunFolder
@@ -346,6 +346,7 @@ def test_intervals_of_texts():
         assert scores[name]["exact_match"]["value"] == np.mean(np.array(texts) == np.array(references))
     verdicts = {each["score"]: each["verdict"] for each in comparisons}
     assert verdicts == dict.fromkeys(("exact_match", "sacreBLEU", "chrF2"), "lower")
+    assert "Those of BLEU and chrF are sacreBLEU's" in table(scores, comparisons)
     low, high = scores["a"]["chrF2"]["interval"]
     assert 0 < low < scores["a"]["chrF2"]["value"] < high
     summaries = evaluate_summaries(writer, ["x", "y"], [("a b", "c"), ("d",)], outputs=["c", "e"])

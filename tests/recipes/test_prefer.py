@@ -2,6 +2,7 @@
 
 import json
 
+import keras
 import numpy as np
 import pytest
 
@@ -42,6 +43,7 @@ def start(tmp_path_factory):
         dropout=0.0,
     )
     folder = tmp_path_factory.mktemp("start")
+    keras.utils.set_random_seed(0)
     zoo.CausalLM(zoo.Backbone.from_config(config), tokenizer.with_chat_format("chatml")).save_to_preset(folder / "chat")
     return folder / "chat"
 

@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from recipes.answer import by_name
 from recipes.common.answer_metrics import answer_scores, best_threshold, normalized, token_f1
 from recipes.common.errors import BadLines, DataError
-from recipes.common.questions import QUESTIONS, columns_of, read_questions
+from recipes.common.questions import QUESTIONS, Question, columns_of, read_questions
 
 CONTEXT = "The tower stands in Paris, France."
 ENTRIES = [
@@ -34,6 +35,12 @@ def test_formats_of_files(tmp_path):
     assert squad[1].name == "b" and squad[1].origin.endswith("squad.json: data[0].paragraphs[0].qas[1]")
     assert plain[1].name.endswith("lines.jsonl:2")
     assert columns_of(squad) == ((["Where?", "Who?"], [CONTEXT] * 2), [("Paris", 20), None])
+
+
+def test_questions_of_one_name(capsys):
+    questions = [Question("Where?", CONTEXT, (), name, f"{name}:{number}") for number, name in enumerate("aba")]
+    assert by_name(questions, ["1", "2", "3"]) == {"a": "1", "b": "2"}
+    assert "predictions.json lacks 1 questions with the id of an earlier one" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
