@@ -12,6 +12,7 @@ import tensorflow as tf
 from recipes.common import dates
 from recipes.common.chat_files import Conversation
 from recipes.common.data_sets import Loaders, Splits
+from recipes.common.english_questions import Question, english_questions
 from recipes.common.errors import BadLines, DataError, require_options
 from zoo.preprocessing.conversations import whole_rows
 from zoo.training import ResumableBatches
@@ -48,9 +49,22 @@ def _date_replies() -> Splits:
     return _date_questions(sentences=0.5)
 
 
+def _english_questions() -> Splits:
+    def conversation(question: Question) -> Conversation:
+        messages = [{"role": "user", "content": question.text}, {"role": "assistant", "content": question.answer}]
+        return Conversation(messages, question.origin)
+
+    return Splits(*([conversation(question) for question in part] for part in english_questions()))
+
+
 # * `date_questions`: generated questions about dates and their answers.
 # * `date_replies`: the same with half of the answers as sentences.
-CONVERSATIONS: Loaders = {"date_questions": _date_questions, "date_replies": _date_replies}
+# * `english_questions`: whether a film review is positive (SST-2), what news are about (AG News).
+CONVERSATIONS: Loaders = {
+    "date_questions": _date_questions,
+    "date_replies": _date_replies,
+    "english_questions": _english_questions,
+}
 
 
 def short_enough(

@@ -12,6 +12,7 @@ import tensorflow as tf
 from recipes.common import dates
 from recipes.common.chat_data import DATE_QUESTIONS
 from recipes.common.data_sets import Loaders, Splits
+from recipes.common.english_questions import Question, english_questions
 from recipes.common.errors import BadLines, ConfigError, DataError, shown
 from recipes.common.text_files import read_objects
 from zoo.preprocessing import Examples
@@ -166,8 +167,20 @@ def _date_preferences() -> Splits:
     return Splits(*([preference(pair) for pair in pairs] for pairs in splits))
 
 
+def _english_preferences() -> Splits:
+    generator = np.random.default_rng(0)
+
+    def preference(question: Question) -> Preference:
+        prompt = [{"role": "user", "content": question.text}]
+        wrong = question.wrong[int(generator.integers(len(question.wrong)))]
+        return Preference(prompt, question.answer, wrong, question.origin)
+
+    return Splits(*([preference(question) for question in part] for part in english_questions()))
+
+
 # * `date_preferences`: generated questions about dates; a short answer is preferred to one in a sentence.
-PREFERENCES: Loaders = {"date_preferences": _date_preferences}
+# * `english_preferences`: questions about film reviews and news; the right answer is preferred to a wrong one.
+PREFERENCES: Loaders = {"date_preferences": _date_preferences, "english_preferences": _english_preferences}
 
 
 class PreferenceRows:
