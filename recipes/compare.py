@@ -160,8 +160,10 @@ def train(config: CompareConfig, runs: Sequence[Run]) -> list[str]:
             tqdm.tqdm.write(f"{run.name}: {error}; another --metric, given afterwards, takes the runs that have ended")
 
     ended = {run: numbers for run in runs if (numbers := run.numbers()) is not None}
-    if ended:
+    if len(ended) == len(runs):
         check_metrics(config.metric, list(ended.values()))
+    for run in ended:
+        note(run)
     print(f"{len(runs)} runs, of which {len(ended)} have ended before")
     return run_all([run for run in runs if run not in ended], config.processes, note)
 
@@ -193,9 +195,11 @@ def report(config: CompareConfig, runs: Sequence[Run], choices: Sequence[Choice]
         choice.label: {run.seed: numbers for run, numbers in ended.items() if run.choice is choice}
         for choice in choices
     }
-    metrics = config.metric or [main_metric(list(ended.values()))]
     # those that no run has are an error, after all else is written
-    metrics = [name for name in metrics if any(name in numbers for numbers in ended.values())]
+    metrics = [name for name in config.metric if any(name in numbers for numbers in ended.values())]
+    usual = main_metric(list(ended.values()))
+    if not metrics and usual is not None:
+        metrics = [usual]
     rows, text = write_tables(choices, results, metrics, folder)
     if metrics:
         draw(choices, list(ended), rows, folder)
