@@ -17,7 +17,7 @@ from typing import Any
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, DataError, errors_of
-from recipes.common.models import load_task, require_texts_alone
+from recipes.common.saved_models import load_task, require_texts_alone
 
 RESET, QUIT = "/reset", "/quit"
 Messages = list[dict[str, str]]

@@ -15,7 +15,7 @@ from typing import Literal
 
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, errors_of
-from recipes.common.models import TASKS, load_task
+from recipes.common.saved_models import TASKS, load_task
 from zoo.storage import find_reader
 from zoo.tasks.saved import SavedReader
 

@@ -33,9 +33,10 @@ from recipes.common.distill_data import (
 )
 from recipes.common.errors import ConfigError, errors_of, shown
 from recipes.common.finish import decoded, finish
-from recipes.common.models import ModelConfig, load_task
+from recipes.common.models import ModelConfig
 from recipes.common.optimizers import SCHEDULE_HELP
 from recipes.common.run_folder import RunFolder, has_ended
+from recipes.common.saved_models import load_task
 from recipes.common.students import make_student
 from recipes.common.text_metrics import perplexity, translation_scores
 from recipes.common.training import TrainingConfig, make_optimizer, prepare, train

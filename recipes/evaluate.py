@@ -28,9 +28,9 @@ from recipes.common.evaluations import Evaluation
 from recipes.common.evaluators import RECIPES, evaluate_as
 from recipes.common.held_out import HeldOut, data_for
 from recipes.common.intervals import compare_models, table
-from recipes.common.models import TASKS, load_task, make_sampler, require_texts_alone, saved_kind
 from recipes.common.recipe_modules import config_class_of, find_recipe
 from recipes.common.run_folder import find_run
+from recipes.common.saved_models import TASKS, load_task, make_sampler, require_texts_alone, saved_kind
 from zoo.storage import write_text_atomically
 
 # the recipe that trains models of a kind, where a model is not one of a run

@@ -14,7 +14,7 @@ import keras
 
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, errors_of
-from recipes.common.models import TASKS, load_task
+from recipes.common.saved_models import TASKS, load_task
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,10 +22,11 @@ from recipes.common.config import run_recipe, setting
 from recipes.common.data_sets import open_parts
 from recipes.common.errors import ConfigError
 from recipes.common.finish import decoded, finish
-from recipes.common.models import ModelConfig, make_or_load_task, make_sampler
+from recipes.common.models import ModelConfig, make_or_load_task
 from recipes.common.packed_documents import PackedDocuments
 from recipes.common.plain_text import PLAIN, read_plain
 from recipes.common.run_folder import RunFolder
+from recipes.common.saved_models import make_sampler
 from recipes.common.text_metrics import perplexity
 from recipes.common.token_windows import TokenWindows
 from recipes.common.tokenizers import TokenizerConfig

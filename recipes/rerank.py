@@ -29,10 +29,11 @@ from recipes.common.encoder_recipe import (
 from recipes.common.errors import BadLines, ConfigError, errors_of
 from recipes.common.finish import finish
 from recipes.common.labelled_text import LABELLED, NO_LABEL, LabelledText, is_in_range, read_examples
-from recipes.common.models import head_options, load_task, make_or_load_task
+from recipes.common.models import head_options, make_or_load_task
 from recipes.common.relevance import Pair, pairs_of_groups, with_negatives
 from recipes.common.retrieval import Retrieval, open_beir, retrieval_of_groups, retrieval_of_labels
 from recipes.common.run_folder import RunFolder
+from recipes.common.saved_models import load_task
 from recipes.common.search import curves_of, order, retrieval_scores, search, tfidf
 from recipes.common.text_groups import GROUPS, TextGroup, read_groups
 from recipes.common.training import prepare

@@ -19,8 +19,9 @@ import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.data_sets import TextPair, open_parts
 from recipes.common.finish import decoded, finish
-from recipes.common.models import make_or_load_task, make_sampler
+from recipes.common.models import make_or_load_task
 from recipes.common.run_folder import RunFolder
+from recipes.common.saved_models import make_sampler
 from recipes.common.summaries import SUMMARIES, Summary, read_summaries
 from recipes.common.text_metrics import rouge
 from recipes.common.training import prepare

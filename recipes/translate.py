@@ -24,11 +24,12 @@ from recipes.common.config import run_recipe, setting
 from recipes.common.data_sets import TextPair, open_parts
 from recipes.common.errors import ConfigError, shown
 from recipes.common.finish import decoded, finish
-from recipes.common.models import ModelConfig, language_tokens_of, make_or_load_task, make_sampler
+from recipes.common.models import ModelConfig, make_or_load_task
 from recipes.common.optimizers import OPTIMIZER_HELP, SCHEDULE_HELP
 from recipes.common.pair_batches import PairBatches
 from recipes.common.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
 from recipes.common.run_folder import RunFolder
+from recipes.common.saved_models import language_tokens_of, make_sampler
 from recipes.common.text_metrics import scores_by_language, translation_scores
 from recipes.common.tokenizers import TokenizerConfig
 from recipes.common.training import TrainingConfig, make_optimizer, prepare, train

@@ -33,7 +33,7 @@ from recipes.common import (
 from recipes.common.config import parse
 from recipes.common.data_sets import open_part
 from recipes.common.errors import RecipeError
-from recipes.common.models import make_sampler
+from recipes.common.saved_models import make_sampler
 from recipes.common.training import prepare
 from zoo.tokenizers.chat import CHAT_FORMATS
 

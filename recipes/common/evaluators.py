@@ -31,12 +31,12 @@ from recipes.common.likelihoods import (
     evaluate_replaced_tokens,
     evaluate_replies,
 )
-from recipes.common.models import language_tokens_of, load_task, make_sampler
 from recipes.common.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
 from recipes.common.plain_text import PLAIN, cut_texts, read_plain
 from recipes.common.preference_data import PREFERENCES, is_preference, read_preferences
 from recipes.common.preference_evaluations import evaluate_preferences
 from recipes.common.questions import QUESTIONS, read_questions
+from recipes.common.saved_models import language_tokens_of, load_task, make_sampler
 from recipes.common.search_evaluations import evaluate_reranking, evaluate_search
 from recipes.common.spanned_text import SPANNED, read_spanned
 from recipes.common.summaries import SUMMARIES, read_summaries

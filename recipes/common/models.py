@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-import zoo
 from layers.block import TransformerBlock
 from recipes.common.architectures import check_architecture
 from recipes.common.config import differences, meant, setting
-from recipes.common.errors import ConfigError, DataError, errors_of, shown
+from recipes.common.errors import ConfigError, errors_of, shown
 from recipes.common.run_folder import RunFolder
 from recipes.common.tokenizers import TokenizerConfig, load_or_train_tokenizer
 from zoo.backbones import Backbone
 from zoo.backbones.adapters import DEFAULT_TARGETS
-from zoo.generation import Sampler, get_sampler
 from zoo.presets import preset_config
 from zoo.storage import find_reader
 from zoo.tasks import Task
 
 AnyTask = TypeVar("AnyTask", bound=Task)
-
-_MOST_BEAMS = 256
-
-TASKS = (
-    *("CausalLM", "MaskedLM", "QuestionAnswerer", "ReplacedTokenDetector", "Seq2SeqLM", "TextClassifier"),
-    *("TextEmbedder", "TokenClassifier"),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,87 +240,3 @@ def adapt(task: Task, model: ModelConfig) -> None:
             raise ConfigError("model.rematerialize must be false for a model without Transformer blocks, got true")
         for block in blocks:
             block.remat = True
-
-
-def make_sampler(description: dict[str, Any] | str) -> Sampler:
-    """Returns the sampler of the key `sampler`.
-
-    Args:
-        description: What `get_sampler` takes.
-
-    Raises:
-        ConfigError: If there is no such sampler, one of its options is out of range, or it has lists of results.
-    """
-    with errors_of("sampler"):
-        sampler = get_sampler(description)
-    beams = getattr(sampler, "num_beams", 1)
-    if beams > _MOST_BEAMS:
-        raise ConfigError(f"sampler: num_beams must be at most {_MOST_BEAMS}, got {beams}")
-    if sampler.num_texts is not None:
-        raise ConfigError(f"sampler: num_results must be null, one text is made of each, got {sampler.num_texts}")
-    return sampler
-
-
-def load_task(directory: str, kind: str | None = None) -> Task:
-    """Returns the task of a saved model.
-
-    Args:
-        directory: What `from_preset` takes.
-        kind: One of `TASKS`; None for the kind that was saved.
-
-    Raises:
-        ConfigError: If there is no such kind.
-        DataError: If there is no saved model.
-    """
-    if kind not in (None, *TASKS):
-        raise ConfigError(f"task must be one of {', '.join(TASKS)}, got {kind!r}")
-    try:
-        name = kind or saved_kind(directory)
-        if name not in TASKS:
-            raise ValueError(f"{directory}: task must be one of {', '.join(TASKS)}, got {shown(name)}.")
-        return getattr(zoo, name).from_preset(directory)
-    except (OSError, ValueError) as error:
-        raise DataError(str(error)) from error
-
-
-def saved_kind(directory: str) -> str:
-    """Returns the name of the task that a saved model says that it is of.
-
-    Args:
-        directory: What `from_preset` takes.
-    """
-    reader, source = find_reader(directory)
-    return reader.task_of(source)
-
-
-def require_texts_alone(options: dict[str, Any], *names: str) -> None:
-    """Checks that `generate` is not asked for more than its caller has a place for.
-
-    Args:
-        options: The key `options`: arguments of `generate`.
-        *names: Arguments that must not be given, or be false.
-
-    Raises:
-        ConfigError: If one is given, naming it.
-
-    Example:
-
-    >>> require_texts_alone({"max_length": 64}, "return_scores", "return_cache")
-    """
-    for name in names:
-        if options.get(name):
-            raise ConfigError(f"options must not hold {name}: only texts are used, got {shown(options[name])}")
-
-
-def language_tokens_of(task: Task) -> list[str]:
-    """Returns the tokens by which a translation model is told the language, such as `<2de>`; none if it has one only.
-
-    These are the control tokens of its tokenizer that have no other role. The sentinels of T5 are none.
-
-    Args:
-        task: The task.
-    """
-    tokenizer = task.tokenizer
-    roles = (tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id, tokenizer.unknown_id, tokenizer.mask_id)
-    further = (token for token in tokenizer.special_tokens if tokenizer.token_to_id(token) not in roles)
-    return [token for token in further if not re.fullmatch(r"<extra_id_\d+>", token)]

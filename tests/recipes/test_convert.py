@@ -7,7 +7,7 @@ import zoo
 from recipes import convert, generate
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError
-from recipes.common.models import load_task
+from recipes.common.saved_models import load_task
 
 
 def run(*words):

@@ -19,8 +19,8 @@ from recipes.common.errors import ConfigError, DataError
 from recipes.common.evaluations import Evaluation, evaluate_summaries, evaluate_tags, evaluate_translation
 from recipes.common.intervals import compare_models, table
 from recipes.common.labelled_text import unknown_labels
-from recipes.common.models import load_task
 from recipes.common.run_folder import RunFolder
+from recipes.common.saved_models import load_task
 from zoo.preprocessing.labels import Labels
 from zoo.tokenizers.chat import get_chat_format
 

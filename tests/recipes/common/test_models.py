@@ -14,8 +14,9 @@ from recipes.common.config import parse
 from recipes.common.errors import ConfigError
 from recipes.common.finish import finish
 from recipes.common.labelled_text import LabelledText
-from recipes.common.models import LoraConfig, ModelConfig, check_model, make_or_load_task, make_sampler
+from recipes.common.models import LoraConfig, ModelConfig, check_model, make_or_load_task
 from recipes.common.run_folder import RunFolder
+from recipes.common.saved_models import make_sampler
 from recipes.common.tokenizers import TokenizerConfig
 from recipes.common.training import save_adapter
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from recipes.common.errors import ConfigError
-from recipes.common.models import language_tokens_of
+from recipes.common.saved_models import language_tokens_of
 from recipes.common.tokenizers import TokenizerConfig, load_or_train_tokenizer
 from zoo.tokenizers import ByteLevelBPETokenizer
 
