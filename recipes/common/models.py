@@ -1,4 +1,4 @@
-"""What a run starts from: a new model or a saved one, which of its weights train; saved models of the other recipes."""
+"""What a run starts from: a new model or a saved one, which of its weights train."""
 
 from __future__ import annotations
 
