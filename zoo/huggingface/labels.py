@@ -84,23 +84,6 @@ def written_names(labels: int | Sequence[str]) -> list[str]:
     return [f"LABEL_{number}" for number in range(labels)] if isinstance(labels, int) else list(labels)
 
 
-def require_plain_probabilities(options: dict[str, Any]) -> None:
-    """Checks that probabilities are those of logits as they are: other libraries have no place for more.
-
-    Args:
-        options: What `options()` of the task returned.
-
-    Raises:
-        ValueError: If the task has a temperature, or thresholds of its own.
-    """
-    for name, plain in (("temperature", 1.0), ("threshold", 0.5)):
-        if options.get(name, plain) != plain:
-            raise ValueError(
-                f"{name} must be {plain} in files of another library, which have no place for it, got {options[name]}: "
-                f"set task.{name} = {plain}, and apply it where the model is used."
-            )
-
-
 def write_labels(options: dict[str, Any]) -> dict[str, Any]:
     """Returns `id2label`, `label2id` and `problem_type` for the options of a classifier.
 

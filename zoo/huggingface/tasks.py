@@ -11,7 +11,7 @@ from zoo.config import TransformerConfig, in_names
 from zoo.huggingface.card import CARD_FILE, model_card
 from zoo.huggingface.directory import head_layers, load_task_parts
 from zoo.huggingface.generation import GENERATION_FILE, read_generation, read_settings, write_generation
-from zoo.huggingface.labels import require_plain_probabilities
+from zoo.huggingface.left_out import check_options
 from zoo.huggingface.sentence import read_sentence_options, write_sentence_options
 from zoo.huggingface.writing import write_backbone
 from zoo.preprocessing.labels import have_same_outputs
@@ -108,7 +108,8 @@ def save_task(
 
     What its `AutoTokenizer` then puts around a text is what the task puts there; see
     `zoo.tokenizers.save_huggingface`. A `TextEmbedder` becomes a model of the Sentence Transformers library. The
-    `generation` of a task that writes texts becomes `generation_config.json`. `README.md` is its model card.
+    `generation` of a task that writes texts becomes `generation_config.json`. `README.md` is its model card. Options
+    that the library has no place for (windows of long texts, how words are split) are named in a warning.
 
     Args:
         task: The task.
@@ -132,7 +133,7 @@ def save_task(
     'bert'
     """
 
-    require_plain_probabilities(task.options())
+    check_options(task)
     generation = write_generation(task) if type(task).__name__ in GENERATORS else None
 
     def write_more(folder: Path) -> None:

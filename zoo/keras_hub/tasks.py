@@ -8,7 +8,7 @@ from typing import Any
 
 from zoo.config import TransformerConfig
 from zoo.huggingface.directory import head_layers
-from zoo.huggingface.labels import require_plain_probabilities
+from zoo.huggingface.left_out import check_options
 from zoo.keras_hub.directory import find_arguments, is_keras_hub, open_backbone, written_backbone
 from zoo.keras_hub.heads import get_head, kind_of, name_of_task
 from zoo.keras_hub.tokenizers import make_tokenizer, read_tokenizer, require_kind, require_same
@@ -151,7 +151,7 @@ def save_task(task: Any, directory: str | os.PathLike, *, class_name: str | None
     'BertBackbone'
     """
     kind, options, tokenizer = type(task).__name__, task.options(), task.tokenizer
-    require_plain_probabilities(options)
+    check_options(task)
 
     def check(class_name: str) -> None:
         head = get_head(class_name, kind)

@@ -1,8 +1,10 @@
 """Texts, prompts and packed texts of a language model."""
 
+import warnings
 from typing import Any
 
 import keras
+import numpy as np
 
 from zoo.preprocessing.conversations import (
     LOSS_ON,
@@ -212,6 +214,22 @@ class CausalLMPreprocessor(Preprocessor):
 
         ids = tokens["ids"] if isinstance(tokens, dict) else tokens
         return tf.maximum(ids.row_lengths() - 1, 0)
+
+    def check_lengths(self, x: Any, tokens: Any, lengths: np.ndarray, name: str) -> None:
+        if not isinstance(tokens, dict):
+            return super().check_lengths(x, tokens, lengths, name)
+        # packing cuts texts alone
+        self.check_fits(x, lengths, name, hint="Shorten it, or pass truncate=True to the preprocessor to cut its end.")
+        if self.truncate and self.sequence_length is not None:
+            # what is learned may stand behind the cut
+            seen = tokens["learned"][:, 1 : self.sequence_length + 1].to_list()
+            lost = sum(not any(row) for row in seen)
+            found = f"{lost} of {len(seen)} conversations in {name} are cut before what is learned"
+            if lost == len(seen):
+                raise ValueError(f"{found}: shorten them.")
+            if lost:
+                warnings.warn(f"{found}: nothing is learned from them.", stacklevel=6)
+        return None
 
     def collate(self, tokens: Any, targets: Any, sample_weight: Any, seed: Any = None) -> tuple[Any, Any, Any]:
         """Returns all tokens but the last as inputs, all but the first as labels, `(batch, length)`, and weights."""

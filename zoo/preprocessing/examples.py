@@ -115,7 +115,9 @@ class RowReader:
         weights = None if sample_weight is None else as_weights(sample_weight, count, names[2])
         return rows._replace(targets=targets, weights=weights)
 
-    def check_fits(self, x: Any, lengths: np.ndarray, name: str, truncate: bool | None = None) -> None:
+    def check_fits(
+        self, x: Any, lengths: np.ndarray, name: str, truncate: bool | None = None, hint: str | None = None
+    ) -> None:
         """Raises a ValueError that names the first row that is too long, unless such rows are cut.
 
         Args:
@@ -123,6 +125,7 @@ class RowReader:
             lengths: Number of tokens of each row.
             name: Name of the argument.
             truncate: Whether they are cut. Default as the preprocessor does it.
+            hint: What to do about such a row. Default what the preprocessor says.
         """
         preprocessor = self._preprocessor
         longest = preprocessor.sequence_length
@@ -134,7 +137,7 @@ class RowReader:
             raise ValueError(
                 f"{name}[{row}] has {lengths[row]} tokens with its {preprocessor.added_tokens}, the model takes at "
                 f"most max_length={longest} ({len(too_long)} of {len(lengths)} rows are too long): "
-                f"{_shown(x, row)}. {preprocessor.truncation_hint}"
+                f"{_shown(x, row)}. {preprocessor.truncation_hint if hint is None else hint}"
             )
 
     def _tokenized(self, x: Any, name: str, tokenize: Callable, count_tokens: Callable) -> Examples:

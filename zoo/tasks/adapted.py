@@ -57,9 +57,9 @@ class AdapterReader(Reader):
         if saved.task is kind:
             return _as_saved(saved, described, source, config, load_weights, tokenizer, choices)
         reader, base = _model_of(config, source)
-        choices = {**described.replaced(), **saved.shared_with(kind, saved.options), **choices}
-        if "max_length" in choices and choices.get("sequence_length") is not None:
-            choices["sequence_length"] = min(choices["sequence_length"], choices["max_length"])
+        longest = described.max_length
+        options = saved.under({}, longest, choices.get("max_length", longest))
+        choices = {**described.replaced(), **saved.shared_with(kind, options), **choices}
         task = reader.load_task(kind, base, load_weights, tokenizer, choices)
         if load_weights:
             load_adapter(task, source, _free_name(task.backbone), head=False)
@@ -183,6 +183,10 @@ def _named_by(config: AdapterConfig, source: Path) -> tuple[Reader, Path]:
     key, name = f"{source / CONFIG_FILE}: base_model_name_or_path", config.base_model_name_or_path
     if not name:
         raise ValueError(f"{key} must name the model, got {name!r}: load that first, then call load_adapter() of it.")
+    if name.startswith(HUB) and config.revision:
+        if "@" in name:
+            raise ValueError(f"{key} must have no revision where there is one ({config.revision!r}), got {name!r}.")
+        name = f"{name}@{config.revision}"
     try:
         return find_reader(name)
     except ValueError as error:

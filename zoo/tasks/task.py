@@ -179,8 +179,8 @@ class Task(TextModel):
 
         Args:
             preset: A directory that `save_to_preset` wrote, the folder of a run, a directory of the Transformers
-                library or of KerasHub, a checkpoint of llama2.c, `hf://owner/name` for a model of the Hugging Face hub,
-                or a name of `zoo.list_presets()`.
+                library or of KerasHub, an adapter that names its model, a checkpoint of llama2.c, `hf://owner/name` for
+                one of these on the Hugging Face hub, or a name of `zoo.list_presets()`.
             load_weights: Whether to load the weights. Named architectures without published ones need False.
             tokenizer: Tokenizer for a named architecture, or in place of that in files of another library; a model
                 that `save_to_preset` wrote has its own.

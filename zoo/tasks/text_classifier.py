@@ -11,7 +11,7 @@ from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field
 from zoo.preprocessing import Examples, TextClassifierPreprocessor
 from zoo.preprocessing.labels import Labels
-from zoo.preprocessing.rows import require_count
+from zoo.preprocessing.rows import require_count, shorten
 from zoo.tasks.calibration import (
     Calibration,
     best_thresholds,
@@ -346,6 +346,7 @@ class TextClassifier(EncoderTask):
             `(index, score, text)` of each. The score is the probability of the label, or the value of a regression.
 
         Raises:
+            TypeError: If `documents` is a single text.
             ValueError: If the task is not one of pairs with one label or value, or a pair is too long.
 
         Example:
@@ -361,6 +362,8 @@ class TextClassifier(EncoderTask):
                 "rank() needs a classifier with pairs=True and one label or value, got one with "
                 f"pairs={self.preprocessor.pairs} and {len(self.labels)}."
             )
+        if isinstance(documents, (str, bytes)):
+            raise TypeError(f"documents must be a list of texts, got one: {shorten(documents)}.")
         documents, top = list(documents), None if top is None else require_count(top, "top")
         scores = self.predict_texts(([query] * len(documents), documents), batch_size)[:, 0]
         # equal scores in the order in which they were given

@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 
 import zoo
 from zoo.huggingface import adapter_config, load_task
+from zoo.tasks import adapted
 
 ADAPTERS = Path(__file__).parents[2] / "reference" / "adapters"
 TASKS = {
@@ -283,6 +284,29 @@ def test_heads_of_adapters_of_others(reference, changed, tiny_tokenizer):
     save_file({name: tensor for name, tensor in tensors_of(folder).items() if name not in one}, folder / WEIGHTS)
     with pytest.warns(UserWarning, match="has no weights for this head .*: it starts untrained"):
         zoo.Task.from_preset(folder, tokenizer=tiny_tokenizer, labels=3)
+
+
+def test_the_revision_of_the_model(monkeypatch):
+    asked = []
+
+    def find_reader(name):
+        asked.append(name)
+        raise ValueError("not here")
+
+    monkeypatch.setattr("zoo.tasks.adapted.find_reader", find_reader)
+    for name, revision, expected in (
+        ("hf://owner/name", "v2", ["hf://owner/name@v2"]),
+        ("owner/name", "v2", ["owner/name", "hf://owner/name@v2"]),
+        ("hf://owner/name@v1", None, ["hf://owner/name@v1"]),
+        ("hf://owner/name@v1", "v2", []),
+    ):
+        config = adapter_config.AdapterConfig(base_model_name_or_path=name, revision=revision)
+        with pytest.raises(
+            ValueError, match="must have no revision where there is one" if not expected else "not here"
+        ):
+            adapted._named_by(config, Path("adapter"))
+        assert asked == expected
+        asked.clear()
 
 
 @pytest.mark.parametrize(

@@ -89,15 +89,26 @@ def test_fit(model):
     assert model._feed.for_predict([talk[:-1] for talk in TALKS])[1]
 
 
+def test_replies_that_are_cut_off_are_counted(model):
+    preprocessor = model.preprocessor.replace(sequence_length=40, truncate=True)
+    with pytest.warns(UserWarning, match="1 of 3 conversations in x are cut before what is learned: nothing is"):
+        preprocessor.examples([TALKS[0], *TALKS[1:]])
+    with pytest.raises(ValueError, match="1 of 1 conversations in x are cut before what is learned: shorten them"):
+        preprocessor.examples(TALKS[:1])
+
+
 def test_errors_name_the_conversation(model):
     for talks, message in (
         (TALKS[0], "x must be a list of conversations, got one conversation: put it in a list"),
         ([TALKS[0], TALKS[1][:1]], r"x\[1\] must hold a message of 'assistant' to learn"),
         ([[{"role": "bot", "content": "a"}]], r"x\[0\]\[0\]\['role'\] must be one of"),
-        ([TALKS[1], [{"role": "assistant", "content": "a" * 300}]], r"x\[1\] has \d+ tokens .* max_length=240"),
+        (
+            [TALKS[1], [{"role": "assistant", "content": "a" * 300}]],
+            r"x\[1\] has \d+ tokens .* max_length=240 .*, or pass truncate=True to the preprocessor to cut its end",
+        ),
     ):
         with pytest.raises((TypeError, ValueError), match=message):
-            model.fit(talks)
+            model.fit(talks, packed=240)
     with pytest.raises(ValueError, match="loss_on must be one of"):
         model.preprocessor.replace(loss_on="users")
     plain = zoo.CausalLM(model.backbone, model.tokenizer.with_chat_format(None))

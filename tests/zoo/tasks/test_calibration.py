@@ -7,6 +7,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from zoo.tasks import TextClassifier, TokenClassifier  # noqa: E402
+from zoo.huggingface.left_out import check_options  # noqa: E402
 from zoo.tasks.calibration import best_thresholds, calibration_error, fit_temperature  # noqa: E402
 
 LABELS = ["bad", "good", "so-so"]
@@ -105,6 +106,15 @@ def test_classifier_keeps_temperature_and_thresholds(several, texts, tmp_path):
     assert (other.temperature, other.threshold) == (1, 0.5)
     with pytest.raises(ValueError, match="temperature must be 1.0 in files of another library"):
         model.save_to_huggingface(tmp_path / "huggingface")
+    # what is assigned is checked, too
+    for name, value in (("temperature", 0), ("threshold", np.array([0.5] * 3)), ("threshold", 2)):
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            setattr(other, name, value)
+    other = TextClassifier(model.backbone, model.tokenizer, labels=2, problem="multi_label", stride=2)
+    other.threshold = np.array([0.5, 0.5])
+    assert other.threshold == (0.5, 0.5)
+    with pytest.warns(UserWarning, match="no place for stride=2: give them to TextClassifier.from_preset again"):
+        check_options(other)
 
 
 def test_tagger_keeps_its_temperature(make_task, tmp_path):

@@ -205,6 +205,24 @@ class Tempered(TextEmbedder):
         self.seen = self.add_weight(name="seen", shape=(2,), initializer="zeros", trainable=False)
 
 
+@keras.saving.register_keras_serializable("tests_of_loading")
+class Dropped(TextEmbedder):
+    """An embedder with an argument that configurations have too."""
+
+    def __init__(self, backbone, preprocessor=None, *, dropout: float = 0.5, **options):
+        super().__init__(backbone, preprocessor, **options)
+        self.dropout = dropout
+
+    def own_options(self):
+        return {**super().own_options(), "dropout": self.dropout}
+
+
+def test_arguments_of_a_task_come_before_those_of_its_backbone(make_task, tmp_path):
+    make_task(Dropped).save_to_preset(tmp_path / "preset")
+    loaded = Dropped.from_preset(tmp_path / "preset", dropout=0.25)
+    assert (loaded.dropout, loaded.backbone.config.dropout) == (0.25, 0.0)
+
+
 def test_weights_of_the_task_itself(make_task, tmp_path):
     task = make_task(Tempered)
     task.temperature.assign(3.5)

@@ -225,5 +225,7 @@ def test_documents_are_ranked(make_task, texts):
     assert all(each.text == documents[each.index] for each in ranked)
     np.testing.assert_allclose([each.score for each in ranked], np.sort(scores)[::-1], rtol=1e-5)
     assert model.rank(texts[0], documents, top=2) == ranked[:2] and model.rank(texts[0], []) == []
+    with pytest.raises(TypeError, match="documents must be a list of texts, got one: 'alpha'"):
+        model.rank(texts[0], "alpha")
     with pytest.raises(ValueError, match="pairs=True and one label or value, got one with pairs=False and 3"):
         make_task(TextClassifier, labels=3).rank(texts[0], documents)
