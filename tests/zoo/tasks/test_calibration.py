@@ -6,8 +6,8 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from zoo.tasks import TextClassifier, TokenClassifier  # noqa: E402
 from zoo.huggingface.left_out import check_options  # noqa: E402
+from zoo.tasks import TextClassifier, TokenClassifier  # noqa: E402
 from zoo.tasks.calibration import best_thresholds, calibration_error, fit_temperature  # noqa: E402
 
 LABELS = ["bad", "good", "so-so"]
