@@ -36,6 +36,7 @@ from recipes.common.models import make_or_load_task
 from recipes.common.questions import QUESTIONS, Question, columns_of, read_questions
 from recipes.common.run_folder import RunFolder
 from recipes.common.training import prepare
+from zoo.preprocessing import QuestionAnswererPreprocessor
 
 TUNE = "tune"
 
@@ -93,6 +94,8 @@ def main(config: AnswerConfig) -> dict[str, Any]:
     with RunFolder(config.run_folder, config) as run:
         train, validation, test = open_parts(config.data, QUESTIONS, read_questions)
         task = make_model(config, run, train)
+        for name, rows in (("training", train), ("validation", validation), ("test", test)):
+            print_cut_questions(name, task.preprocessor, rows)
         seconds, _ = train_encoder_task(
             task, run, config.training, columns_of(train), columns_of(validation), metric="accuracy", mode="max"
         )
@@ -141,6 +144,21 @@ def make_model(config: AnswerConfig, run: RunFolder, examples: Sequence[Question
         no_answer_threshold=None if model.no_answer_threshold == TUNE else model.no_answer_threshold,
         **lengths,
     )
+
+
+def print_cut_questions(name: str, preprocessor: QuestionAnswererPreprocessor, rows: Sequence[Question]) -> None:
+    """Says how many questions are cut, if there are any: contexts are read in windows, questions are not.
+
+    Args:
+        name: The part of the data.
+        preprocessor: The preprocessor of the task.
+        rows: The questions.
+    """
+    longest = preprocessor.longest_question
+    lengths = preprocessor.tokenizer.tokenize([row.question for row in rows]).row_lengths().numpy()
+    count = int(np.count_nonzero(lengths > longest))
+    if count:
+        print(f"{name}: {count} of {len(rows)} questions ({count / len(rows):.1%}) are cut at {longest} tokens")
 
 
 def tune_threshold(task: zoo.QuestionAnswerer, examples: Sequence[Question]) -> None:

@@ -5,16 +5,26 @@ import json
 import numpy as np
 import pytest
 
-from recipes.answer import by_name
+from recipes.answer import by_name, print_cut_questions
 from recipes.common.answer_metrics import answer_scores, best_threshold, normalized, token_f1
 from recipes.common.errors import BadLines, DataError
 from recipes.common.questions import QUESTIONS, Question, columns_of, read_questions
+from zoo.preprocessing import QuestionAnswererPreprocessor
 
 CONTEXT = "The tower stands in Paris, France."
 ENTRIES = [
     {"id": "a", "question": "Where?", "answers": [{"text": "Paris", "answer_start": 20}] * 2},
     {"id": "b", "question": "Who?", "is_impossible": True, "answers": [], "plausible_answers": [{"text": "x"}]},
 ]
+
+
+def test_questions_that_are_cut_are_counted(tiny_tokenizer, capsys):
+    preprocessor = QuestionAnswererPreprocessor(tiny_tokenizer, sequence_length=9, stride=1, truncate=True)
+    rows = [Question(text, "iota", (), "a", "x:1") for text in ("alpha", "alpha beta gamma kappa iota")]
+    print_cut_questions("test", preprocessor, rows)
+    assert capsys.readouterr().out.startswith("test: 1 of 2 questions (50.0%) are cut at ")
+    print_cut_questions("test", preprocessor, rows[:1])
+    assert not capsys.readouterr().out
 
 
 def test_formats_of_files(tmp_path):
