@@ -22,6 +22,7 @@ import zoo
 from recipes import distill
 from recipes.common.charts import plot_intervals
 from recipes.common.config import parse, run_recipe, setting
+from recipes.common.data_sets import check_file_keys
 from recipes.common.distill_data import as_config_of
 from recipes.common.errors import ConfigError, DataError, errors_of, shown
 from recipes.common.evaluations import Evaluation
@@ -194,6 +195,8 @@ def data_of(config: EvaluateConfig, recipe: str, source: Any) -> Any:
         # recipes without a test part test on the validation part
         given["validation"] = given.pop("test")
     chosen = parse(config_class, [word for name in given for word in (f"--data.{name}", *given[name])]).data
+    if config.split in config.data:
+        check_file_keys(chosen)
     if source is None:
         return chosen
     return dataclasses.replace(source.data, **{name: getattr(chosen, name) for name in given})

@@ -230,6 +230,8 @@ def test_keys_given_override_those_of_the_run(reviews):
         return evaluate.main(parse(evaluate.EvaluateConfig, words))["models"]["run"]
 
     assert scores("--data.test", str(reviews / "other.tsv"), *columns)["accuracy"] == 0.5
+    with pytest.raises(ConfigError, match="data.header must be null with a named data set"):
+        scores("--data.test", "date_languages", "--data.header", "true")
     with pytest.raises(ConfigError, match="unknown key --data.tset; did you mean --data.test"):
         scores("--data.tset", "x.tsv")
     with pytest.raises(ConfigError, match="data.validation is not read with split 'test'"):
