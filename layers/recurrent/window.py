@@ -1,5 +1,6 @@
 """Local attention of recurrent models: a window of source positions, and where it is."""
 
+import math
 from typing import Any
 
 import keras
@@ -16,7 +17,9 @@ class AttentionWindow(keras.layers.Layer):
 
     * "predicted" (local-p): `p_t = S sigmoid(v_p^T tanh(W_p h_t))`, with S the number of source tokens and h_t the
       query; the attention weights are multiplied by `exp(-(s - p_t)^2 / (2 sigma^2))` with `sigma = D / 2`, through
-      which the gradient reaches the prediction.
+      which the gradient reaches the prediction. The weight of `position_projection` is v_p times the square root of
+      the query's width. Adam moves every weight by about the learning rate; without the factor these moves add up over
+      the width, the sigmoid soon goes flat, and the centre stays at an end of the sentence.
     * "monotonic" (local-m): `p_t = t`, at most S; no factors, no weights.
 
     Positions count from 1 to S, so that every centre has a real position within its window.
@@ -84,8 +87,8 @@ class AttentionWindow(keras.layers.Layer):
             step = ops.cast(ops.convert_to_tensor(step), "float32")
             centers = ops.minimum(ops.expand_dims(step, 0) if many else step, tokens)
         else:
-            share = ops.sigmoid(self.position_projection(self.hidden_projection(query)))
-            centers = tokens * ops.squeeze(share, -1)
+            logits = self.position_projection(self.hidden_projection(query)) / math.sqrt(query.shape[-1])
+            centers = tokens * ops.squeeze(ops.sigmoid(logits), -1)
         distance = places - ops.expand_dims(centers, -1)
         visible = ops.logical_and(ops.abs(distance) <= self.radius, token_mask)
         if self.center == "monotonic":

@@ -83,7 +83,7 @@ def attend(decoder, query, memory, t):
         center = min(t, len(memory))
         if decoder.window.center == "predicted":
             hidden = np.tanh(dense(decoder.window.hidden_projection, query))
-            center = len(memory) * sigmoid(dense(decoder.window.position_projection, hidden)[0])
+            center = len(memory) * sigmoid(dense(decoder.window.position_projection, hidden)[0] / np.sqrt(len(hidden)))
             factors = np.exp(-((places - center) ** 2) / (2 * (radius / 2) ** 2))
         visible = np.abs(places - center) <= radius
     weights = np.zeros(len(memory))
