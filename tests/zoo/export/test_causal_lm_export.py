@@ -14,7 +14,6 @@ tf = pytest.importorskip("tensorflow")
 from zoo import (  # noqa: E402
     AttentionConfig,
     Backbone,
-    Beam,
     CausalLM,
     FeedForwardConfig,
     NormConfig,
@@ -69,10 +68,13 @@ print(json.dumps(results))
 
 RULES = [RepetitionPenalty(1.3), NoRepeatNGram(3), MinimumLength(2)]
 EXPORTS = {
-    "greedy": {"processors": RULES, "stop": ["eta", [9, 10]], "jit_compile": False, "max_new_tokens": 10},
+    "greedy": {
+        **{"processors": RULES, "stop": ["eta", [9, 10]], "strip_prompt": True},
+        **{"jit_compile": False, "max_new_tokens": 10},
+    },
     # a prompt that is cut leaves room by itself
     "sample": {"sampler": Sample(1.2, top_k=12), "seed": 5, "jit_compile": False, "truncate": True},
-    "beam": {"sampler": Beam(2), "strip_prompt": True, "jit_compile": False, "max_new_tokens": 10},
+    # beams: test_seq2seq_export.py, and the functions as they are in test_text_generation.py
 }
 LONG = ["iota", "beta", "omega", "theta"] * 10
 
