@@ -140,7 +140,7 @@ def test_programs_hold_on_to_their_variables():
     assert float(programs.run("value", value, False, one)) == 1.0
     for number in range(2, 30):
         variables[0] = keras.Variable(float(number))
-        gc.collect()
+        gc.collect(1)
         assert float(programs.run("value", value, False, one)) == number
         assert first() is not None
     variables[0].assign(-1.0)
