@@ -20,22 +20,22 @@ from typing import Any, Literal
 import numpy as np
 
 import zoo
-from recipes.common.answer_metrics import answer_scores, best_threshold, normalized, token_f1
 from recipes.common.charts import plot_reliability
 from recipes.common.config import run_recipe, setting
-from recipes.common.data_sets import open_parts
-from recipes.common.encoder_recipe import (
+from recipes.common.data.data_sets import open_parts
+from recipes.common.data.questions import QUESTIONS, Question, columns_of, read_questions
+from recipes.common.evaluation.answer_metrics import answer_scores, best_threshold, normalized, token_f1
+from recipes.common.evaluation.error_lists import write_errors
+from recipes.common.finish import decoded, finish
+from recipes.common.run_folder import RunFolder
+from recipes.common.training.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,
     EncoderTrainingConfig,
     train_encoder_task,
 )
-from recipes.common.error_lists import write_errors
-from recipes.common.finish import decoded, finish
-from recipes.common.models import make_or_load_task
-from recipes.common.questions import QUESTIONS, Question, columns_of, read_questions
-from recipes.common.run_folder import RunFolder
-from recipes.common.training import prepare
+from recipes.common.training.fitting import prepare
+from recipes.common.training.models import make_or_load_task
 from zoo.preprocessing import QuestionAnswererPreprocessor
 
 TUNE = "tune"

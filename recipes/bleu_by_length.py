@@ -15,7 +15,7 @@ from typing import Any
 
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, DataError, errors_of
-from recipes.common.text_metrics import bleu
+from recipes.common.evaluation.text_metrics import bleu
 from zoo.inspect import plot_curves
 from zoo.storage import write_text_atomically
 

@@ -20,20 +20,10 @@ from typing import Any, Literal
 import numpy as np
 
 import zoo
-from recipes.common.calibrated import calibrate, calibration_scores
 from recipes.common.charts import plot_agreement, plot_confusion
-from recipes.common.class_weights import LabelTrainingConfig, class_weights, print_weights
 from recipes.common.config import run_recipe, setting
-from recipes.common.data_sets import open_parts
-from recipes.common.encoder_recipe import (
-    EncoderTokenizerConfig,
-    train_encoder_task,
-)
-from recipes.common.error_lists import label_errors, write_errors
-from recipes.common.errors import ConfigError, DataError, shown
-from recipes.common.finish import finish
-from recipes.common.label_metrics import label_scores, linear_baseline
-from recipes.common.labelled_text import (
+from recipes.common.data.data_sets import open_parts
+from recipes.common.data.labelled_text import (
     LABELLED,
     LabelledText,
     columns_of,
@@ -41,10 +31,20 @@ from recipes.common.labelled_text import (
     require_known_labels,
     unknown_labels,
 )
-from recipes.common.models import head_options, make_or_load_task
+from recipes.common.errors import ConfigError, DataError, shown
+from recipes.common.evaluation.calibrated import calibrate, calibration_scores
+from recipes.common.evaluation.error_lists import label_errors, write_errors
+from recipes.common.evaluation.label_metrics import label_scores, linear_baseline
+from recipes.common.finish import finish
 from recipes.common.run_folder import RunFolder
-from recipes.common.training import prepare
-from recipes.common.windowed import WindowedModelConfig, count_cut, length_options
+from recipes.common.training.class_weights import LabelTrainingConfig, class_weights, print_weights
+from recipes.common.training.encoder_recipe import (
+    EncoderTokenizerConfig,
+    train_encoder_task,
+)
+from recipes.common.training.fitting import prepare
+from recipes.common.training.models import head_options, make_or_load_task
+from recipes.common.training.windowed import WindowedModelConfig, count_cut, length_options
 from zoo.training import WeightedBinaryCrossEntropy
 
 

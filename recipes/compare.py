@@ -21,14 +21,14 @@ import filelock
 import keras
 import tqdm
 
-from recipes.common.comparison import draw, write_tables
 from recipes.common.config import parse, run_recipe, setting
 from recipes.common.config_sources import read_yaml
 from recipes.common.errors import ConfigError, RecipeError, RunFolderError, errors_of
+from recipes.common.evaluation.comparison import draw, write_tables
 from recipes.common.processes import run_all
 from recipes.common.recipe_modules import config_class_of, find_recipe
 from recipes.common.run_folder import changes, find_run, trained
-from recipes.common.training import TrainingConfig, prepare
+from recipes.common.training.fitting import TrainingConfig, prepare
 from recipes.common.varied_runs import Choice, Run, main_metric, read_choices
 from zoo.storage import write_text_atomically
 

@@ -23,7 +23,7 @@ import numpy as np
 import zoo
 from recipes import language_model, pretrain_masked_lm, translate
 from recipes.common.config import differences, run_recipe, setting
-from recipes.common.distill_data import (
+from recipes.common.data.distill_data import (
     GENERATED,
     Material,
     open_texts,
@@ -32,14 +32,14 @@ from recipes.common.distill_data import (
     texts_material,
 )
 from recipes.common.errors import ConfigError, errors_of, shown
+from recipes.common.evaluation.text_metrics import perplexity, translation_scores
 from recipes.common.finish import decoded, finish
-from recipes.common.models import ModelConfig
-from recipes.common.optimizers import SCHEDULE_HELP
 from recipes.common.run_folder import RunFolder, has_ended
 from recipes.common.saved_models import load_task
-from recipes.common.students import make_student
-from recipes.common.text_metrics import perplexity, translation_scores
-from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
+from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
+from recipes.common.training.models import ModelConfig
+from recipes.common.training.optimizers import SCHEDULE_HELP
+from recipes.common.training.students import make_student
 from zoo.training import Distiller, TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 
 

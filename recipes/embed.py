@@ -23,22 +23,22 @@ import numpy as np
 
 import zoo
 from recipes.common.config import run_recipe, setting
-from recipes.common.data_sets import are_named, is_name, open_part, open_parts
-from recipes.common.embedding_scores import EmbeddingScores, similarity_baseline
-from recipes.common.encoder_recipe import (
+from recipes.common.data.data_sets import are_named, is_name, open_part, open_parts
+from recipes.common.data.labelled_text import LABELLED, LabelledText, columns_of, is_in_range, read_examples
+from recipes.common.data.retrieval import Retrieval, open_beir, retrieval_of_groups
+from recipes.common.data.text_groups import GROUPS, TextGroup, group_columns, read_groups
+from recipes.common.errors import ConfigError, DataError
+from recipes.common.evaluation.embedding_scores import EmbeddingScores, similarity_baseline
+from recipes.common.finish import finish
+from recipes.common.run_folder import RunFolder
+from recipes.common.training.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,
     EncoderTrainingConfig,
     train_encoder_task,
 )
-from recipes.common.errors import ConfigError, DataError
-from recipes.common.finish import finish
-from recipes.common.labelled_text import LABELLED, LabelledText, columns_of, is_in_range, read_examples
-from recipes.common.models import make_or_load_task
-from recipes.common.retrieval import Retrieval, open_beir, retrieval_of_groups
-from recipes.common.run_folder import RunFolder
-from recipes.common.text_groups import GROUPS, TextGroup, group_columns, read_groups
-from recipes.common.training import prepare
+from recipes.common.training.fitting import prepare
+from recipes.common.training.models import make_or_load_task
 from zoo.preprocessing.text_embedder import OBJECTIVES, WITH_SIMILARITIES
 from zoo.training import CoSENT, CosineRegression, InBatchNegatives, MatryoshkaLoss, TripletLoss
 

@@ -22,13 +22,13 @@ import zoo
 from recipes import distill
 from recipes.common.charts import plot_intervals
 from recipes.common.config import parse, run_recipe, setting
-from recipes.common.data_sets import check_file_keys
-from recipes.common.distill_data import as_config_of
+from recipes.common.data.data_sets import check_file_keys
+from recipes.common.data.distill_data import as_config_of
 from recipes.common.errors import ConfigError, DataError, errors_of, shown
-from recipes.common.evaluations import Evaluation
-from recipes.common.evaluators import RECIPES, evaluate_as
-from recipes.common.held_out import HeldOut, data_for
-from recipes.common.intervals import compare_models, table
+from recipes.common.evaluation.evaluations import Evaluation
+from recipes.common.evaluation.evaluators import RECIPES, evaluate_as
+from recipes.common.evaluation.held_out import HeldOut, data_for
+from recipes.common.evaluation.intervals import compare_models, table
 from recipes.common.recipe_modules import config_class_of, find_recipe
 from recipes.common.run_folder import find_run
 from recipes.common.saved_models import TASKS, load_task, make_sampler, require_texts_alone, saved_kind

@@ -22,11 +22,11 @@ import numpy as np
 import zoo
 from recipes import translate
 from recipes.common.config import run_recipe, setting
-from recipes.common.data_sets import TextPair, open_part
+from recipes.common.data.data_sets import TextPair, open_part
+from recipes.common.data.parallel_text import PARALLEL, read_pairs
 from recipes.common.errors import ConfigError, DataError, errors_of
-from recipes.common.parallel_text import PARALLEL, read_pairs
+from recipes.common.evaluation.text_metrics import bleu
 from recipes.common.saved_models import load_task
-from recipes.common.text_metrics import bleu
 from zoo.generation import Greedy
 from zoo.storage import atomic_write, write_text_atomically
 

@@ -17,18 +17,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import zoo
-from recipes.common.chat_data import CONVERSATIONS, PackedConversations, short_enough
-from recipes.common.chat_files import Conversation, read_conversations
 from recipes.common.config import run_recipe, setting
-from recipes.common.data_sets import open_parts
+from recipes.common.data.chat_data import CONVERSATIONS, PackedConversations, short_enough
+from recipes.common.data.chat_files import Conversation, read_conversations
+from recipes.common.data.data_sets import open_parts
 from recipes.common.errors import BadLines, ConfigError, errors_of
-from recipes.common.example_batches import ExampleBatches
+from recipes.common.evaluation.text_metrics import exact_match
 from recipes.common.finish import decoded, finish
-from recipes.common.models import ModelConfig, make_or_load_task
 from recipes.common.run_folder import RunFolder
-from recipes.common.text_metrics import exact_match
-from recipes.common.tokenizers import TokenizerConfig
-from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
+from recipes.common.training.example_batches import ExampleBatches
+from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
+from recipes.common.training.models import ModelConfig, make_or_load_task
+from recipes.common.training.tokenizers import TokenizerConfig
 from zoo.tokenizers.chat import CHAT_FORMATS, ChatFormat, as_ragged, get_chat_format
 from zoo.training import TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
 

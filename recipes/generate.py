@@ -14,9 +14,9 @@ import numpy as np
 
 import zoo
 from recipes.common.config import run_recipe, setting
+from recipes.common.data.parallel_text import check_language_tokens, language_token
+from recipes.common.data.plain_text import read_plain
 from recipes.common.errors import BadLines, ConfigError, errors_of, shown
-from recipes.common.parallel_text import check_language_tokens, language_token
-from recipes.common.plain_text import read_plain
 from recipes.common.saved_models import TASKS, language_tokens_of, load_task, require_texts_alone
 from zoo.storage import write_text_atomically
 

@@ -19,18 +19,18 @@ from typing import Any, Literal
 
 import zoo
 from recipes.common.config import run_recipe, setting
-from recipes.common.data_sets import open_parts
+from recipes.common.data.data_sets import open_parts
+from recipes.common.data.plain_text import PLAIN, read_plain
 from recipes.common.errors import ConfigError
+from recipes.common.evaluation.text_metrics import perplexity
 from recipes.common.finish import decoded, finish
-from recipes.common.models import ModelConfig, make_or_load_task
-from recipes.common.packed_documents import PackedDocuments
-from recipes.common.plain_text import PLAIN, read_plain
 from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import make_sampler
-from recipes.common.text_metrics import perplexity
-from recipes.common.token_windows import TokenWindows
-from recipes.common.tokenizers import TokenizerConfig
-from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
+from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
+from recipes.common.training.models import ModelConfig, make_or_load_task
+from recipes.common.training.packed_documents import PackedDocuments
+from recipes.common.training.token_windows import TokenWindows
+from recipes.common.training.tokenizers import TokenizerConfig
 from zoo.training import TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 
 # tokens of a batch, and windows of an epoch: what fits in the memory

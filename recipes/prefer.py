@@ -23,22 +23,22 @@ import numpy as np
 import zoo
 from recipes import finetune
 from recipes.common.config import run_recipe, setting
-from recipes.common.data_sets import open_parts
-from recipes.common.errors import ConfigError, errors_of
-from recipes.common.example_batches import ExampleBatches
-from recipes.common.finish import decoded, finish
-from recipes.common.models import ModelConfig, make_or_load_task
-from recipes.common.preference_data import (
+from recipes.common.data.data_sets import open_parts
+from recipes.common.data.preference_data import (
     PREFERENCES,
     Preference,
     PreferenceRows,
     is_preference,
     read_preferences,
 )
-from recipes.common.preference_results import draw, last_words, reply_scores
-from recipes.common.reference import likelihoods, reference_likelihoods
+from recipes.common.errors import ConfigError, errors_of
+from recipes.common.evaluation.preference_results import draw, last_words, reply_scores
+from recipes.common.finish import decoded, finish
 from recipes.common.run_folder import RunFolder, has_ended
-from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
+from recipes.common.training.example_batches import ExampleBatches
+from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
+from recipes.common.training.models import ModelConfig, make_or_load_task
+from recipes.common.training.reference import likelihoods, reference_likelihoods
 from zoo.tokenizers.chat import CHAT_FORMATS, as_ragged
 from zoo.training import DirectPreference, IdentityPreference, OddsRatioPreference, ReplyLikelihoods
 

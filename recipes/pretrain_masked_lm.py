@@ -19,19 +19,19 @@ import numpy as np
 
 import zoo
 from recipes.common.config import run_recipe, setting
-from recipes.common.data_sets import open_parts
-from recipes.common.encoder_recipe import (
+from recipes.common.data.data_sets import open_parts
+from recipes.common.data.plain_text import PLAIN, cut_texts, read_plain
+from recipes.common.evaluation.text_metrics import perplexity
+from recipes.common.finish import finish
+from recipes.common.run_folder import RunFolder
+from recipes.common.training.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,
     EncoderTrainingConfig,
     train_encoder_task,
 )
-from recipes.common.finish import finish
-from recipes.common.models import make_or_load_task
-from recipes.common.plain_text import PLAIN, cut_texts, read_plain
-from recipes.common.run_folder import RunFolder
-from recipes.common.text_metrics import perplexity
-from recipes.common.training import prepare
+from recipes.common.training.fitting import prepare
+from recipes.common.training.models import make_or_load_task
 
 
 @dataclasses.dataclass(frozen=True)

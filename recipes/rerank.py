@@ -19,24 +19,24 @@ import numpy as np
 
 import zoo
 from recipes.common.config import run_recipe, setting
-from recipes.common.data_sets import open_parts
-from recipes.common.encoder_recipe import (
+from recipes.common.data.data_sets import open_parts
+from recipes.common.data.labelled_text import LABELLED, NO_LABEL, LabelledText, is_in_range, read_examples
+from recipes.common.data.relevance import Pair, pairs_of_groups, with_negatives
+from recipes.common.data.retrieval import Retrieval, open_beir, retrieval_of_groups, retrieval_of_labels
+from recipes.common.data.text_groups import GROUPS, TextGroup, read_groups
+from recipes.common.errors import BadLines, ConfigError, errors_of
+from recipes.common.evaluation.search import curves_of, order, retrieval_scores, search, tfidf
+from recipes.common.finish import finish
+from recipes.common.run_folder import RunFolder
+from recipes.common.saved_models import load_task
+from recipes.common.training.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,
     EncoderTrainingConfig,
     train_encoder_task,
 )
-from recipes.common.errors import BadLines, ConfigError, errors_of
-from recipes.common.finish import finish
-from recipes.common.labelled_text import LABELLED, NO_LABEL, LabelledText, is_in_range, read_examples
-from recipes.common.models import head_options, make_or_load_task
-from recipes.common.relevance import Pair, pairs_of_groups, with_negatives
-from recipes.common.retrieval import Retrieval, open_beir, retrieval_of_groups, retrieval_of_labels
-from recipes.common.run_folder import RunFolder
-from recipes.common.saved_models import load_task
-from recipes.common.search import curves_of, order, retrieval_scores, search, tfidf
-from recipes.common.text_groups import GROUPS, TextGroup, read_groups
-from recipes.common.training import prepare
+from recipes.common.training.fitting import prepare
+from recipes.common.training.models import head_options, make_or_load_task
 from zoo.inspect import plot_curves
 
 RELEVANT = "relevant"

@@ -17,14 +17,14 @@ from typing import Any, Literal
 
 import zoo
 from recipes.common.config import run_recipe, setting
-from recipes.common.data_sets import TextPair, open_parts
+from recipes.common.data.data_sets import TextPair, open_parts
+from recipes.common.data.summaries import SUMMARIES, Summary, read_summaries
+from recipes.common.evaluation.text_metrics import rouge
 from recipes.common.finish import decoded, finish
-from recipes.common.models import make_or_load_task
 from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import make_sampler
-from recipes.common.summaries import SUMMARIES, Summary, read_summaries
-from recipes.common.text_metrics import rouge
-from recipes.common.training import prepare
+from recipes.common.training.fitting import prepare
+from recipes.common.training.models import make_or_load_task
 from recipes.translate import (
     JointTokenizerConfig,
     Seq2SeqModelConfig,

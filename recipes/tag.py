@@ -24,24 +24,24 @@ from typing import Any, Literal
 import numpy as np
 
 import zoo
-from recipes.common.calibrated import calibrate, calibration_scores
 from recipes.common.charts import plot_confusion
-from recipes.common.class_weights import LabelTrainingConfig, class_weights, print_weights
 from recipes.common.config import run_recipe, setting
-from recipes.common.data_sets import is_name, open_parts
-from recipes.common.encoder_recipe import EncoderTokenizerConfig, print_cut, train_encoder_task
-from recipes.common.error_lists import write_errors
+from recipes.common.data.data_sets import is_name, open_parts
+from recipes.common.data.labelled_text import require_known_labels, unknown_labels
+from recipes.common.data.spanned_text import SPANNED, SpannedText, read_spanned, span_errors, span_scores, with_tags
+from recipes.common.data.tagged_words import TAGGED, TaggedWords, read_tagged
+from recipes.common.data.text_files import JSON_SUFFIXES, suffix_of
 from recipes.common.errors import ConfigError
+from recipes.common.evaluation.calibrated import calibrate, calibration_scores
+from recipes.common.evaluation.error_lists import write_errors
+from recipes.common.evaluation.label_metrics import tag_scores
 from recipes.common.finish import finish
-from recipes.common.label_metrics import tag_scores
-from recipes.common.labelled_text import require_known_labels, unknown_labels
-from recipes.common.models import make_or_load_task
 from recipes.common.run_folder import RunFolder
-from recipes.common.spanned_text import SPANNED, SpannedText, read_spanned, span_errors, span_scores, with_tags
-from recipes.common.tagged_words import TAGGED, TaggedWords, read_tagged
-from recipes.common.text_files import JSON_SUFFIXES, suffix_of
-from recipes.common.training import prepare
-from recipes.common.windowed import WindowedModelConfig, length_options, seen_words
+from recipes.common.training.class_weights import LabelTrainingConfig, class_weights, print_weights
+from recipes.common.training.encoder_recipe import EncoderTokenizerConfig, print_cut, train_encoder_task
+from recipes.common.training.fitting import prepare
+from recipes.common.training.models import make_or_load_task
+from recipes.common.training.windowed import WindowedModelConfig, length_options, seen_words
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,18 +21,18 @@ import numpy as np
 
 import zoo
 from recipes.common.config import run_recipe, setting
-from recipes.common.data_sets import TextPair, open_parts
+from recipes.common.data.data_sets import TextPair, open_parts
+from recipes.common.data.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
 from recipes.common.errors import ConfigError, shown
+from recipes.common.evaluation.text_metrics import scores_by_language, translation_scores
 from recipes.common.finish import decoded, finish
-from recipes.common.models import ModelConfig, make_or_load_task
-from recipes.common.optimizers import OPTIMIZER_HELP, SCHEDULE_HELP
-from recipes.common.pair_batches import PairBatches
-from recipes.common.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
 from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import language_tokens_of, make_sampler
-from recipes.common.text_metrics import scores_by_language, translation_scores
-from recipes.common.tokenizers import TokenizerConfig
-from recipes.common.training import TrainingConfig, make_optimizer, prepare, train
+from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
+from recipes.common.training.models import ModelConfig, make_or_load_task
+from recipes.common.training.optimizers import OPTIMIZER_HELP, SCHEDULE_HELP
+from recipes.common.training.pair_batches import PairBatches
+from recipes.common.training.tokenizers import TokenizerConfig
 from zoo.inspect import plot_attention, plot_position_encoding
 from zoo.training import TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 

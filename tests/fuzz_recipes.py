@@ -20,7 +20,8 @@ from pathlib import Path
 
 import keras
 
-from recipes.common import (
+from recipes.common.config import parse
+from recipes.common.data import (
     chat_files,
     labelled_text,
     parallel_text,
@@ -30,11 +31,10 @@ from recipes.common import (
     summaries,
     tagged_words,
 )
-from recipes.common.config import parse
-from recipes.common.data_sets import open_part
+from recipes.common.data.data_sets import open_part
 from recipes.common.errors import RecipeError
 from recipes.common.saved_models import make_sampler
-from recipes.common.training import prepare
+from recipes.common.training.fitting import prepare
 from zoo.tokenizers.chat import CHAT_FORMATS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from recipes.common.run_folder import RunFolder
-from recipes.common.training import save_adapter
+from recipes.common.training.fitting import save_adapter
 from zoo.tasks import Task
 
 TEST_IS_VALIDATION = (

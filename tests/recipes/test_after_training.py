@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import zoo
 from recipes import finetune, pretrain_masked_lm, tag, translate
-from recipes.common import training
+from recipes.common.training import fitting
 from zoo.tokenizers import ByteLevelBPETokenizer
 from zoo.tokenizers.chat import tokenize_chat
 
@@ -128,10 +128,10 @@ def test_a_model_is_saved_before_anything_that_can_fail(tmp_path, monkeypatch):
         def save_to_preset(self, directory):
             events.append(directory)
 
-    monkeypatch.setattr(training, "plot_curves", plot_curves)
-    monkeypatch.setattr(training, "average_weights", lambda paths, model: events.append("average"))
+    monkeypatch.setattr(fitting, "plot_curves", plot_curves)
+    monkeypatch.setattr(fitting, "average_weights", lambda paths, model: events.append("average"))
     run = SimpleNamespace(path=tmp_path, plots=tmp_path, folder=lambda name: tmp_path / name)
     batches = SimpleNamespace(dataset=None, number_of_batches=1)
     with pytest.raises(OSError, match="no space"):
-        training.train(Task(), run, training.TrainingConfig(), batches, None, curves={"training": "loss"})
+        fitting.train(Task(), run, fitting.TrainingConfig(), batches, None, curves={"training": "loss"})
     assert events == ["fit", "average", tmp_path / "model"]

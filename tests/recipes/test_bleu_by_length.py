@@ -7,7 +7,7 @@ import pytest
 from recipes import bleu_by_length
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError, DataError
-from recipes.common.text_metrics import bleu
+from recipes.common.evaluation.text_metrics import bleu
 
 
 def test_report(tmp_path):

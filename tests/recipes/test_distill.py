@@ -9,10 +9,10 @@ import pytest
 import zoo
 from recipes import distill
 from recipes.common.config import differences, parse
-from recipes.common.distill_data import require_keys_of
+from recipes.common.data.distill_data import require_keys_of
 from recipes.common.errors import ConfigError, RunFolderError
 from recipes.common.run_folder import RunFolder
-from recipes.common.teacher_outputs import teacher_outputs
+from recipes.common.training.teacher_outputs import teacher_outputs
 from zoo.tokenizers import SentencePieceTokenizer
 
 pytestmark = pytest.mark.usefixtures("without_xla", "eagerly")
@@ -131,7 +131,7 @@ def test_what_the_teacher_wrote_is_kept(tmp_path):
         # nothing was trained, so they may be made anew
         assert len(teacher_outputs(run, teacher, sources[:2], **options)) == 2
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("recipes.common.teacher_outputs.saved_position", lambda folder: (1, 0))
+            patch.setattr("recipes.common.training.teacher_outputs.saved_position", lambda folder: (1, 0))
             with pytest.raises(RunFolderError, match="holds outputs of a teacher with other weights or for other"):
                 teacher_outputs(run, teacher, sources, **options)
 

@@ -10,11 +10,11 @@ import pytest
 import zoo
 from recipes import embed
 from recipes.common.config import parse
-from recipes.common.data_sets import Splits
-from recipes.common.embedding_scores import EmbeddingScores, similarity_baseline
+from recipes.common.data.data_sets import Splits
+from recipes.common.data.labelled_text import LabelledText
+from recipes.common.data.text_groups import TextGroup
 from recipes.common.errors import ConfigError, DataError
-from recipes.common.labelled_text import LabelledText
-from recipes.common.text_groups import TextGroup
+from recipes.common.evaluation.embedding_scores import EmbeddingScores, similarity_baseline
 from zoo.tokenizers import SentencePieceTokenizer
 
 pytestmark = pytest.mark.usefixtures("without_xla", "eagerly")

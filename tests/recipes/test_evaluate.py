@@ -13,12 +13,12 @@ import sacrebleu
 
 import zoo
 from recipes import classify, distill, embed, evaluate, finetune, generate, language_model, translate
-from recipes.common import evaluators
 from recipes.common.config import parse
+from recipes.common.data.labelled_text import unknown_labels
 from recipes.common.errors import ConfigError, DataError
-from recipes.common.evaluations import Evaluation, evaluate_summaries, evaluate_tags, evaluate_translation
-from recipes.common.intervals import compare_models, table
-from recipes.common.labelled_text import unknown_labels
+from recipes.common.evaluation import evaluators
+from recipes.common.evaluation.evaluations import Evaluation, evaluate_summaries, evaluate_tags, evaluate_translation
+from recipes.common.evaluation.intervals import compare_models, table
 from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import load_task
 from zoo.preprocessing.labels import Labels

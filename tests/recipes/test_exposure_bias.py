@@ -8,7 +8,7 @@ import sacrebleu
 
 from recipes import exposure_bias
 from recipes.common.config import parse
-from recipes.common.data_sets import TextPair
+from recipes.common.data.data_sets import TextPair
 from recipes.common.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("without_xla")

@@ -5,9 +5,10 @@ import json
 import pytest
 
 from recipes import classify, copy_and_reverse, embed, evaluate, generate, language_model, tag, translate
-from recipes.common import labelled_text, training
 from recipes.common.config import parse
+from recipes.common.data import labelled_text
 from recipes.common.errors import DataError, RecipeError
+from recipes.common.training import fitting
 
 HUGE = '{"hidden_dim": 1000000000}'
 
@@ -76,9 +77,9 @@ def test_numbers_of_a_report(words):
 
 
 def test_accumulation_without_an_update():
-    config = training.TrainingConfig(epochs=2, accumulation_steps=30)
+    config = fitting.TrainingConfig(epochs=2, accumulation_steps=30)
     with pytest.raises(RecipeError, match="accumulation_steps must be at most the 20 batches of the training, got 30"):
-        training.make_optimizer(config, 10, None)
+        fitting.make_optimizer(config, 10, None)
 
 
 def test_labels_that_teach_nothing(tmp_path):

@@ -9,9 +9,9 @@ import pytest
 import zoo
 from recipes import evaluate, prefer
 from recipes.common.config import parse
+from recipes.common.data.preference_data import PREFERENCES, PreferenceRows, read_preferences
 from recipes.common.errors import BadLines, ConfigError, DataError, RunFolderError
-from recipes.common.preference_data import PREFERENCES, PreferenceRows, read_preferences
-from recipes.common.preference_results import closeness, win_rate
+from recipes.common.evaluation.preference_results import closeness, win_rate
 from recipes.common.run_folder import RunFolder
 from zoo.preprocessing.conversations import reply_tokens
 from zoo.tokenizers import ByteLevelBPETokenizer

@@ -22,9 +22,9 @@ import tensorflow as tf
 
 import zoo
 from recipes import evaluate, tag
-from recipes.common import training
 from recipes.common.config import parse, run_recipe
 from recipes.common.errors import ConfigError, DataError
+from recipes.common.training import fitting
 from zoo.storage import open_tensors
 
 pytestmark = pytest.mark.usefixtures("without_xla")
@@ -222,13 +222,13 @@ def finished(tmp_path_factory):
         if recipe not in runs:
             folder, states = tmp_path_factory.mktemp(recipe), []
 
-            class RecordedState(training.TrainingState):
+            class RecordedState(fitting.TrainingState):
                 def __init__(self, *arguments, **options):
                     super().__init__(*arguments, **options)
                     states.append(self)
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(training, "TrainingState", RecordedState)
+                patch.setattr(fitting, "TrainingState", RecordedState)
                 results = run(recipe, folder, "run")
             (state,) = states
             runs[recipe] = folder, results, state

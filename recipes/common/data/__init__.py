@@ -1,0 +1,1 @@
+"""Data of recipes: files of one's own and named data sets, read into rows."""

@@ -1,0 +1,164 @@
+"""Batches that a student learns from: texts with hidden tokens, running text, sources with outputs of the teacher."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from recipes.common.data.data_sets import TextPair, open_parts
+from recipes.common.data.parallel_text import PARALLEL, read_pairs
+from recipes.common.data.plain_text import PLAIN, cut_texts, read_plain
+from recipes.common.errors import BadLines, ConfigError, DataError, shown
+from recipes.common.run_folder import RunFolder
+from recipes.common.training.example_batches import ExampleBatches
+from recipes.common.training.teacher_outputs import teacher_outputs
+
+# the generated data set of each kind of teacher
+GENERATED = {"CausalLM": "date_lines", "MaskedLM": "date_lines", "Seq2SeqLM": "dates"}
+# keys that say something of one kind alone
+_KEYS_OF = {
+    "data.unit": ("CausalLM", "MaskedLM"),
+    "data.words_per_text": ("MaskedLM",),
+    "data.packing": ("CausalLM",),
+    "data.keys": ("Seq2SeqLM",),
+    "data.header": ("Seq2SeqLM",),
+    "training.length": ("CausalLM",),
+    "training.batches_per_epoch": ("CausalLM",),
+    "distillation.beams": ("Seq2SeqLM",),
+    "model.decoder_layers": ("Seq2SeqLM",),
+    "new_tokens": ("CausalLM",),
+}
+
+
+class Material(NamedTuple):
+    """Batches for training and validation, and what examples are made of: texts, or pairs of the validation."""
+
+    training: Any
+    validation: Any
+    examples: list[Any]
+
+
+def as_config_of(kind: str, stored: Any, default: Any) -> Any:
+    """Returns the config of a student's run as that of the recipe which trains its kind: data and length of rows.
+
+    Args:
+        kind: The task of the student.
+        stored: The configuration of `recipes.distill`.
+        default: The default configuration of the other recipe.
+    """
+    names = {field.name for field in dataclasses.fields(default.data)}
+    data = {name: value for name, value in vars(stored.data).items() if name in names}
+    data["train"] = stored.data.train or [GENERATED[kind]]
+    training = {"length": stored.training.length} if kind == "CausalLM" else {}
+    return dataclasses.replace(
+        default,
+        data=dataclasses.replace(default.data, **data),
+        training=dataclasses.replace(default.training, **training),
+    )
+
+
+def require_keys_of(kind: str, changed: dict[str, tuple[Any, Any]]) -> None:
+    """Raises a `ConfigError` for a key that says nothing of this kind of teacher.
+
+    Args:
+        kind: The task of the teacher.
+        changed: Default and value of the keys that differ from their defaults.
+    """
+    for name, kinds in _KEYS_OF.items():
+        if name in changed and kind not in kinds:
+            default, value = changed[name]
+            raise ConfigError(f"{name} must be {default!r} with a {kind}, got {shown(value)}")
+
+
+def open_texts(data: Any) -> list[list[str]]:
+    """Returns the training and validation documents.
+
+    Args:
+        data: The group `data` of `recipes.distill`.
+    """
+    return open_parts(data, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit))
+
+
+def texts_material(config: Any, student: Any, train: Sequence[str], validation: Sequence[str]) -> Material:
+    """Returns batches of texts of which tokens are hidden.
+
+    Args:
+        config: The configuration of `recipes.distill`.
+        student: A `MaskedLM`.
+        train, validation: Documents.
+    """
+    train, validation = (cut_texts(documents, config.data.words_per_text) for documents in (train, validation))
+    preprocessor = student.preprocessor.replace(truncate=True)
+    options = {"batch_size": config.training.batch_size, "seed": config.training.seed}
+    batches = ExampleBatches(preprocessor, train, **options)
+    held_out = ExampleBatches(preprocessor, validation, shuffle=False, **options)
+    print(f"training: {batches.number_of_rows} texts; validation: {held_out.number_of_rows}")
+    return Material(batches, held_out, validation)
+
+
+def pairs_material(config: Any, run: RunFolder, teacher: Any, student: Any) -> Material:
+    """Returns batches of sources with outputs of the teacher, and of the validation's own pairs.
+
+    Args:
+        config: The configuration of `recipes.distill`.
+        run: The run folder, which keeps the outputs.
+        teacher, student: `Seq2SeqLM`s.
+
+    Raises:
+        DataError: Anything wrong with the files.
+        RunFolderError: If a run that goes on has outputs of something else.
+    """
+    data = config.data
+    train, validation = open_parts(
+        data, PARALLEL, lambda files, bad: read_pairs(files, bad, keys=data.keys, header=data.header)
+    )
+    dropped = BadLines("skip")
+    train, validation = (_short_enough(student, pairs, dropped) for pairs in (train, validation))
+    beams = config.distillation.beams
+    options = {"sampler": "greedy" if beams == 1 else {"name": "beam", "num_beams": beams}}
+    outputs = teacher_outputs(
+        run,
+        teacher,
+        [pair.source for pair in train],
+        options=options,
+        batch_size=config.training.batch_size,
+    )
+    learned = []
+    for pair, output in zip(train, outputs, strict=True):
+        if output.strip():
+            learned.append(TextPair(pair.source, output, pair.origin))
+        else:
+            dropped.add("the teacher writes nothing", pair.origin)
+    learned = _short_enough(student, learned, dropped)
+    sizes = {"batch_size": config.training.batch_size, "seed": config.training.seed}
+    batches, held_out = (
+        ExampleBatches(
+            student.preprocessor,
+            [pair.source for pair in pairs],
+            [pair.target for pair in pairs],
+            shuffle=pairs is learned,
+            **sizes,
+        )
+        for pairs in (learned, validation)
+    )
+    print(f"training: {batches.number_of_rows} pairs; validation: {held_out.number_of_rows}; {dropped.report()}")
+    return Material(batches, held_out, validation)
+
+
+def _short_enough(task: Any, pairs: Sequence[TextPair], dropped: BadLines) -> list[TextPair]:
+    most = task.backbone.config.max_length
+    preprocessor = task.preprocessor.replace(sequence_length=None)
+    examples = preprocessor.examples([pair.source for pair in pairs], [pair.target for pair in pairs])
+    lengths = np.maximum(examples.lengths, np.asarray(preprocessor.token_counts(examples.targets)))
+    kept = []
+    for pair, length in zip(pairs, lengths.tolist(), strict=True):
+        if length > most:
+            dropped.add(f"longer than {most} tokens", pair.origin, f"it has {length}")
+        else:
+            kept.append(pair)
+    if not kept:
+        raise DataError(f"no pair of texts is left: {dropped.report()}")
+    return kept

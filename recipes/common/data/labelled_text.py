@@ -1,0 +1,295 @@
+"""Texts, or pairs of texts, with a label: from files and from named data sets."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from recipes.common.data import dates
+from recipes.common.data.data_sets import Loaders, RemoteFile, Splits, fetch
+from recipes.common.data.text_files import JSON_SUFFIXES, may_name_a_column, read_table, suffix_of
+from recipes.common.errors import BadLines, ConfigError, DataError, looks_like_header, shown
+
+NO_TEXT = "no text"
+NO_LABEL = "no label"
+OUT_OF_RANGE = "number out of range"
+
+
+class LabelledText(NamedTuple):
+    """One text or two, their label (a name, a list of names, or a number) and where they stand."""
+
+    texts: tuple[str, ...]
+    label: Any
+    origin: str
+
+
+SST2 = {
+    part: RemoteFile(
+        f"sst2/sentences/{part}.tsv",
+        sha256,
+        "clairett/pytorch-sentiment-classification",
+        "457ffd83de90a9d6d472d8ffc31bbffe40a8b236",
+        f"data/SST2/{part}.tsv",
+    )
+    for part, sha256 in (
+        ("train", "ec192f833a64da08f475488a77b0d0b47db47acd0f458bd18433fc793b569920"),
+        ("dev", "eddea6b39e601dd4e7a672b53cc40fdf6019fa80522f351206c24340ca5d9359"),
+    )
+}
+AG_NEWS = RemoteFile(
+    "ag_news/dev.tsv",
+    "7a0811e0006080bf4de17752c5466450ff3db778be71bc5bcf3c4e99b5f0803d",
+    "forest-snow/alps",
+    "3c7ef2c98249fc975a897b27f275695f97d5b7a9",
+    "data/agnews/dev.tsv",
+)
+STSB = {
+    part: RemoteFile(
+        f"stsb/sts-{part}.csv",
+        sha256,
+        "oborchers/Fast_Sentence_Embeddings",
+        "e92261ab5a64ee8fc754bec5a2882ab83bcd0384",
+        f"evaluation/sts-{part}.csv",
+    )
+    for part, sha256 in (
+        ("train", "0f71910b59aa1ad973c5897f0791f3b0965a92b8f82b1a95f3eea9f4162fda82"),
+        ("dev", "5d7e944d8b02734b07bfdb5df67db3420c64bed153fcaa1ba47ad03480cf4234"),
+    )
+}
+
+
+def read_examples(
+    files: Sequence[str],
+    bad: BadLines,
+    *,
+    text_columns: Sequence[str] = ("1",),
+    label_column: str = "2",
+    header: bool | None = None,
+    label_separator: str | None = None,
+    numeric: bool = False,
+) -> list[LabelledText]:
+    """Returns the labelled texts of TSV, CSV or JSON-lines files.
+
+    Args:
+        files: Paths.
+        bad: Where bad rows are noted.
+        text_columns: Column of the text, or those of a pair: numbers from 1, names or keys.
+        label_column: That of the label.
+        header: See `recipes.common.data.text_files.read_table`.
+        label_separator: What separates several labels; None where each text has one.
+        numeric: Whether labels are numbers.
+
+    Raises:
+        DataError: A missing or bad file, or a row without text or label, with its place; a first row that looks like a
+            header, where it is not said whether there is one.
+        ConfigError: `text_columns` are not one or two.
+    """
+    if len(text_columns) not in (1, 2):
+        raise ConfigError(f"data.text_columns must name one column or two, got {list(text_columns)}")
+    examples = []
+    for file in files:
+        found = []
+        for (*texts, field), origin in read_table(file, [*text_columns, label_column], bad, header=header):
+            label = _label(field, label_separator, numeric)
+            if not all(isinstance(text, str) and text.strip() for text in texts):
+                bad.add(NO_TEXT, origin, f"the fields are {shown(texts)}")
+            elif label is None:
+                needed = "a number" if numeric else "a name" if label_separator is None else "names"
+                bad.add(NO_LABEL, origin, f"the field must hold {needed}, got {shown(field)}")
+            else:
+                found.append(LabelledText(tuple(text.strip() for text in texts), label, origin))
+        if header is None and not numeric and suffix_of(Path(file)) not in JSON_SUFFIXES:
+            _refuse_header(found)
+        examples += found
+    return examples
+
+
+def _refuse_header(examples: Sequence[LabelledText]) -> None:
+    """A first row of a few words, with a label that no other row has and that is unlike theirs, is taken for names."""
+    rows = [example.label if isinstance(example.label, list) else [example.label] for example in examples]
+    if len(rows) < 2 or len(rows[0]) != 1:
+        return
+    counts = Counter(label for labels in rows for label in labels)
+    name = rows[0][0]
+    others = {label: count for label, count in counts.items() if label != name}
+    # of labels that are numbers a name is none; of names only one that is rarer than all others
+    differs = all(map(_is_number, others)) or min(others.values()) > 2
+    names = [*examples[0].texts, name]
+    if others and counts[name] == 1 and differs and all(map(may_name_a_column, names)):
+        raise looks_like_header(names, examples[0].origin)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_in_range(example: LabelledText, bad: BadLines, highest: float) -> bool:
+    """Whether the number of an example is from 0 to the highest; notes it if not.
+
+    Args:
+        example: The example.
+        bad: Where it is noted.
+        highest: The highest number.
+    """
+    if 0 <= example.label <= highest:
+        return True
+    bad.add(OUT_OF_RANGE, example.origin, f"{example.label} is not from 0 to {highest}")
+    return False
+
+
+def _label(value: Any, separator: str | None, numeric: bool) -> Any:
+    """None where the field holds none."""
+    if value is None:
+        return None
+    if numeric:
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            return None
+        return number if math.isfinite(number) else None
+    if separator is not None and not isinstance(value, dict):
+        parts = value if isinstance(value, list) else str(value).split(separator)
+        return [str(part).strip() for part in parts if str(part).strip()]
+    return None if isinstance(value, (list, dict)) else str(value).strip() or None
+
+
+def _load_sst2() -> Splits:
+    def read(part: str) -> list[LabelledText]:
+        rows = read_table(fetch(SST2[part]), ["1", "2"], BadLines("raise"), header=False)
+        return [LabelledText((text,), ("negative", "positive")[int(label)], origin) for (text, label), origin in rows]
+
+    return Splits(read("train"), read("dev"))
+
+
+def _load_ag_news() -> Splits:
+    parts: dict[str, list[LabelledText]] = {part: [] for part in Splits._fields}
+    for (text, label), origin in read_table(fetch(AG_NEWS), ["1", "2"], BadLines("raise"), header=False):
+        # by a hash of the text, so that what occurs twice is in one part
+        tenth = hashlib.sha256(text.encode()).digest()[0] % 10
+        part = {0: "test", 1: "validation"}.get(tenth, "train")
+        parts[part].append(LabelledText((text,), label, origin))
+    return Splits(**parts)
+
+
+def _load_stsb() -> Splits:
+    def read(part: str) -> list[LabelledText]:
+        # some lines have quotation marks of their own, and more columns
+        path = fetch(STSB[part])
+        rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+        return [
+            LabelledText((row[5].strip(), row[6].strip()), float(row[4]), f"{path}:{number}")
+            for number, row in enumerate(rows, 1)
+        ]
+
+    return Splits(read("train"), read("dev"))
+
+
+def _load_date_languages() -> Splits:
+    parts = {}
+    for part, pairs in zip(Splits._fields, dates.generate(train=3000, validation=300, test=600), strict=True):
+        languages = [dates.languages_of(pair.source, pair.target) for pair in pairs]
+        # digits alone, and some months, are the same in several languages
+        parts[part] = [
+            LabelledText((pair.source,), *language, pair.origin)
+            for pair, language in zip(pairs, languages, strict=True)
+            if len(language) == 1
+        ]
+    return Splits(**parts)
+
+
+def _load_date_pairs() -> Splits:
+    generator = np.random.default_rng(0)
+    parts = {}
+    for part, pairs in zip(Splits._fields, dates.generate(train=6000, validation=300, test=600), strict=True):
+        parts[part] = []
+        for pair in pairs:
+            date = datetime.date.fromisoformat(pair.target)
+            # day 28 at most: every month has it
+            others = (int(generator.integers(1900, 2100)), *(int(n) + 1 for n in generator.integers((12, 28))))
+            keep = generator.random(3) < 0.5
+            fields = [
+                mine if kept else other
+                for mine, other, kept in zip((date.year, date.month, min(date.day, 28)), others, keep, strict=True)
+            ]
+            second = datetime.date(*fields)
+            agreement = sum(getattr(date, name) == getattr(second, name) for name in ("year", "month", "day")) / 3
+            texts = (pair.source, dates.write(second, generator))
+            parts[part].append(LabelledText(texts, agreement, pair.origin))
+    return Splits(**parts)
+
+
+# * `date_languages`: generated dates (see `recipes.common.data.dates`), labelled with the language they are written in.
+# * `date_pairs`: two writings and a number: 1 if they are the same date, else the share of year, month and day that
+#   agree.
+# * `sst2`: film-review sentences, 6,920 / 872, negative or positive. Source: Socher et al. 2013; no explicit licence.
+# * `ag_news`: 10,001 news descriptions in four classes, split 80 / 10 / 10 by their words. Source: the AG corpus,
+#   non-commercial; Zhang et al. 2015.
+# * `stsb`: sentence pairs with a similarity from 0 to 5, 5,749 / 1,500. Source: Cer et al. 2017; CC BY-SA 4.0.
+LABELLED: Loaders = {
+    "date_languages": _load_date_languages,
+    "date_pairs": _load_date_pairs,
+    "sst2": _load_sst2,
+    "ag_news": _load_ag_news,
+    "stsb": _load_stsb,
+}
+
+
+def require_known_labels(known: Sequence[str], rows: Iterable[tuple[Iterable[str], str]]) -> None:
+    """Checks the labels, or tags, of validation data.
+
+    Args:
+        known: Those of the training data.
+        rows: For each row its labels and where it stands.
+
+    Raises:
+        DataError: If a label is not among them, with its place.
+    """
+    for labels, origin in rows:
+        unknown = [label for label in labels if label not in known]
+        if unknown:
+            label, names = shown(unknown[0]), shown(list(known), 200)
+            raise DataError(f"{origin}: {label} does not occur in the training data, which have {names}")
+
+
+def unknown_labels(known: Sequence[str], rows: Sequence[tuple[Sequence[str], str]], what: str) -> dict[str, int]:
+    """Returns how many labels, or tags, of the data the model cannot give, and says which, if there are any.
+
+    Args:
+        known: Those of the model.
+        rows: For each row its labels and where it stands.
+        what: "label" or "tag".
+
+    Raises:
+        DataError: If the model can give none of them.
+    """
+    counts = Counter(label for labels, _ in rows for label in labels if label not in known)
+    if not counts:
+        return {}
+    first = next(origin for labels, origin in rows if any(label in counts for label in labels))
+    names = f"{what}s {shown(list(counts), 200)}, first at {first}; it knows {shown(list(known), 200)}"
+    if all(label in counts for labels, _ in rows for label in labels):
+        raise DataError(f"the model knows none of the {names}")
+    print(f"the model does not know the {names}")
+    return {f"unknown_{what}s": counts.total()}
+
+
+def columns_of(examples: Iterable[LabelledText]) -> tuple[Any, list[Any]]:
+    """Returns texts and labels as columns: a list of texts, or two lists of them, and the labels.
+
+    Args:
+        examples: Examples with equally many texts each.
+    """
+    texts = list(zip(*(example.texts for example in examples), strict=True))
+    labels = [example.label for example in examples]
+    return (list(texts[0]) if len(texts) == 1 else tuple(map(list, texts))), labels

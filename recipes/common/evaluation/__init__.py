@@ -1,0 +1,1 @@
+"""Evaluation of recipes: scores, baselines, intervals and tests."""

@@ -1,0 +1,286 @@
+"""How the models of each recipe are evaluated: its data, read with its own keys, and what its models make of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import zoo
+from recipes import embed, prefer, rerank
+from recipes.common.data.chat_data import CONVERSATIONS
+from recipes.common.data.chat_files import read_conversations
+from recipes.common.data.data_sets import is_name
+from recipes.common.data.labelled_text import LABELLED, is_in_range, read_examples
+from recipes.common.data.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
+from recipes.common.data.plain_text import PLAIN, cut_texts, read_plain
+from recipes.common.data.preference_data import PREFERENCES, is_preference, read_preferences
+from recipes.common.data.questions import QUESTIONS, read_questions
+from recipes.common.data.spanned_text import SPANNED, read_spanned
+from recipes.common.data.summaries import SUMMARIES, read_summaries
+from recipes.common.data.tagged_words import TAGGED, read_tagged
+from recipes.common.data.text_files import JSON_SUFFIXES, suffix_of
+from recipes.common.data.text_groups import GROUPS, read_groups
+from recipes.common.errors import ConfigError, DataError, RecipeError, errors_of
+from recipes.common.evaluation.evaluations import (
+    Evaluation,
+    evaluate_answers,
+    evaluate_labels,
+    evaluate_similarity,
+    evaluate_spans,
+    evaluate_summaries,
+    evaluate_tags,
+    evaluate_translation,
+)
+from recipes.common.evaluation.held_out import HeldOut, open_rows
+from recipes.common.evaluation.likelihoods import (
+    evaluate_language_model,
+    evaluate_masked_lm,
+    evaluate_replaced_tokens,
+    evaluate_replies,
+)
+from recipes.common.evaluation.preference_evaluations import evaluate_preferences
+from recipes.common.evaluation.search_evaluations import evaluate_reranking, evaluate_search
+from recipes.common.saved_models import language_tokens_of, load_task, make_sampler
+from zoo.preprocessing.text_embedder import WITH_SIMILARITIES
+
+# (task, what it is evaluated on) -> (evaluation, rows left out)
+Evaluator = Callable[[Any, HeldOut], tuple[Evaluation, int]]
+
+
+def evaluate_as(recipe: str, task: zoo.Task, held_out: HeldOut) -> Evaluation:
+    """Returns what a model makes of data, read and scored as a recipe does it.
+
+    Args:
+        recipe: One of `RECIPES`.
+        task: The model.
+        held_out: The data.
+
+    Raises:
+        ConfigError: If the recipe trains models of another kind, or an option says nothing of these.
+        DataError: If anything is wrong with the data.
+    """
+    kinds, generates, evaluate = RECIPES[recipe]
+    if not isinstance(task, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise ConfigError(f"recipes.{recipe} trains a {names}, this model is a {type(task).__name__}")
+    if held_out.options and not generates:
+        name = type(task).__name__
+        raise ConfigError(f"options must be empty for a {name} of recipes.{recipe}, got {held_out.options!r}")
+    if held_out.length is not None and recipe != "language_model":
+        raise ConfigError(f"length must be null with recipes.{recipe}, got {held_out.length}")
+    evaluation, left_out = evaluate(task, held_out)
+    evaluation.scores["left_out"] = left_out
+    return evaluation
+
+
+def _decoding(held_out: HeldOut) -> dict[str, Any]:
+    """How a run decodes, unless the options say it; a model that is not one of a run decodes as it says itself."""
+    description = held_out.options.get("sampler") or getattr(held_out.config, "sampler", None)
+    return {**held_out.options, **({} if description is None else {"sampler": make_sampler(description)})}
+
+
+def _translate(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    data, tokens = held_out.data, held_out.data.language_tokens
+    if held_out.config is None and "language_tokens" not in held_out.given:
+        tokens = language_tokens_of(task)
+    check_language_tokens(tokens)
+    pairs, left_out = open_rows(
+        held_out,
+        PARALLEL,
+        lambda files, bad: read_pairs(files, bad, columns=data.columns, keys=data.keys, header=data.header),
+        lambda pair, bad: has_language_token(pair, bad, tokens),
+    )
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    decoding = {"batch_size": 64, **_decoding(held_out)}
+    evaluation = evaluate_translation(
+        task, sources, references, language=data.target_language, tokens=tokens, **decoding
+    )
+    return evaluation, left_out
+
+
+def _summarize(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    data = held_out.data
+    rows, left_out = open_rows(
+        held_out, SUMMARIES, lambda files, bad: read_summaries(files, bad, keys=data.keys, header=data.header)
+    )
+    is_known = held_out.config is not None or "max_summary_length" in held_out.given
+    longest = {"max_length": data.max_summary_length} if is_known else {}
+    texts, summaries = [row.text for row in rows], [row.summaries for row in rows]
+    return evaluate_summaries(task, texts, summaries, **{**longest, **_decoding(held_out)}), left_out
+
+
+def _classify(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    numeric = task.preprocessor.problem == "regression"
+    examples, left_out = open_rows(held_out, LABELLED, lambda files, bad: _examples(files, bad, held_out.data, numeric))
+    _require_texts(examples, 2 if task.preprocessor.pairs else 1, task)
+    return evaluate_labels(task, examples), left_out
+
+
+def _embed(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    data = held_out.data
+    config = dataclasses.replace(held_out.source or embed.EmbedConfig(), data=data)
+    if config.objective.name in WITH_SIMILARITIES:
+        rows, left_out = open_rows(
+            held_out,
+            LABELLED,
+            lambda files, bad: _examples(files, bad, data, True),
+            lambda pair, bad: is_in_range(pair, bad, data.highest),
+        )
+    else:
+        rows, left_out = _groups(held_out)
+    pairs, retrieval = embed.open_evaluation(config, rows)
+    evaluation = evaluate_similarity(task, pairs) if pairs else None
+    if retrieval is None:
+        return evaluation, left_out
+    found = evaluate_search(task, retrieval)
+    if evaluation is not None:
+        # which are scores of other rows
+        found.scores.update(evaluation.scores)
+    return found, left_out
+
+
+def _groups(held_out: HeldOut) -> tuple[list[Any], int]:
+    columns = {"text_columns": held_out.data.text_columns, "header": held_out.data.header}
+    return open_rows(held_out, GROUPS, lambda files, bad: read_groups(files, bad, **columns))
+
+
+def _rerank(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    data = held_out.data
+    config = dataclasses.replace(held_out.source or rerank.RerankConfig(), data=data)
+    if not task.preprocessor.pairs:
+        raise ConfigError("recipes.rerank trains a classifier of pairs, this model takes single texts")
+    if data.label_column is None:
+        rows, left_out = _groups(held_out)
+    else:
+        rows, left_out = open_rows(
+            held_out,
+            LABELLED,
+            lambda files, bad: _examples(files, bad, data, True),
+            lambda pair, bad: is_in_range(pair, bad, data.highest),
+        )
+    return evaluate_reranking(task, *rerank.open_evaluation(config, rows)), left_out
+
+
+def _examples(files: Any, bad: Any, data: Any, numeric: bool) -> list[Any]:
+    return read_examples(
+        files,
+        bad,
+        text_columns=data.text_columns,
+        label_column=data.label_column,
+        header=data.header,
+        label_separator=getattr(data, "label_separator", None),
+        numeric=numeric,
+    )
+
+
+def _require_texts(examples: list[Any], needed: int, task: Any) -> None:
+    found = len(examples[0].texts)
+    if found != needed:
+        raise DataError(f"data.text_columns must name {needed} for this {type(task).__name__}, the data have {found}")
+
+
+def _tag(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    data = held_out.data
+    files = getattr(data, held_out.split) or (data.train if is_name(data.train) else data.validation)
+    if str(files[0]) in SPANNED if is_name(files) else suffix_of(Path(files[0])) in JSON_SUFFIXES:
+        texts, left_out = open_rows(held_out, SPANNED, lambda files, bad: read_spanned(files, bad, data.split))
+        return evaluate_spans(task, texts), left_out
+    columns = {"word_column": data.word_column, "tag_column": data.tag_column}
+    sentences, left_out = open_rows(held_out, TAGGED, lambda files, bad: read_tagged(files, bad, **columns))
+    return evaluate_tags(task, sentences), left_out
+
+
+def _answer(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    questions, left_out = open_rows(held_out, QUESTIONS, read_questions)
+    return evaluate_answers(task, questions), left_out
+
+
+def _language_model(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    data = held_out.data
+    documents, left_out = open_rows(held_out, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit))
+    length = held_out.length
+    if length is None and held_out.config is not None:
+        length = held_out.config.training.length
+    return evaluate_language_model(task, documents, length=length, packed=data.packing == "documents"), left_out
+
+
+def _masked_lm(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    data = held_out.data
+    documents, left_out = open_rows(held_out, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit))
+    texts = cut_texts(documents, data.words_per_text)
+    of_kind = evaluate_masked_lm if isinstance(task, zoo.MaskedLM) else evaluate_replaced_tokens
+    return of_kind(task, texts), left_out
+
+
+def _finetune(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    data = held_out.data
+    _set_chat_format(task, data)
+    if task.chat_format is None:
+        raise ConfigError("data.chat_format must be given: the tokenizer of this model has none")
+    most = task.backbone.config.max_length
+    if data.max_length is not None and data.max_length > most:
+        raise ConfigError(f"data.max_length must be at most the model's max_length={most}, got {data.max_length}")
+    conversations, left_out = open_rows(
+        held_out,
+        CONVERSATIONS,
+        lambda files, bad: read_conversations(
+            files, bad, chat_format=task.chat_format, file_format=data.format, key=data.key
+        ),
+    )
+    new_tokens = {} if held_out.config is None else {"max_new_tokens": held_out.config.new_tokens}
+    decoding = {"sampler": "greedy", **new_tokens, **held_out.options}
+    return evaluate_replies(task, conversations, data.max_length, **decoding), left_out
+
+
+def _prefer(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    data = held_out.data
+    _set_chat_format(task, data)
+    form = task.chat_format
+    preferences, left_out = open_rows(
+        held_out,
+        PREFERENCES,
+        lambda files, bad: read_preferences(files, bad, chat_format=form, keys=data.keys),
+        lambda preference, bad: is_preference(preference, bad, form),
+    )
+    config = dataclasses.replace(held_out.config or prefer.PreferConfig(), data=data)
+    rewards = {} if held_out.config is None else _rewards(config, held_out.folder)
+    new_tokens = {} if held_out.config is None else {"max_new_tokens": config.new_tokens}
+    decoding = {"sampler": "greedy", **new_tokens, **held_out.options}
+    return evaluate_preferences(task, preferences, prefer.longest_of(config, task), **rewards, **decoding), left_out
+
+
+def _rewards(config: prefer.PreferConfig, folder: Path | None) -> dict[str, Any]:
+    """What a run took as rewards: its loss, and the model that it began with where this needs one."""
+    loss = prefer.make_loss(config)
+    if not loss.needs_reference:
+        return {"loss": loss}
+    source = config.model.start_from or str(Path(folder or config.run_folder, "start", "model"))
+    try:
+        return {"loss": loss, "reference": load_task(source, "CausalLM")}
+    except RecipeError as error:
+        print(f"rewards are left out: they need the model that the run began with: {error}")
+        return {}
+
+
+def _set_chat_format(task: Any, data: Any) -> None:
+    if data.chat_format is not None:
+        with errors_of("data.chat_format"):
+            task.chat_format = data.chat_format
+
+
+# for each recipe the kinds of its models, whether they generate text, and how they are evaluated
+RECIPES: Mapping[str, tuple[tuple[type, ...], bool, Evaluator]] = {
+    "translate": ((zoo.Seq2SeqLM,), True, _translate),
+    "summarize": ((zoo.Seq2SeqLM,), True, _summarize),
+    "language_model": ((zoo.CausalLM,), False, _language_model),
+    "pretrain_masked_lm": ((zoo.MaskedLM, zoo.ReplacedTokenDetector), False, _masked_lm),
+    "classify": ((zoo.TextClassifier,), False, _classify),
+    "tag": ((zoo.TokenClassifier,), False, _tag),
+    "answer": ((zoo.QuestionAnswerer,), False, _answer),
+    "embed": ((zoo.TextEmbedder,), False, _embed),
+    "rerank": ((zoo.TextClassifier,), False, _rerank),
+    "finetune": ((zoo.CausalLM,), True, _finetune),
+    "prefer": ((zoo.CausalLM,), True, _prefer),
+}

@@ -1,0 +1,76 @@
+"""What a model is evaluated on: a part of the data of a run, or of data that somebody chose."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+from recipes.common.data.data_sets import Loaders, Reader, is_name, open_part
+from recipes.common.errors import DataError
+
+# keys of `data` that say how a model reads and writes, not where rows come from: each run has its own
+_OF_THE_MODEL = ("chat_format", "language_tokens", "max_length", "max_summary_length")
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
+    """What a model is evaluated on.
+
+    Args:
+        config: The config of its run; None where it is not one of a run.
+        source: The config of the first run of those that are evaluated, which says what is measured; None for none.
+        folder: The folder of its run.
+        data: The group `data` of a config of the recipe.
+        given: The keys of it that somebody chose for this evaluation.
+        split: "train", "validation" or "test".
+        options: Arguments of `generate` that differ from those of the run.
+        length: Tokens of a window of a language model; None for those of training.
+    """
+
+    config: Any
+    source: Any
+    folder: Path | None
+    data: Any
+    given: Collection[str]
+    split: str
+    options: dict[str, Any]
+    length: int | None = None
+
+
+def data_for(data: Any, own: Any, given: Collection[str]) -> Any:
+    """Returns the data of an evaluation as one of several models takes them: the rows of all, in its own format.
+
+    Args:
+        data: The group `data` that says where the rows are.
+        own: That of the model's run, or a default one.
+        given: The keys that somebody chose for this evaluation.
+    """
+    names = [name for name in _OF_THE_MODEL if hasattr(own, name) and name not in given]
+    return dataclasses.replace(data, **{name: getattr(own, name) for name in names})
+
+
+def open_rows(
+    held_out: HeldOut, loaders: Loaders, read: Reader, check: Callable[..., bool] | None = None
+) -> tuple[list[Any], int]:
+    """Returns the rows of a part of the data, and how many were left out; the validation part stands for a test part.
+
+    Args:
+        held_out: Where they are.
+        loaders, read, check: See `recipes.common.data.data_sets.open_part`.
+
+    Raises:
+        DataError: If there is no such part.
+    """
+    data, split = held_out.data, held_out.split
+    parts = {"test": ("test", "validation") if hasattr(data, "test") else ("validation",)}.get(split, (split,))
+    for part in parts:
+        # another part of the data set that is asked for, not that part of another
+        files = getattr(data, split, None) or getattr(data, part, None) or (data.train if is_name(data.train) else [])
+        rows, bad = open_part(files, part, loaders, read, data.on_error, check) if files else (None, None)
+        if rows is not None:
+            if part != parts[0]:
+                print(f"{' '.join(files)}: there is no {split} part; this is the {part} part")
+            return rows, bad.total
+    raise DataError(f"data.{split} must be given: {' '.join(data.train)} has no {split} part")

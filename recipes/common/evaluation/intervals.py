@@ -1,0 +1,153 @@
+"""Scores of models on the same test rows: intervals by bootstrap, paired tests against the first model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+from unittest import mock
+
+from sacrebleu.significance import PairedTest
+
+from recipes.common.evaluation.evaluations import Evaluation
+from recipes.common.evaluation.significance import (
+    Difference,
+    bootstrap_interval,
+    holm,
+    paired_bootstrap,
+    resample,
+    verdict,
+)
+
+_BY_SACREBLEU = ("BLEU", "chrF2")
+
+
+def compare_models(
+    evaluations: Mapping[str, Evaluation], *, resamples: int = 1000, seed: int = 0
+) -> tuple[dict[str, dict[str, dict[str, Any]]], list[dict[str, Any]]]:
+    """Returns intervals of the scores of each model, and tests of each model against the first.
+
+    All by resampling the rows, the same resamples for all models; BLEU and chrF by sacreBLEU's paired bootstrap. Scores
+    of other tokens than the first model's (likelihoods per token, with another tokenizer) get intervals, but no test.
+
+    Args:
+        evaluations: The evaluation of each model, by its name, on the same rows.
+        resamples: Number of resamples.
+        seed: Their seed.
+
+    Returns:
+        By model and score `{"value", "interval"}`; and a list of comparisons: "score", "baseline", "model",
+        "difference", "interval", "p", "p_corrected" (Holm, for the number of models) and "verdict".
+
+    Reference:
+        Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation".
+    """
+    baseline, *others = evaluations
+    scores: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in evaluations}
+    differences: dict[tuple[str, str], Difference] = {}
+    names = [(model, score) for model, evaluation in evaluations.items() for score in evaluation.measures]
+    if names:
+        measures = [evaluations[model].measures[score] for model, score in names]
+        found = resample(measures, len(evaluations[baseline].rows), resamples=resamples, seed=seed)
+        resampled = dict(zip(names, zip(*found, strict=True), strict=True))
+        for (model, score), (value, values) in resampled.items():
+            scores[model][score] = {"value": float(value), "interval": bootstrap_interval(values)}
+            guessed = (evaluations[name].guessed.get(score) for name in (model, baseline))
+            if model != baseline and (baseline, score) in resampled and len(set(guessed)) == 1:
+                first, of_first = resampled[baseline, score]
+                differences[model, score] = paired_bootstrap(value, first, values, of_first)
+    for score in dict.fromkeys(score for evaluation in evaluations.values() for score in evaluation.corpora):
+        _compare_corpora(evaluations, score, resamples, seed, scores, differences)
+    return scores, _tested(scores, differences, baseline, others)
+
+
+def _compare_corpora(
+    evaluations: Mapping[str, Evaluation],
+    score: str,
+    resamples: int,
+    seed: int,
+    scores: dict[str, dict[str, dict[str, Any]]],
+    differences: dict[tuple[str, str], Difference],
+) -> None:
+    corpora = {model: evaluation.corpora[score] for model, evaluation in evaluations.items()}
+    first = next(iter(corpora.values()))
+    systems = [(model, corpus.outputs) for model, corpus in corpora.items()]
+    # the only way to tell sacreBLEU a seed
+    with mock.patch.dict(os.environ, {"SACREBLEU_SEED": str(seed)}):
+        test = PairedTest(systems, {score: first.metric}, [first.references], test_type="bs", n_samples=resamples)
+        results = next(values for name, values in test()[1].items() if name != "System")
+    for model, result in zip(corpora, results, strict=True):
+        interval = (float(result.mean - result.ci), float(result.mean + result.ci))
+        scores[model][score] = {"value": float(result.score), "interval": interval}
+        if result.p_value is not None:
+            differences[model, score] = Difference(float(result.score - results[0].score), None, float(result.p_value))
+
+
+def _tested(
+    scores: Mapping[str, Mapping[str, Any]],
+    differences: Mapping[tuple[str, str], Difference],
+    baseline: str,
+    others: Sequence[str],
+) -> list[dict[str, Any]]:
+    comparisons = []
+    for score in scores[baseline]:
+        compared = [model for model in others if score in scores[model]]
+        found = [
+            differences.get(
+                (model, score), Difference(scores[model][score]["value"] - scores[baseline][score]["value"], None, None)
+            )
+            for model in compared
+        ]
+        corrected = holm([difference.p for difference in found])
+        for model, difference, p in zip(compared, found, corrected, strict=True):
+            interval = difference.interval and [round(bound, 6) for bound in difference.interval]
+            comparisons.append(
+                {
+                    "score": score,
+                    "baseline": baseline,
+                    "model": model,
+                    "difference": round(difference.value, 6),
+                    "interval": interval,
+                    "p": difference.p,
+                    "p_corrected": p,
+                    "verdict": verdict(difference, p),
+                }
+            )
+    return comparisons
+
+
+def table(scores: Mapping[str, Mapping[str, Mapping[str, Any]]], comparisons: Sequence[Mapping[str, Any]]) -> str:
+    """Returns scores with intervals, and what the tests say, as Markdown.
+
+    Args:
+        scores, comparisons: What `compare_models` returned.
+    """
+    tested = {(each["model"], each["score"]): each for each in comparisons}
+    lines = ["| score | model | value | 95 % interval | difference | p | |", "| " + "--- | " * 7]
+    for score in dict.fromkeys(score for values in scores.values() for score in values):
+        for model, values in scores.items():
+            if score not in values:
+                continue
+            low, high = values[score]["interval"]
+            cells = [score, model, f"{values[score]['value']:.4g}", f"{low:.4g} to {high:.4g}"]
+            each = tested.get((model, score))
+            if each is None:
+                cells += ["", "", "baseline" if comparisons else ""]
+            else:
+                between = "" if each["interval"] is None else " [{:+.2g}, {:+.2g}]".format(*each["interval"])
+                p = "" if each["p_corrected"] is None else f"{each['p_corrected']:.2g}"
+                cells += [f"{each['difference']:+.3g}{between}", p, each["verdict"]]
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    legend = "Intervals by bootstrap over the test rows: 2.5 to 97.5 % of the resamples."
+    if any(score.endswith(_BY_SACREBLEU) for values in scores.values() for score in values):
+        legend += (
+            " Those of BLEU and chrF are sacreBLEU's: as wide, around the mean of the resamples; its p is that of the "
+            "size of a difference, of which it tells no interval."
+        )
+    if comparisons:
+        legend += (
+            " p: paired bootstrap against the first model, corrected for the number of models (Holm); noise: above "
+            "0.05. This is the noise of the test rows; that of training shows in runs with several seeds "
+            "(recipes.compare)."
+        )
+    return "\n".join(line.rstrip() for line in lines) + f"\n\n{legend}\n"

@@ -1,0 +1,1 @@
+"""Training of recipes: tokenizers, models, batches, optimizers, `model.fit`."""

@@ -1,0 +1,266 @@
+"""What all recipes share between the data and the results: keys, optimizer, `model.fit`, resume, loss curve."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import keras
+
+from recipes.common.config import setting
+from recipes.common.data.data_sets import check_file_keys
+from recipes.common.errors import ConfigError, RecipeError, errors_of
+from recipes.common.run_folder import RunFolder
+from recipes.common.training.callbacks import check_callbacks, make_callbacks
+from recipes.common.training.models import check_model
+from recipes.common.training.optimizers import (
+    FINITE,
+    OPTIMIZER_HELP,
+    SCHEDULE_HELP,
+    check_optimizer,
+    make_schedule,
+    new_optimizer,
+)
+from zoo.backbones.backbone import require_plain_policy
+from zoo.inspect import plot_curves
+from zoo.storage import average_weights, load_weights
+from zoo.tasks import Task
+from zoo.training import (
+    CheckpointAveraging,
+    PerUpdate,
+    SampleOutputs,
+    StopOnNonFiniteLoss,
+    Throughput,
+    TrainingState,
+    has_state,
+    layer_decay_factors,
+    scale_learning_rates,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """How a model is trained; recipes derive from it, with defaults and keys of their own."""
+
+    epochs: int = setting(5, "Most passes over the training data.", least=1, most=10**6)
+    optimizer: str = setting("adamw", OPTIMIZER_HELP)
+    optimizer_options: dict[str, Any] = setting({}, "Further arguments of the optimizer, such as {momentum: 0.9}.")
+    learning_rate: float = setting(0.001, "Peak of the learning rate.", above=0)
+    schedule: str = setting("cosine", SCHEDULE_HELP)
+    schedule_options: dict[str, Any] = setting(
+        {}, "Arguments of a schedule of Keras, in updates after the warm-up; of warmup_stable_decay decay, its shape."
+    )
+    warmup_steps: float = setting(100, "Updates up to the peak; below 1 their share of all updates.", least=0)
+    decay_share: float = setting(0.2, "Share of the updates in which warmup_stable_decay decays.", above=0, most=1)
+    final_learning_rate: float = setting(
+        0.0, "Learning rate after the last update (linear, cosine, warmup_stable_decay).", least=0
+    )
+    layer_decay: float | None = setting(
+        None,
+        "Factor on the learning rate from layer to layer, the head's being whole and that of embeddings lowest.",
+        above=0,
+        most=1,
+    )
+    beta_1: float = setting(0.9, "Adam's first decay rate.", least=0, below=1)
+    beta_2: float = setting(0.999, "Adam's second decay rate.", least=0, below=1)
+    epsilon: float = setting(1e-8, "Adam's epsilon.", above=0)
+    weight_decay: float = setting(0.0, "Decoupled weight decay of matrices.", least=0)
+    clip_norm: float | None = setting(1.0, "Norm that the whole gradient is clipped to.", above=0)
+    accumulation_steps: int | None = setting(
+        None, "Batches whose gradients are averaged before an update.", least=1, most=10**6
+    )
+    dtype: str = setting("float32", "Dtype policy, for example mixed_bfloat16.")
+    jit_compile: bool = setting(False, "Whether XLA compiles the training step.")
+    patience: int | None = setting(
+        None, "Epochs without a better validation metric after which training stops.", least=0
+    )
+    callbacks: list[str | dict[str, Any]] = setting(
+        [], "Callbacks of one's own: my_module.MyCallback, or {class: my_module.MyCallback, argument: value}."
+    )
+    weights: Literal["average", "best"] = setting(
+        "average", "Which weights are kept: the average of the last epochs', or those of the best epoch."
+    )
+    average_checkpoints: int = setting(
+        1, "Number of last epochs whose weights are averaged; 1 takes the last.", least=1, most=10**6
+    )
+    save_every: int = setting(200, "Batches between two saved states within an epoch.", harmless=True, least=1)
+    seed: int = setting(0, "Seed of weights, dropout and order.", least=0, most=2**32 - 1)
+
+    @property
+    def may_be_longer(self) -> bool:
+        """Whether a resumed run may have more epochs: no learning rate depends on how many there are."""
+        return self.schedule not in FINITE and (self.warmup_steps >= 1 or not self.warmup_steps)
+
+
+def prepare(config: Any) -> None:
+    """Checks what can be checked before the data are read; sets seed and dtype policy, before anything is made.
+
+    Args:
+        config: The configuration of a recipe, with the groups `data`, `model` and `training` and the key `export`.
+
+    Raises:
+        ConfigError: If a value is out of range, or does not go together with another.
+    """
+    training = config.training
+    check_optimizer(training, type(config)().training)
+    check_callbacks(training.callbacks)
+    if training.weights == "best" and training.average_checkpoints != 1:
+        raise ConfigError(
+            f"training.average_checkpoints must be 1 with weights 'best', got {training.average_checkpoints}"
+        )
+    if config.export and keras.backend.backend() != "tensorflow":
+        raise ConfigError(
+            f"export must be false with the backend {keras.backend.backend()}: the saved model can be exported "
+            "with the backend tensorflow afterwards (python -m recipes.export)"
+        )
+    check_model(config)
+    check_file_keys(config.data)
+    keras.utils.set_random_seed(training.seed)
+    with errors_of("training.dtype"):
+        policy = keras.DTypePolicy(training.dtype)
+        require_plain_policy(policy)
+    keras.config.set_dtype_policy(policy)
+
+
+def make_optimizer(config: TrainingConfig, batches: int, model: keras.Model) -> keras.optimizers.Optimizer:
+    """Returns the optimizer.
+
+    Weight decay is on matrices only: not on biases, norms and other vectors, nor on embeddings.
+
+    Args:
+        config: The configuration.
+        batches: Number of batches of an epoch.
+        model: The model, built: its variables tell which are not decayed.
+
+    Raises:
+        ConfigError: If there are fewer batches than one update takes, or the model has no layers for `layer_decay`.
+    """
+    every = config.accumulation_steps or 1
+    if every > config.epochs * batches:
+        raise ConfigError(
+            f"training.accumulation_steps must be at most the {config.epochs * batches} batches of the training, got "
+            f"{every}: no weight would change"
+        )
+    rate = make_schedule(config, max(1, config.epochs * batches // every))
+    if every > 1 and not isinstance(rate, float):
+        rate = PerUpdate(rate, every)
+    optimizer = new_optimizer(config, rate)
+    if config.layer_decay is not None:
+        with errors_of("training.layer_decay"):
+            optimizer = scale_learning_rates(optimizer, layer_decay_factors(model, config.layer_decay))
+    if config.weight_decay:
+        optimizer.exclude_from_weight_decay(
+            [weight for weight in model.trainable_variables if len(weight.shape) < 2 or "embedding" in weight.path]
+        )
+    return optimizer
+
+
+def train(
+    model: keras.Model,
+    run: RunFolder,
+    config: TrainingConfig,
+    batches: Any,
+    validation: Any,
+    *,
+    curves: Mapping[str, str],
+    monitor: str = "val_loss",
+    mode: str = "min",
+    samples: Callable[[], Iterable[str]] | None = None,
+    throughput: bool = True,
+    task: Task | None = None,
+) -> float:
+    """Trains a task, or goes on where an interrupted run was, and saves it with the weights that the config asks for.
+
+    Args:
+        model: The compiled task, or model around one.
+        run: The run folder.
+        config: The configuration.
+        batches: Training data, see `zoo.training.ResumableData`.
+        validation: `tf.data.Dataset` of validation batches.
+        curves: What the loss curve shows: label to name in the history.
+        monitor: Validation metric that decides about early stopping and the best weights.
+        mode: "min" or "max".
+        samples: Makes lines of text to print and keep at every validation.
+        throughput: Whether to note the tokens per second, which a `TokenCount` among the metrics counts.
+        task: The task that is saved, where the model is one around it.
+
+    Returns:
+        The seconds of training of this process.
+    """
+    checkpoints = run.folder("checkpoints")
+    averaging = CheckpointAveraging(checkpoints / "last_epochs", keep=config.average_checkpoints)
+    own = make_callbacks(config.callbacks)
+    stateful = [callback for callback in own if has_state(callback)]
+    if config.patience is not None:
+        stateful.append(keras.callbacks.EarlyStopping(monitor=monitor, mode=mode, patience=config.patience, verbose=1))
+    stateful += [
+        keras.callbacks.CSVLogger(run.path / "metrics.csv", append=True),
+        keras.callbacks.TensorBoard(run.folder("tensorboard"), write_graph=False),
+    ]
+    state = TrainingState(
+        checkpoints / "state", batches, stateful, save_every=config.save_every, monitor=monitor, mode=mode
+    )
+    if state.resumed:
+        print(f"resuming in epoch {min(state.initial_epoch, config.epochs - 1) + 1}")
+    others: list[keras.callbacks.Callback] = [Throughput()] if throughput else []
+    if samples is not None:
+        others.append(SampleOutputs(samples, run.folder("samples")))
+    # which see in the logs what those before them have added
+    others += [callback for callback in own if callback not in stateful]
+    started = time.monotonic()
+    try:
+        history = model.fit(
+            batches.dataset,
+            validation_data=validation,
+            epochs=config.epochs,
+            initial_epoch=state.initial_epoch,
+            shuffle=False,  # the order of an epoch is made by the batches themselves
+            callbacks=[StopOnNonFiniteLoss(), *others, averaging, *stateful, state],
+        )
+    except FloatingPointError as error:
+        raise RecipeError(f"training.learning_rate {config.learning_rate:g}? {error}") from error
+    seconds = time.monotonic() - started
+    if config.weights == "best":
+        if not state.best_weights_path.exists():
+            raise RecipeError(f"training.weights 'best': {monitor} was finite after no epoch; lower the rate?")
+        load_weights(state.best_weights_path, model)
+    else:
+        average_weights(averaging.paths, model)
+    # before anything else can fail
+    task = model if task is None else task
+    task.save_to_preset(run.path / "model")
+    epochs = range(1, len(history.history["loss"]) + 1)
+    plot_curves(
+        {label: (epochs, history.history[key]) for label, key in curves.items()},
+        run.plots / "loss.png",
+        x_label="epoch",
+        y_label="loss",
+        title="Training",
+    )
+    return seconds
+
+
+def save_adapter(model: Task, run: RunFolder) -> None:
+    """Writes the low-rank updates that were trained, and the head, to `adapter` in the files of the PEFT library.
+
+    Args:
+        model: The trained task, with all that was fitted to its outputs; nothing is written without such updates.
+        run: The run folder.
+    """
+    adapters = model.backbone.adapters
+    trained = [name for name in adapters if adapters[name].trainable]
+    if len(trained) != 1:
+        return
+    if run.start is None:
+        print("the low-rank updates are not written alone: the weights that they are for are in this run only")
+    else:
+        # from wherever it is read; as PEFT names models of the hub
+        is_local = Path(run.start).exists()
+        base = str(Path(run.start).resolve()) if is_local else re.sub("^hf://([^@]+)$", r"\1", run.start)
+        kind = model.save_adapter(run.path / "adapter", trained[0], base_model=base)
+        whose = "by this project" if kind is None else f"by PEFT too, beside a model of the type {kind!r}"
+        print(f"{run.path / 'adapter'}: the low-rank updates alone, read {whose}")

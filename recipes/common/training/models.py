@@ -1,0 +1,242 @@
+"""What a run starts from: a new model or a saved one, which of its weights train."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from layers.block import TransformerBlock
+from recipes.common.config import differences, meant, setting
+from recipes.common.errors import ConfigError, errors_of, shown
+from recipes.common.run_folder import RunFolder
+from recipes.common.training.architectures import check_architecture
+from recipes.common.training.tokenizers import TokenizerConfig, load_or_train_tokenizer
+from zoo.backbones import Backbone
+from zoo.backbones.adapters import DEFAULT_TARGETS
+from zoo.presets import preset_config
+from zoo.storage import find_reader
+from zoo.tasks import Task
+
+AnyTask = TypeVar("AnyTask", bound=Task)
+
+
+@dataclasses.dataclass(frozen=True)
+class LoraConfig:
+    """Low-rank updates, which then train in place of the backbone's weights (Hu et al. 2022)."""
+
+    rank: int | None = setting(None, "Rank of the updates; null for none: all weights train.", least=1, most=1 << 16)
+    alpha: float | None = setting(None, "Updates are multiplied by alpha / rank; null for 1.", above=0)
+    dropout: float = setting(0.0, "Rate at which inputs of updates are dropped in training.", least=0, below=1)
+    targets: list[str] = setting(
+        list(DEFAULT_TARGETS), "Layers: query, key, value, output, gate, up, down, ..., all of the blocks, or paths."
+    )
+    blocks: list[int] | None = setting(None, "Blocks, from 0, or from -1 for the last; null for all of each stack.")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """The model: a new one by preset and options, or a saved one by start_from, and which of its weights train."""
+
+    preset: str = setting("modern_encoder_tiny", "A name of zoo.list_presets(), for a new model.")
+    options: dict[str, Any] | None = setting(
+        None, "Choices that differ from the preset, null for none; of a saved model dropout, max_length."
+    )
+    start_from: str | None = setting(
+        None,
+        "Model to start from, with its tokenizer: directory of a saved model or of the Transformers library, adapter "
+        "of the PEFT library, run folder, hf://owner/name, or a named preset with published weights.",
+    )
+    lora: LoraConfig = LoraConfig()
+    freeze: list[str] = setting(
+        [], "Parts that do not train, by their place: backbone, embeddings, encoder, block_0, decoder/block_1, ..."
+    )
+    quantize: Literal["int8", "int4"] | None = setting(
+        None, "int8: the backbone's weights in 8 bits under low-rank updates (QLoRA, Dettmers et al. 2023)."
+    )
+    rematerialize: bool = setting(
+        False, "Whether blocks are computed again in the backward pass, which saves memory and takes time."
+    )
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """What is given by `options`; without it, for a new model of the recipe's preset, what the recipe chooses."""
+        return meant(self, "options")
+
+
+def check_model(config: Any) -> None:
+    """Checks the group `model` of a configuration, before data are read.
+
+    Args:
+        config: The configuration of a recipe, with the groups `model`, `training` and, where it trains one,
+            `tokenizer`.
+
+    Raises:
+        ConfigError: If a value is out of range, has no effect beside another one, or does not go together with it.
+    """
+    model, lora = config.model, config.model.lora
+    changed = differences(type(config)(), config)
+    if model.start_from is not None:
+        for name, (default, value) in changed.items():
+            if name == "model.preset" or name.startswith("tokenizer."):
+                raise ConfigError(
+                    f"{name} must be {default!r} with model.start_from, whose model and tokenizer are taken, got "
+                    f"{shown(value)}"
+                )
+    elif model.preset is not None:
+        check_architecture(model.preset, model.choices)
+    if lora.rank is None:
+        for name in ("alpha", "dropout", "targets", "blocks"):
+            if f"model.lora.{name}" in changed:
+                default, value = changed[f"model.lora.{name}"]
+                raise ConfigError(f"model.lora.{name} must be {default!r} without model.lora.rank, got {shown(value)}")
+        if model.quantize is not None:
+            raise ConfigError(
+                f"model.quantize must be null without model.lora.rank, got {model.quantize!r}: quantized weights do "
+                "not train; a trained model is quantized by Task.quantize"
+            )
+    if model.quantize == "int4":
+        raise ConfigError(
+            "model.quantize must be 'int8', got 'int4': what 4 bits cost in quality has not been measured with these "
+            "models, and Keras stores no 4-bit numbers of the kind that QLoRA was measured with (NormalFloat)"
+        )
+    if lora.rank is not None and config.training.average_checkpoints != 1:
+        raise ConfigError(
+            "training.average_checkpoints must be 1 with model.lora.rank, got "
+            f"{config.training.average_checkpoints}: the product of two averages is no average of products"
+        )
+
+
+def make_or_load_task(
+    kind: type[AnyTask],
+    model: ModelConfig,
+    tokenizer: TokenizerConfig,
+    run: RunFolder,
+    texts: Callable[[], Iterable[str]],
+    *,
+    mask_token: str | None = None,
+    end_token: str = "<|endoftext|>",
+    special_tokens: Sequence[str] = (),
+    defaults: Mapping[str, Any] | None = None,
+    **task_options: Any,
+) -> AnyTask:
+    """Returns the task that a run trains, new or on a saved model, and says which of its weights train.
+
+    Args:
+        kind: The class.
+        model: The group `model`.
+        tokenizer: The group `tokenizer`, for a new model.
+        run: The run folder, which notes the saved model.
+        texts: Gives what the tokenizer of a new model is trained on.
+        mask_token, end_token, special_tokens: Of that tokenizer, see `load_or_train_tokenizer`.
+        defaults: Choices of a new model that `model.options` may replace.
+        **task_options: Arguments of the task.
+
+    Raises:
+        ConfigError: If there is no such preset, choice or model, the saved one does not fit the task or its weights
+            cannot train, or something that is named is not in it.
+    """
+    if model.start_from is not None:
+        task = _load(kind, model, **task_options)
+        name = run.start = model.start_from
+    else:
+        trained = load_or_train_tokenizer(
+            tokenizer, run, texts, mask_token=mask_token, end_token=end_token, special_tokens=special_tokens
+        )
+        task = make_task(kind, model.preset, trained, {**(defaults or {}), **model.choices}, **task_options)
+        name = model.preset
+    print(f"{name}: {task.count_params():,} parameters")
+    adapt(task, model)
+    return task
+
+
+def make_task(
+    kind: type[AnyTask], preset: str, tokenizer: Any, options: Mapping[str, Any], **task_options: Any
+) -> AnyTask:
+    """Returns a task with initial weights.
+
+    Args:
+        kind: The class.
+        preset: Name of the architecture.
+        tokenizer: The tokenizer, which decides about the size of the vocabulary.
+        options: Choices that differ from the preset.
+        **task_options: Arguments of the task.
+
+    Raises:
+        ConfigError: If there is no such preset or choice.
+    """
+    with errors_of("model"):
+        config = preset_config(preset, vocabulary_size=tokenizer.vocabulary_size, **options)
+        return kind(Backbone.from_config(config), tokenizer, **task_options)
+
+
+def _load(kind: type[AnyTask], model: ModelConfig, **task_options: Any) -> AnyTask:
+    """The task on the backbone and tokenizer of a saved model; its active low-rank updates are merged."""
+    directory = model.start_from
+    with errors_of("model.start_from"):
+        task = kind.from_preset(directory, **task_options, **model.choices)
+        task.preprocessor.require_tokenizer("training")
+    adapters, mode = task.backbone.adapters, task.adaptation.mode
+    if mode is not None and (mode != model.quantize or len(adapters)):
+        raise ConfigError(
+            f"model.start_from must be a model whose weights can train, those of {directory} are stored in {mode}"
+        )
+    if adapters.active:
+        print(f"low-rank updates are merged: {', '.join(adapters.active)}")
+        task.merge_lora()
+    if len(adapters):
+        task.remove_adapters(*adapters)  # those that were not active
+    return task
+
+
+def head_options(model: Any) -> dict[str, Any]:
+    """Returns `pooling` and `head_dropout` of a classifier; none that a classifier to start from brings itself.
+
+    Args:
+        model: The group `model`, with these keys.
+
+    Raises:
+        ConfigError: If there is no model to start from.
+    """
+    given = {name: getattr(model, name) for name in ("pooling", "head_dropout") if getattr(model, name) is not None}
+    if model.start_from is not None:
+        with errors_of("model.start_from"):
+            reader, source = find_reader(model.start_from)
+        with contextlib.suppress(ValueError):  # files may name no task
+            if reader.task_of(source) == "TextClassifier":
+                return given
+    return {"pooling": "mean", "head_dropout": 0.1, **given}
+
+
+def adapt(task: Task, model: ModelConfig) -> None:
+    """Does what `quantize`, `lora`, `freeze` and `rematerialize` ask for, and says so.
+
+    Args:
+        task: The task.
+        model: The group `model`.
+
+    Raises:
+        ConfigError: If something that is named is not in the task.
+    """
+    lora = model.lora
+    if model.quantize is not None and task.adaptation.mode is None:
+        with errors_of("model.quantize"):
+            print(task.quantize(model.quantize, head=False))
+    if lora.rank is not None:
+        with errors_of("model.lora"):
+            print(
+                task.enable_lora(
+                    lora.rank, alpha=lora.alpha, dropout=lora.dropout, targets=lora.targets, blocks=lora.blocks
+                )
+            )
+    if model.freeze:
+        # what is frozen by the updates already is an error
+        with errors_of("model.freeze"):
+            print(task.freeze(*model.freeze))
+    if model.rematerialize:
+        blocks = [layer for layer in task._flatten_layers() if isinstance(layer, TransformerBlock)]
+        if not blocks:
+            raise ConfigError("model.rematerialize must be false for a model without Transformer blocks, got true")
+        for block in blocks:
+            block.remat = True

@@ -1,0 +1,70 @@
+"""Keys of models that read long texts in windows."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from recipes.common.config import setting
+from recipes.common.training.encoder_recipe import EncoderModelConfig, print_cut
+from zoo.preprocessing import TokenClassifierPreprocessor, map_by_length
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowedModelConfig(EncoderModelConfig):
+    """The model: a new one by preset and options, or a saved one by start_from, and which of its weights train."""
+
+    sequence_length: int | None = setting(
+        None, "Most tokens of a text, or of a window; null for as many as the model takes.", least=1
+    )
+    stride: int | None = setting(
+        None, "Tokens that windows of long texts share, at most half of a window; null cuts long texts.", least=0
+    )
+
+
+def length_options(model: WindowedModelConfig) -> dict[str, Any]:
+    """Returns the arguments of a task that say what becomes of long texts.
+
+    Args:
+        model: The configuration.
+    """
+    lengths = {} if model.sequence_length is None else {"sequence_length": model.sequence_length}
+    return {**lengths, "stride": model.stride, "truncate": model.stride is None}
+
+
+def count_cut(name: str, preprocessor: Any, texts: Any) -> int:
+    """Returns how many texts, or pairs, of data that the model is to label are cut, and says so.
+
+    Args:
+        name: The part of the data.
+        preprocessor: The preprocessor of the task.
+        texts: What its `predict` takes.
+    """
+    if not preprocessor.truncate:
+        return 0
+    lengths = preprocessor.lengths(preprocessor.check_rows(texts, name)).numpy()
+    count = int(np.count_nonzero(lengths > preprocessor.sequence_length))
+    print_cut(name, count, len(lengths), "examples", preprocessor)
+    return count
+
+
+def seen_words(preprocessor: TokenClassifierPreprocessor, inputs: Any) -> np.ndarray:
+    """Returns whether the model sees each word of all texts, one text after the other, `(words,)`.
+
+    It does not see words that are cut off, nor those of which no token is made (control characters).
+
+    Args:
+        preprocessor: The preprocessor of the task.
+        inputs: Texts, or lists of words.
+    """
+    rows = preprocessor.rows(inputs, "inputs")
+    counts = rows.tokens["first"].row_lengths().numpy()
+
+    def seen(numbers: np.ndarray) -> list[np.ndarray]:
+        places = preprocessor.inputs(rows.take(numbers).tokens)["word_positions"].numpy()
+        return [row[:count] >= 0 for row, count in zip(places, counts[numbers], strict=True)]
+
+    # windows of a text follow each other, each with words of its own
+    return np.concatenate(map_by_length(seen, rows.lengths, 256))

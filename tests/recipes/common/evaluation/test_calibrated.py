@@ -1,0 +1,21 @@
+"""Scores of a temperature on test data."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from recipes.common.evaluation import calibrated
+
+
+def test_error_on_the_data_that_the_temperature_was_fitted_to(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(calibrated, "plot_reliability", lambda series, *arguments: drawn.append(list(series)))
+    task, run = SimpleNamespace(temperature=2.0), SimpleNamespace(plots=tmp_path)
+    # logits 2 log 3, 0
+    probabilities, labels = np.array([[0.75, 0.25]] * 4), np.array([0, 0, 0, 1])
+    scores = calibrated.calibration_scores(run, task, probabilities, labels, is_fitted=False)["calibration"]
+    assert scores == {"temperature": 2.0, "error_without": pytest.approx(0.15), "error": 0.0}
+    scores = calibrated.calibration_scores(run, task, probabilities, labels, is_fitted=True)["calibration"]
+    assert scores == {"temperature": 2.0, "error_without": pytest.approx(0.15)}
+    assert drawn[1] == ["temperature 1", "temperature 2.00, fitted to these data"]

@@ -1,0 +1,138 @@
+import collections
+import math
+
+import pytest
+
+from recipes.common.evaluation.text_metrics import (
+    bleu,
+    chrf,
+    exact_match,
+    moses_tokens,
+    perplexity,
+    scores_by_language,
+    tokenised_bleu,
+)
+
+HYPOTHESES = ["A dog runs on the green grass.", "The man's hat is big, isn't it?", "Two birds"]
+REFERENCES = ["A dog is running on the green grass.", "The man's hat is very big, isn't it?", "Two small birds fly."]
+
+
+def corpus_bleu(hypotheses, references):
+    """BLEU of token lists by the formula of Papineni et al. 2002, section 2.3: no smoothing, one reference."""
+    logarithms = 0.0
+    for n in range(1, 5):
+        matches = total = 0
+        for hypothesis, reference in zip(hypotheses, references, strict=True):
+            counts, allowed = (
+                collections.Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
+                for tokens in (hypothesis, reference)
+            )
+            matches += sum((counts & allowed).values())
+            total += sum(counts.values())
+        logarithms += math.log(matches / total) / 4
+    length, reference_length = sum(map(len, hypotheses)), sum(map(len, references))
+    return 100 * min(1.0, math.exp(1 - reference_length / length)) * math.exp(logarithms)
+
+
+# The texts as Moses tokenises them, lower-cased, written down by hand.
+TOKENISED_HYPOTHESES = ["a dog runs on the green grass .", "the man 's hat is big , isn 't it ?", "two birds"]
+TOKENISED_REFERENCES = [
+    "a dog is running on the green grass .",
+    "the man 's hat is very big , isn 't it ?",
+    "two small birds fly .",
+]
+
+
+def split(texts):
+    return [text.split() for text in texts]
+
+
+def test_tokenised_bleu_is_the_formula_on_moses_tokens():
+    score = tokenised_bleu(HYPOTHESES, REFERENCES, "en")
+    # Both are sums of four logarithms in double precision.
+    expected = corpus_bleu(split(TOKENISED_HYPOTHESES), split(TOKENISED_REFERENCES))
+    assert score.value == pytest.approx(expected, abs=1e-9)
+    assert 30 < expected < 70
+    assert score.signature.startswith("lower-cased|moses:en|nrefs:1")
+    assert "tok:none|smooth:none" in score.signature
+    assert "sacremoses:" in score.signature
+
+
+def test_bleu_is_the_formula_on_13a_tokens():
+    # 13a splits punctuation off, but not "'s" and "n't", and keeps case.
+    score = bleu(HYPOTHESES, REFERENCES)
+    hypotheses = ["A dog runs on the green grass .", "The man's hat is big , isn't it ?", "Two birds"]
+    references = [
+        "A dog is running on the green grass .",
+        "The man's hat is very big , isn't it ?",
+        "Two small birds fly .",
+    ]
+    assert score.value == pytest.approx(corpus_bleu(split(hypotheses), split(references)), abs=1e-9)
+    assert "case:mixed" in score.signature
+    assert "tok:13a" in score.signature
+    assert str(score) == f"sacreBLEU {score.value:.2f} ({score.signature})"
+
+
+def test_case_counts_for_bleu_only():
+    lower = [text.lower() for text in REFERENCES]
+    assert tokenised_bleu(lower, REFERENCES, "en").value == pytest.approx(100)
+    assert bleu(lower, REFERENCES).value < 90
+
+
+def test_german_moses_tokens():
+    assert moses_tokens(["Zwei „junge“ Männer, z.B. im Garten..."], "de") == [
+        'zwei " junge " männer , z.b. im garten ...'
+    ]
+    assert moses_tokens(["Saftig-grünes Gras & <b>"], "de") == ["saftig-grünes gras & < b >"]
+
+
+def test_chrf_of_one_text():
+    def f_score(hypothesis, reference):
+        """chrF with beta 2 (Popović 2015, equation 1) from the mean precision and recall of the 6 orders."""
+        precisions, recalls = [], []
+        hypothesis, reference = hypothesis.replace(" ", ""), reference.replace(" ", "")
+        for n in range(1, 7):
+            counts, allowed = (
+                collections.Counter(text[i : i + n] for i in range(len(text) - n + 1))
+                for text in (hypothesis, reference)
+            )
+            matches = sum((counts & allowed).values())
+            precisions.append(matches / sum(counts.values()))
+            recalls.append(matches / sum(allowed.values()))
+        precision, recall = sum(precisions) / 6, sum(recalls) / 6
+        return 100 * 5 * precision * recall / (4 * precision + recall)
+
+    score = chrf(HYPOTHESES[:1], REFERENCES[:1])
+    assert score.value == pytest.approx(f_score(HYPOTHESES[0], REFERENCES[0]), abs=1e-9)
+    assert "nc:6|nw:0" in score.signature
+
+
+def test_exact_match():
+    assert exact_match(["a", "B", "c", "d "], ["a", "b", "c", "d"]) == 0.5
+
+
+@pytest.mark.parametrize("metric", [bleu, chrf, exact_match, lambda a, b: tokenised_bleu(a, b, "en")])
+def test_bad_lists(metric):
+    with pytest.raises(ValueError, match="got 2 hypotheses and 1 references"):
+        metric(["a", "b"], ["a"])
+    with pytest.raises(ValueError, match="got 0 hypotheses and 0 references"):
+        metric([], [])
+    with pytest.raises(ValueError, match="must be lists of texts"):
+        metric("abc", "abc")
+
+
+def test_scores_are_those_of_the_texts_of_a_language():
+    sources = ["<2de> a", "<2fr> b", "<2de> c", ""]
+    outputs = ["ein Hund läuft im Gras", "un chien", "eine Katze", ""]
+    references = ["ein Hund läuft im Gras", "x", "y", ""]
+    scores = scores_by_language(sources, outputs, references, ["<2de>", "<2fr>", "<2es>"])
+    assert list(scores) == ["<2de>", "<2fr>"]
+    assert (scores["<2de>"]["sentences"], scores["<2de>"]["exact_match"]) == (2, 0.5)
+    assert scores["<2de>"]["sacreBLEU"]["value"] == round(bleu(outputs[:3:2], references[:3:2]).value, 2) > 50
+    assert scores["<2fr>"]["exact_match"] == 0
+
+
+def test_perplexity():
+    # of 20 equally likely tokens
+    assert perplexity(-math.log(1 / 20)) == 20.0
+    assert perplexity(710.0) is perplexity(1e30) is perplexity(math.nan) is None
