@@ -14,7 +14,7 @@ _EVERY = 20
 
 
 def english_texts(loaders: Iterable[Callable[[], Splits]]) -> Splits:
-    """Returns the texts of training parts, each once; those of validation and test parts are left to the recipes.
+    """Returns the texts of training parts, each once; those of validation and test parts are left out.
 
     Args:
         loaders: Of data sets of running text, whose documents are taken beside the rows of the others: topics (AG
@@ -24,9 +24,9 @@ def english_texts(loaders: Iterable[Callable[[], Splits]]) -> Splits:
     Returns:
         Documents; every 20th is for validation. A text of another part of these data sets is in neither.
     """
-    documents = [text for load in loaders for part in load()[:2] for text in part]
+    documents: list[str] = []
     held_out: set[str] = set()
-    for load, texts_of in _ROWS:
+    for load, texts_of in (*((load, lambda text: (text,)) for load in loaders), *_ROWS):
         splits = load()
         documents += [text for row in splits.train for text in texts_of(row)]
         for part in splits[1:]:

@@ -12,9 +12,10 @@ from recipes.common.data.preference_data import PREFERENCES
 
 @pytest.mark.usefixtures("data_folder")
 def test_texts_for_pretraining_are_of_training_parts_alone():
-    splits = english_texts((PLAIN["wikitext2"], lambda: Splits(["once", "again", "again"], ["held"])))
+    splits = english_texts((PLAIN["wikitext2"], lambda: Splits(["once", "again", "again", "held"], ["held", "other"])))
     train, validation = (set(part) for part in splits[:2])
     assert {"once", "again"} < train | validation
+    assert not {"held", "other", *PLAIN["wikitext2"]().validation} & (train | validation)
     assert len(train) + len(validation) == len(splits.train) + len(splits.validation)
     assert len(validation) / len(train) == pytest.approx(1 / 19, rel=1e-3)
     for name in ("sst2", "ag_news", "stsb"):
