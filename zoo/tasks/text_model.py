@@ -105,12 +105,14 @@ class TextModel(keras.Model):
             given["optimizer"] = type(optimizer).from_config(config)
             keep_exclusions(optimizer, given["optimizer"])
         self.compile(**given)
-        self.optimizer.build(self.trainable_variables)
+        self._build_optimizer()
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         # Keras asks for this where compile() has defaults of its own
         self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
+        if self.optimizer is not None:
+            # a file has values for its variables
+            self.optimizer.build(self.trainable_variables)
 
     def get_compile_config(self) -> dict[str, Any] | None:
         return super().get_compile_config()
@@ -172,6 +174,7 @@ class TextModel(keras.Model):
             shuffle=shuffle,
             packed=packed,
         )
+        self._build_optimizer()
         return super().fit(epochs=epochs, **arguments, **kwargs)
 
     def evaluate(
@@ -200,7 +203,9 @@ class TextModel(keras.Model):
     ) -> Any:
         """As `keras.Model.train_on_batch`, on a batch of raw rows too; `class_weight` as for `fit`."""
         self._prepare_training("train_on_batch()")
-        return super().train_on_batch(*self._feed.for_one_batch(x, y, sample_weight, None, class_weight), **kwargs)
+        batch = self._feed.for_one_batch(x, y, sample_weight, None, class_weight)
+        self._build_optimizer()
+        return super().train_on_batch(*batch, **kwargs)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
         """As `keras.Model.test_on_batch`, on a batch of raw rows too."""
@@ -261,8 +266,18 @@ class TextModel(keras.Model):
         self.require_trainable(what)
         if not self.compiled:
             self.compile()
-        if not self.optimizer.built:
-            # TensorFlow traces a function again if it makes variables: the first step would take twice as long
+
+    def _build_optimizer(self) -> None:
+        """Makes the optimizer's variables before the first step, where that helps.
+
+        TensorFlow traces a function again if it makes variables: the first step would take twice as long. Elsewhere,
+        and in the scope of a `tf.distribute.Strategy`, Keras makes them itself, as it does behind the weights of layers
+        that are built by their first call.
+        """
+        if keras.backend.backend() != "tensorflow" or self._distribute_strategy is not None:
+            return
+        are_built = all(layer.built for layer in self._flatten_layers(include_self=False))
+        if self.optimizer is not None and not self.optimizer.built and are_built:
             self.optimizer.build(self.trainable_variables)
 
     @property

@@ -466,3 +466,53 @@ def test_the_step_is_traced_once(make_task, monkeypatch):
     model.compile("sgd")
     model.fit(X, Y, verbose=0)
     assert len(traced) == 1
+
+
+def test_in_the_scope_of_a_strategy(encoder_config, mask_tokenizer):
+    with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
+        model = TextClassifier(Backbone.from_config(encoder_config), mask_tokenizer, labels=["bad", "good"])
+        model.compile("sgd", run_eagerly=True)
+    # TensorFlow teaches to train outside of it
+    assert model.fit(X, Y, verbose=0).history["loss"][0] > 0
+    assert int(model.optimizer.iterations) == 1
+
+
+class BuiltByItsCall(TextClassifier):
+    """Has a layer that knows its weights when it is called."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.scores = keras.layers.Dense(2)
+
+    def call(self, inputs, training=None):
+        return self.scores(super().call(inputs, training))
+
+
+def test_layers_that_are_built_by_their_first_call(encoder_config, mask_tokenizer):
+    model = BuiltByItsCall(Backbone.from_config(encoder_config), mask_tokenizer, labels=["bad", "good"])
+    model.compile("sgd", run_eagerly=True)
+    model.fit(X, Y, verbose=0)
+    before = np.array(model.scores.kernel)
+    model.fit(X, Y, verbose=0)
+    assert np.abs(model.scores.kernel - before).max() > 0
+
+
+def test_rows_are_refused_before_there_are_moments(make_task):
+    model = make_task(TextClassifier, labels=["bad", "good"])
+    model.compile("adam", run_eagerly=True)
+    for train in (model.fit, model.train_on_batch):
+        with pytest.raises(ValueError, match=r"y\[1\] must be one of"):
+            train(X, ["good", "odd", "bad"])
+    assert not model.optimizer.built
+    model.backbone.trainable = False
+    model.fit(X, Y, verbose=0)
+    assert len(model.optimizer.variables) == 2 + 2 * len(model.trainable_variables)
+
+
+def test_without_an_optimizer(make_task):
+    model = make_task(TextClassifier, labels=["bad", "good"])
+    model.trainable = False
+    model.compile(None, run_eagerly=True)
+    with pytest.warns(UserWarning, match="does not have any trainable weights"):
+        model.fit(X, Y, verbose=0)
+    model.renew_training()
