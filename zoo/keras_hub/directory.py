@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.backbones.backbone import Backbone
-from zoo.config import TransformerConfig, require_weights
+from zoo.config import TransformerConfig, replace_choices, require_weights
 from zoo.config.checks import require
 from zoo.huggingface.weights import named_layers
 from zoo.huggingface.writing import effective
@@ -44,8 +44,8 @@ def load_backbone(directory: str | os.PathLike, *, load_weights: bool = True, **
     Args:
         directory: The preset.
         load_weights: Whether to load the weights.
-        **overrides: Replaced choices that change no weights: `dropout`, and `max_length` of models with rotary
-            positions, which a preset does not name.
+        **overrides: Replaced choices that change no weights, see `zoo.config.replace_choices`. Most presets of models
+            without a table of positions do not name their `max_length`.
 
     Raises:
         ValueError: If its class is not known here, or a file is damaged or does not fit.
@@ -94,14 +94,11 @@ def open_backbone(directory: str | os.PathLike, load_weights: bool, overrides: d
         require(layers <= held, "config.num_layers", layers, allowed)
         config = arguments.config()
         require_weights(config, held, str(weights.path))
-        allowed = ["dropout"] + ["max_length"] * (config.position.kind == "rotary")
-        for key in overrides:
-            if key not in allowed:
-                raise ValueError(f"Overrides of a model with weights must be among {allowed}, got {key!r}.")
+    replaced = replace_choices(config, overrides)
     theirs = None
     with deferred(directory.name) as scope:
         with naming(path):
-            backbone = Backbone.from_config(dataclasses.replace(config, **overrides))
+            backbone = Backbone.from_config(replaced)
         if load_weights:
             with shapes_only():
                 theirs = make_theirs(arguments)

@@ -280,6 +280,18 @@ def test_quantized_and_adapted_models(tmp_path):
     assert not (tmp_path / "quantized").exists()
 
 
+def test_adapters_on_a_preset_without_a_table_of_positions(tmp_path):
+    keras_hub.models.T5Backbone(**{**SMALL, "num_layers": 1}).save_to_preset(str(tmp_path / "preset"))
+    task = Seq2SeqLM.from_preset(tmp_path / "preset", load_weights=False)
+    task.enable_lora(1)
+    task.save_adapter(tmp_path / "adapter", base_model=str(tmp_path / "preset"))
+    loaded = Seq2SeqLM.from_preset(tmp_path / "adapter")
+    assert loaded.options() == task.options() and loaded.backbone.adapters.active == ("default",)
+    assert Backbone.from_preset(tmp_path / "adapter", load_weights=False, max_length=16).config.max_length == 16
+    with pytest.raises(ValueError, match=r"must be among \['dropout', 'max_length'\], got 'max_lenght'. Did you mean"):
+        load_backbone(tmp_path / "preset", max_lenght=3)
+
+
 def test_presets_that_are_replaced_while_they_are_read(tmp_path, monkeypatch):
     (tmp_path / "preset").mkdir()
     reads = []
