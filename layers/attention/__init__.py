@@ -1,7 +1,7 @@
 """Attention: multi-head, its masks, kernels, weighting and key-value caches, and the scores of recurrent models."""
 
 from layers.attention.cache import CacheLayout, RollingCache, WholeCache
-from layers.attention.kernels import attend, choose_path
+from layers.attention.kernels import attend, choose_path, path_up_to
 from layers.attention.latents import Latents
 from layers.attention.masks import AttentionMask
 from layers.attention.multi_head_attention import MultiHeadAttention
@@ -31,4 +31,5 @@ __all__ = [
     "dot_products",
     "hide",
     "make_scored_attention",
+    "path_up_to",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from layers.attention import Latents, MultiHeadAttention
+from layers.attention import AttentionMask, Latents, MultiHeadAttention, path_up_to
 from layers.attention.checks import PROJECTIONS
 from layers.block import TransformerBlock, normalize
 from layers.dropout import Dropout
@@ -195,12 +195,14 @@ class TransformerStack(keras.layers.Layer):
                 **options,
             )
 
+        window = attention.window if attention.has_window(index) else None
         return TransformerBlock(
             attention=make_attention(
                 "attention",
                 causal=self.causal,
                 position=self._block_position(index),
-                window=attention.window if attention.has_window(index) else None,
+                window=window,
+                path=path_up_to(AttentionMask(causal=self.causal, window=window), config.max_length),
                 latents=make_latents(),
             ),
             cross_attention=make_attention("cross_attention") if self.has_cross_attention else None,

@@ -177,6 +177,29 @@ def choose_path(
     return PathChoice("blocked", f"the scores would take {size / 2**30:.1f} GiB{rows}")
 
 
+def path_up_to(mask: AttentionMask, length: int | None) -> str:
+    """The `path` of a layer whose sequences are never longer than a length, where a graph is built before it is known.
+
+    A window in an unknown length is computed chunk by chunk, which a sequence that is hardly longer than the window
+    pays for and gains nothing by.
+
+    Args:
+        mask: The order that the layer keeps: causal, window, blocks.
+        length: Most positions of queries and of keys; None for no limit.
+
+    Returns:
+        "plain", or "auto" where the lengths decide, or the backend has a kernel.
+
+    Example:
+
+    >>> path_up_to(AttentionMask(window=(64, 64)), 256)  # with TensorFlow
+    'plain'
+    """
+    if length is None or keras.backend.backend() != "tensorflow" or band(mask) is None:
+        return "auto"
+    return "auto" if _is_long_for_its_window(mask, length, length) else "plain"
+
+
 def _is_long_for_its_window(mask: AttentionMask, query_length: int, key_length: int) -> bool:
     """Whether chunks of queries see few of the keys."""
     chunk, before, after = chunk_layout(mask, query_length, key_length)

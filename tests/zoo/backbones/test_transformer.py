@@ -317,6 +317,17 @@ def test_windows_by_layer():
     assert [block.attention.position.base for block in backbone.decoder.blocks] == [1e4, 1e6] * 2
 
 
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="other backends know the lengths that they trace")
+def test_windows_of_short_models_are_not_cut_into_chunks():
+    options = {"attention": AttentionConfig(num_heads=4, window=(16, 0)), "num_layers": 1}
+    # chunks are of 32 queries at least, which see 48 keys: few of 128, most of 64
+    paths = {
+        length: made("decoder", max_length=length, **options).decoder.blocks[0].attention.preferred_path
+        for length in (64, 128)
+    }
+    assert paths == {64: "plain", 128: "auto"}
+
+
 def test_groups_of_layers_share_their_weights():
     backbone, inputs = made("encoder_decoder", num_layers=4, layer_groups=2, num_decoder_layers=3), pair([5, 7], [6, 4])
     alone = made("encoder_decoder", num_layers=4, num_decoder_layers=3)

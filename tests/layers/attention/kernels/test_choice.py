@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from layers.attention import AttentionMask, MultiHeadAttention, attend, choose_path
+from layers.attention import AttentionMask, MultiHeadAttention, attend, choose_path, path_up_to
 
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
@@ -38,6 +38,15 @@ def test_choice_by_length_on_tensorflow():
     assert path(None) == path(None, CAUSAL) == "plain"
     assert path(None, WINDOW) == "banded"
     assert path(None, AttentionMask(window=(1000, 0))) == "banded"
+
+
+def test_a_window_that_no_sequence_is_much_longer_than_is_not_cut_into_chunks():
+    # a chunk of 128 queries sees 384 keys, of causal ones 64 queries 192
+    expected = "plain" if ON_TENSORFLOW else "auto"
+    assert path_up_to(WINDOW, 767) == path_up_to(AttentionMask(causal=True, window=(128, 0)), 383) == expected
+    assert path_up_to(WINDOW, 768) == path_up_to(AttentionMask(causal=True, window=(128, 0)), 384) == "auto"
+    assert path_up_to(CAUSAL, 16) == path_up_to(AttentionMask(window=(128, None)), 16) == "auto"
+    assert path_up_to(WINDOW, None) == "auto"
 
 
 def test_the_reason_is_told():
