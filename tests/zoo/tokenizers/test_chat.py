@@ -40,6 +40,7 @@ BY_TEMPLATE = {
         "<start_of_turn>user\nWho?<end_of_turn>\n<start_of_turn>model\n"
     ),
     "mistral": "<s>[INST]  Hello  [/INST]Hi</s>[INST] Who?\n [/INST]",
+    "plain": "User: Hello\nAssistant: Hi<eos>\nUser: Who?\nAssistant:",  # of nobody's template: as the chat page says
 }
 
 
@@ -218,6 +219,19 @@ def test_the_end_of_a_turn():
     assert ends["chatml"] == ("<|im_end|>", None) and ends["llama2"] == ("</s>", None)
     plain = ChatFormat({"user": Turn("Q: ", "\n"), "assistant": Turn("A:", "\n\n###\n")}, reply="A:")
     assert plain.end_of_turn == (None, "###")
+
+
+def test_a_tokenizer_of_running_text_chats_without_control_tokens():
+    texts = ["User and Assistant: hello, who is it? It is me. Hi"] * 20
+    tokenizer = SentencePieceTokenizer.train(texts, 60, model_type="bpe").with_chat_format("plain")
+    asked, answered = CONVERSATION[:1], CONVERSATION[:2]
+    tokens = chat_tokens(tokenizer, *as_ragged([answered]), add_reply=False, learned=True)
+    (ids,), (learned,) = tokens.ids.to_list(), tokens.learned.to_list()
+    # what is learned goes on where the question ends, up to the end of the text
+    question = tokenize_chat(tokenizer, asked)
+    assert ids[: len(question)] == question and not any(learned[: len(question)])
+    reply = [token for token, is_learned in zip(ids, learned, strict=True) if is_learned]
+    assert reply[-1] == tokenizer.token_to_id("<eos>") and tokenizer.detokenize(reply[:-1]).numpy() == b"Hi"
 
 
 def test_a_tokenizer_keeps_its_format(chatty, tmp_path):

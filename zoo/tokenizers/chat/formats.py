@@ -82,6 +82,16 @@ CHAT_FORMATS: dict[str, ChatFormat] = {
         reply="<|assistant|>\n",
         special_tokens=("<|system|>", "<|user|>", "<|assistant|>", "<|end|>"),
     ),
+    # for tokenizers that recipes train on running text: they have no control token but the end of a text
+    "plain": ChatFormat(
+        {
+            "system": Turn("", "\n", "both"),
+            "user": Turn("User: ", "\n", "both"),
+            "assistant": Turn("Assistant: ", "<eos>\n", "both"),
+        },
+        reply="Assistant:",
+        special_tokens=("<eos>",),
+    ),
     "zephyr": ChatFormat(_same(_ALL, "<|{role}|>\n", "</s>\n"), reply="<|assistant|>\n", special_tokens=("</s>",)),
 }
 
