@@ -203,7 +203,7 @@ class Task(TextModel):
             return reader.load_task(kind, source, load_weights, tokenizer, choices)
 
     @classmethod
-    def parameters(cls) -> dict[str, Any]:
+    def arguments(cls) -> dict[str, Any]:
         """Returns the arguments of the task and of the preprocessor that it makes: their names and types."""
         return parameters_of(cls, cls.preprocessor_class)
 
