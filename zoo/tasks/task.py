@@ -102,6 +102,18 @@ class Task(TextModel):
         """
         raise NotImplementedError(f"{type(self).__name__} names no endpoints: define endpoints() to export it.")
 
+    def checked_fitted(self, name: str, value: Any) -> Any:
+        """Returns a value of one of the `fitted_options`, as the task keeps it.
+
+        Args:
+            name: Name of the argument.
+            value: What the user, or a file, says.
+
+        Raises:
+            ValueError: If the task cannot have it.
+        """
+        return value
+
     # What the preprocessor knows.
 
     @property
