@@ -29,7 +29,7 @@ class NamedReader(Reader):
         if load_weights:
             reader, directory = _published(source)
             return reader.load_task(kind, directory, True, tokenizer, choices)
-        parameters = kind.parameters()
+        parameters = kind.arguments()
         given = {name: value for name, value in choices.items() if name in parameters}
         overrides = {key: value for key, value in choices.items() if key not in given}
         return kind(self.load_backbone(source, False, overrides), tokenizer, **given)

@@ -24,8 +24,8 @@ from zoo.storage.hub import PREFIX as HUB
 from zoo.tasks.adapter_options import options_for_head, take_options, write_adapter_options
 
 QUANTIZED_LAYERS = (keras.layers.Dense, keras.layers.Embedding)
-# the tasks of each backbone, as long as both are used
-_TASKS_OF: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+# the tasks of each backbone, and the models around these, as long as both are used
+_MODELS_OF: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
@@ -67,10 +67,18 @@ class Adaptation:
 
     def __init__(self, task: keras.Model) -> None:
         self._task = task
-        with _LOCK:
-            _TASKS_OF.setdefault(task.backbone, weakref.WeakSet()).add(task)
+        self.add_user(task)
         self.mode: str | None = None
         self.quantized_head = True
+
+    def add_user(self, model: keras.Model) -> None:
+        """Has a model renewed whenever the weights of the backbone are adapted.
+
+        Args:
+            model: A model that uses the backbone and has a method `renew_training`.
+        """
+        with _LOCK:
+            _MODELS_OF.setdefault(self._task.backbone, weakref.WeakSet()).add(model)
 
     def require_trainable(self, what: str) -> None:
         """Raises a ValueError where the weights cannot train; see `TextModel.require_trainable`."""
@@ -313,13 +321,13 @@ class Adaptation:
         )
 
     def renew_training(self) -> None:
-        # what the backbone and other tasks have compiled, and what optimizers hold, is of the variables of before
+        # what the backbone and its users have compiled, and what optimizers hold, is of the variables of before
         backbone = self._task.backbone
         backbone.train_function = backbone.test_function = backbone.predict_function = None
         with _LOCK:
-            tasks = list(_TASKS_OF[backbone])
-        for task in tasks:
-            task.renew_training()
+            models = list(_MODELS_OF[backbone])
+        for model in models:
+            model.renew_training()
 
     def _quantized_layers(self) -> tuple[str, ...]:
         layers = _layers_of(self._task, QUANTIZED_LAYERS)

@@ -13,7 +13,7 @@ from zoo.huggingface.adapter_head import outputs_of_head
 from zoo.preprocessing.labels import Labels
 from zoo.storage import open_tensor_file, read_json, to_dataclass
 from zoo.tasks.arguments import default_of
-from zoo.tasks.saved_options import SavedOptions, read_saved_options
+from zoo.tasks.saved_options import SavedOptions, naming_options, read_saved_options
 from zoo.tasks.saving import task_options
 
 OPTIONS_FILE = "task_options.json"
@@ -107,7 +107,7 @@ def options_for_head(task: Any, directory: Path) -> dict[str, Any]:
         directory: The folder of the adapter.
 
     Raises:
-        ValueError: If the file is damaged, or the head is one of another `problem`.
+        ValueError: If the file is damaged, the task cannot have an option, or the head is one of another `problem`.
     """
     kind = type(task)
     options = {name: default_of(kind, name) for name in kind.fitted_options}
@@ -129,8 +129,10 @@ def options_for_head(task: Any, directory: Path) -> dict[str, Any]:
     ]
     if others:
         warnings.warn(f"{path} is of a {kind.__name__} with {', '.join(others)}.", stacklevel=5)
-    fitted = {name: saved[name] for name in kind.fitted_options if name in saved}
-    return options | fitted | ({"labels": saved["labels"]} if "labels" in saved else {})
+    with naming_options(path):
+        fitted = {name: task.checked_fitted(name, saved[name]) for name in kind.fitted_options if name in saved}
+        named = {"labels": Labels(saved["labels"]).option} if "labels" in saved else {}
+    return options | fitted | named
 
 
 def take_options(task: Any, options: Mapping[str, Any]) -> None:

@@ -102,6 +102,18 @@ class Task(TextModel):
         """
         raise NotImplementedError(f"{type(self).__name__} names no endpoints: define endpoints() to export it.")
 
+    def checked_fitted(self, name: str, value: Any) -> Any:
+        """Returns a value of one of the `fitted_options`, as the task keeps it.
+
+        Args:
+            name: Name of the argument.
+            value: What the user, or a file, says.
+
+        Raises:
+            ValueError: If the task cannot have it.
+        """
+        return value
+
     # What the preprocessor knows.
 
     @property
@@ -203,7 +215,7 @@ class Task(TextModel):
             return reader.load_task(kind, source, load_weights, tokenizer, choices)
 
     @classmethod
-    def parameters(cls) -> dict[str, Any]:
+    def arguments(cls) -> dict[str, Any]:
         """Returns the arguments of the task and of the preprocessor that it makes: their names and types."""
         return parameters_of(cls, cls.preprocessor_class)
 

@@ -145,10 +145,7 @@ class TextClassifier(EncoderTask):
 
     @temperature.setter
     def temperature(self, temperature: float) -> None:
-        checked = require_temperature(temperature)
-        if self.preprocessor.problem == "regression" and checked != 1:
-            raise ValueError(f"temperature must be 1 in a regression, got {temperature!r}.")
-        self._temperature = checked
+        self._temperature = self.checked_fitted("temperature", temperature)
 
     @property
     def threshold(self) -> float | tuple[float, ...]:
@@ -157,10 +154,19 @@ class TextClassifier(EncoderTask):
 
     @threshold.setter
     def threshold(self, threshold: float | Sequence[float]) -> None:
-        checked, problem = require_threshold(threshold, len(self.labels)), self.preprocessor.problem
+        self._threshold = self.checked_fitted("threshold", threshold)
+
+    def checked_fitted(self, name: str, value: Any) -> float | tuple[float, ...]:
+        problem = self.preprocessor.problem
+        if name == "temperature":
+            checked = require_temperature(value)
+            if problem == "regression" and checked != 1:
+                raise ValueError(f"temperature must be 1 in a regression, got {value!r}.")
+            return checked
+        checked = require_threshold(value, len(self.labels))
         if problem != "multi_label" and checked != 0.5:
-            raise ValueError(f"threshold must be 0.5 with problem={problem!r}, got {threshold!r}.")
-        self._threshold = checked
+            raise ValueError(f"threshold must be 0.5 with problem={problem!r}, got {value!r}.")
+        return checked
 
     @property
     def returns_logits(self) -> bool:

@@ -10,7 +10,7 @@ from zoo.preprocessing import EVALUATION_SEED, Examples, Preprocessor, map_by_le
 from zoo.preprocessing.rows import is_raw, require_count
 from zoo.tasks.feed import Feed
 from zoo.tasks.logits import loss_of_logits, metrics_of_logits
-from zoo.training.layerwise import keep_exclusions
+from zoo.training.task_models import renewed
 
 
 class TextModel(keras.Model):
@@ -94,17 +94,7 @@ class TextModel(keras.Model):
         self.train_function = self.test_function = self.predict_function = None
         if not self.compiled:
             return
-        given = dict(self._given_to_compile())
-        optimizer = given["optimizer"]
-        if isinstance(optimizer, keras.optimizers.Optimizer):
-            config = optimizer.get_config()
-            # a schedule of one's own need not be registered
-            rate = getattr(optimizer, "_learning_rate", None)
-            if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
-                config["learning_rate"] = rate
-            given["optimizer"] = type(optimizer).from_config(config)
-            keep_exclusions(optimizer, given["optimizer"])
-        self.compile(**given)
+        self.compile(**renewed(self._given_to_compile()))
         self._build_optimizer()
 
     def compile_from_config(self, config: dict[str, Any]) -> None:

@@ -107,7 +107,10 @@ class TokenClassifier(EncoderTask):
 
     @temperature.setter
     def temperature(self, temperature: float) -> None:
-        self._temperature = require_temperature(temperature)
+        self._temperature = self.checked_fitted("temperature", temperature)
+
+    def checked_fitted(self, name: str, value: Any) -> float:
+        return require_temperature(value)
 
     def own_options(self) -> dict[str, Any]:
         head = self.head

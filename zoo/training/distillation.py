@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from zoo.training.task_models import TaskModel
 from zoo.training.vectors import unit_vectors
 
 
@@ -104,7 +105,7 @@ def _no_gradients() -> contextlib.AbstractContextManager:
     return torch.no_grad()
 
 
-class Distiller(keras.Model):
+class Distiller(TaskModel):
     """A student that learns from a teacher: `soft * SoftTargets + hard * (the compiled loss) + cosine * HiddenCosine`.
 
     Soft targets are compared where labels count, hidden states (the last ones) at all real tokens. The logs have the
@@ -147,7 +148,7 @@ class Distiller(keras.Model):
         cosine: float = 0.0,
         **options: Any,
     ) -> None:
-        super().__init__(**options)
+        super().__init__([student, teacher], student, **options)
         for name, weight in (("soft", soft), ("hard", hard), ("cosine", cosine)):
             if not weight >= 0:
                 raise ValueError(f"{name} must be at least 0, got {weight!r}.")

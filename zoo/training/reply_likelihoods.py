@@ -7,10 +7,11 @@ import keras
 from keras import ops
 
 from zoo.training.losses import smoothed_cross_entropy
+from zoo.training.task_models import TaskModel
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class ReplyLikelihoods(keras.Model):
+class ReplyLikelihoods(TaskModel):
     """What a language model gives groups of replies: their log-likelihoods and numbers of tokens.
 
     A model around another one, to train it by `fit` with a loss of preferences; save the language model, which shares
@@ -35,7 +36,7 @@ class ReplyLikelihoods(keras.Model):
     """
 
     def __init__(self, language_model: keras.Model, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__([language_model], language_model, **options)
         self.language_model = language_model
         self.built = True
 

@@ -202,3 +202,20 @@ def test_damaged_options(folders, tmp_path, options, message):
     with pytest.raises(ValueError, match=message) as caught:
         TextClassifier.from_preset(changed(folders[0], tmp_path / "changed", **options))
     assert OPTIONS_FILE in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": -1.0}, "temperature must be a finite number above 0, got -1.0"),
+        ({"threshold": [0.5, 2.0]}, r"threshold must be from 0 to 1, got \[0.5, 2.0\]"),
+        ({"labels": ["same", "same"]}, r"labels\[1\] must be a name of its own"),
+    ],
+)
+def test_damaged_options_leave_a_task_as_it_was(folders, make_task, tmp_path, options, message):
+    task = make_task(TextClassifier, **CLASSIFIER)
+    before, kernel = task.options(), np.array(task.head.projection.kernel)
+    with pytest.raises(ValueError, match=f"{OPTIONS_FILE}: {message}"):
+        task.load_adapter(changed(folders[0], tmp_path / "changed", **options))
+    assert task.options() == before and len(task.backbone.adapters) == 0
+    np.testing.assert_array_equal(task.head.projection.kernel, kernel)

@@ -105,6 +105,28 @@ def test_outputs_and_losses(name):
     np.testing.assert_allclose([*summary, *losses], GOLDEN[name], rtol=1e-4, atol=1e-5)
 
 
+# of `torch.nn.Module`, which every layer is on PyTorch
+MODULE_NAMES = """add_module apply bfloat16 buffers children cpu cuda double eval extra_repr float forward get_buffer
+get_extra_state get_parameter get_submodule half ipu load_state_dict modules mtia named_buffers named_children
+named_modules named_parameters parameters register_backward_hook register_buffer register_forward_hook
+register_forward_pre_hook register_full_backward_hook register_module register_parameter requires_grad_
+set_extra_state set_submodule share_memory state_dict to to_empty train type xpu zero_grad""".split()
+
+
+def ours(kind):
+    """Classes of this library that are made of one of Keras."""
+    for made in kind.__subclasses__():
+        yield from ours(made)
+        if made.__module__.partition(".")[0] in ("layers", "zoo"):
+            yield made
+
+
+def test_no_class_hides_what_pytorch_calls():
+    """`fit` asks for the `parameters()` of a module, for example."""
+    hidden = {kind.__name__: name for kind in ours(keras.layers.Layer) for name in MODULE_NAMES if name in vars(kind)}
+    assert hidden == {}
+
+
 SAMPLERS = {"greedy": ("greedy", ()), "sample": (Sample(1.1, top_k=9), (MinimumLength(4),)), "beam": (Beam(2), ())}
 # written with TensorFlow
 TOKENS = {

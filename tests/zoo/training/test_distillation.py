@@ -145,3 +145,18 @@ def test_what_does_not_go_together(teacher):
         keep_layers(other, [0])
     with pytest.raises(ValueError, match="cosine must be 0 where student and teacher are 8 and 16 wide, got 1.0"):
         Distiller(other, teacher, cosine=1.0)
+
+
+def test_an_adapted_teacher_is_asked_as_it_is_now(make_task):
+    student, teacher = (make_task(zoo.MaskedLM, seed=seed, config={"pooler": False}) for seed in (0, 1))
+    distiller = Distiller(student, teacher, soft=1.0, hard=0.0)
+    distiller.compile(keras.optimizers.SGD(0.0))
+    batch = teacher.preprocessor(["alpha beta gamma"] * 2, sample_weight=np.ones(2))
+    plain = distiller.evaluate(*batch[:2], sample_weight=batch[2], verbose=0, return_dict=True)["soft_loss"]
+    teacher.enable_lora(2)
+    for update in teacher.backbone.adapters.updates("default").values():
+        update.lora_b.assign(RANDOM.normal(size=update.lora_b.shape))
+    expected = float(SoftTargets(2.0)(teacher(batch[0]), student(batch[0]), batch[2]))
+    assert abs(expected - plain) > 1e-3
+    adapted = distiller.evaluate(*batch[:2], sample_weight=batch[2], verbose=0, return_dict=True)["soft_loss"]
+    assert adapted == pytest.approx(expected, rel=1e-4)

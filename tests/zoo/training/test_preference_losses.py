@@ -82,3 +82,32 @@ def test_likelihoods_of_replies_are_those_of_score(make_task):
     expected = model.score([*replies, *replies[::-1]], prompts * 2, with_end=True).reshape(2, 2)
     np.testing.assert_allclose(likelihoods[..., 0], expected, rtol=1e-4)
     np.testing.assert_array_equal(likelihoods[..., 1], inputs["weights"].sum(axis=-1))
+
+
+def test_a_model_around_another_follows_its_adapters(make_task):
+    """Compiled functions and optimizers know the variables of when they were made."""
+    task = make_task(
+        zoo.CausalLM, config={"architecture": "decoder", "pooler": False, "embedding": zoo.EmbeddingConfig()}
+    )
+    ids = np.random.default_rng(0).integers(5, 12, (2, 2, 5)).astype("int32")
+    inputs = {"token_ids": ids[..., :-1], "padding_mask": ids[..., 1:] > 0, "labels": ids[..., 1:]}
+    inputs["weights"] = np.ones((2, 2, 4), "float32")
+    model = ReplyLikelihoods(task)
+    model.compile(keras.optimizers.SGD(0.1), OddsRatioPreference())
+    model.fit(inputs, np.zeros((2, 2)), verbose=0)
+    plain = model.predict(inputs, verbose=0)
+    task.enable_lora(2)
+    kernels = {weight.path: np.array(weight) for weight in task.non_trainable_weights}
+    model.fit(inputs, np.zeros((2, 2)), epochs=2, verbose=0)
+    for weight in task.non_trainable_weights:
+        np.testing.assert_array_equal(weight, kernels[weight.path])
+    adapted = model.predict(inputs, verbose=0)
+    assert np.abs(adapted - plain).max() > 1e-4
+    task.activate_adapters()
+    np.testing.assert_allclose(model.predict(inputs, verbose=0), plain, rtol=1e-5)
+    task.activate_adapters("default")
+    task.merge_lora()
+    np.testing.assert_allclose(model.predict(inputs, verbose=0), adapted, rtol=1e-4)
+    task.quantize("int8")
+    with pytest.raises(ValueError, match=r"^fit\(\) needs weights that can train; these are stored in int8"):
+        model.fit(inputs, np.zeros((2, 2)), verbose=0)

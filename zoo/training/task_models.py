@@ -1,0 +1,85 @@
+"""Models around tasks, which train these in another way than their own `fit` does."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+
+from zoo.training.layerwise import keep_exclusions
+
+
+class TaskModel(keras.Model):
+    """A model around tasks, whose weights it shares. Where these are adapted, it is compiled again, as the tasks are.
+
+    Args:
+        tasks: The tasks whose outputs it uses; those that train, and those that do not. Other models may be among them.
+        trained: The one that trains.
+        **options: Those of `keras.Model`.
+    """
+
+    def __init__(self, tasks: Sequence[keras.Model], trained: keras.Model, **options: Any) -> None:
+        super().__init__(**options)
+        # a function: Keras would track what is assigned
+        self._trained_task = lambda: trained
+        for task in tasks:
+            # a model of Keras cannot be adapted
+            if hasattr(task, "adaptation"):
+                task.adaptation.add_user(self)
+
+    def compile(self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any) -> None:
+        """As `keras.Model.compile`."""
+        given = {"optimizer": optimizer, "loss": loss, **kwargs}
+        self._given_to_compile = lambda: given
+        super().compile(**given)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        # Keras asks for this where there is a compile() of one's own
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def get_compile_config(self) -> dict[str, Any] | None:
+        return super().get_compile_config()
+
+    def renew_training(self) -> None:
+        """Compiles again with what `compile` was given and a fresh optimizer, for the variables that train now."""
+        self.train_function = self.test_function = self.predict_function = None
+        if self.compiled:
+            self.compile(**renewed(self._given_to_compile()))
+
+    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """As `keras.Model.fit`.
+
+        Raises:
+            ValueError: If the weights of the task cannot train.
+        """
+        self._require_trainable("fit()")
+        return super().fit(*args, **kwargs)
+
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """As `keras.Model.train_on_batch`; errors as of `fit`."""
+        self._require_trainable("train_on_batch()")
+        return super().train_on_batch(*args, **kwargs)
+
+    def _require_trainable(self, what: str) -> None:
+        task = self._trained_task()
+        if hasattr(task, "adaptation"):
+            task.require_trainable(what)
+
+
+def renewed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns arguments of `compile` with a fresh optimizer: one that was built knows the variables of before.
+
+    Args:
+        given: The arguments.
+    """
+    optimizer = given["optimizer"]
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        return dict(given)
+    config = optimizer.get_config()
+    # a schedule of one's own need not be registered
+    rate = getattr(optimizer, "_learning_rate", None)
+    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+        config["learning_rate"] = rate
+    fresh = type(optimizer).from_config(config)
+    keep_exclusions(optimizer, fresh)
+    return {**given, "optimizer": fresh}
