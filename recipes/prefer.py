@@ -137,7 +137,9 @@ def main(config: PreferConfig) -> dict[str, Any]:
         model, loss = ReplyLikelihoods(task), make_loss(config)
         size = config.training.batch_size
         if loss.needs_reference:
-            reference = reference_likelihoods(run, model, rows, tokens, source=source, batch_size=size)
+            # without the path of the run, which may be moved
+            name = config.model.start_from or "start/model"
+            reference = reference_likelihoods(run, model, rows, tokens, source=name, batch_size=size)
         else:
             reference = {name: np.zeros((int(part["ids"].nrows()), 2)) for name, part in tokens.items()}
         before = replies(task, config, test)

@@ -1,6 +1,7 @@
 """Training on preferences: what a row is, the reference that is kept, one tiny run with its resume."""
 
 import json
+import shutil
 
 import keras
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 import zoo
 from recipes import evaluate, prefer
 from recipes.common.config import parse
-from recipes.common.data.preference_data import PREFERENCES, PreferenceRows, read_preferences
+from recipes.common.data.data_sets import Splits
+from recipes.common.data.preference_data import PREFERENCES, Preference, PreferenceRows, read_preferences
 from recipes.common.errors import BadLines, ConfigError, DataError, RunFolderError
 from recipes.common.evaluation.preference_results import closeness, win_rate
 from recipes.common.run_folder import RunFolder
@@ -187,6 +189,25 @@ def test_a_start_model_of_another_config_is_trained_anew(tmp_path, monkeypatch, 
     # what the start model does not depend on changes nothing
     assert trained == [(0, None), (1, None), (0, None), (0, {})]
     assert "start belongs to a run with another config, and begins anew" in capsys.readouterr().out
+
+
+def test_a_run_whose_folder_was_moved_goes_on(start, tmp_path, monkeypatch, capsys):
+    pairs = [Preference([user(f"{a} and")], f"yes, {a}", f"no {a}", "-") for a in range(6)]
+    monkeypatch.setitem(PREFERENCES, "date_preferences", lambda: Splits(pairs, pairs[:2], pairs[:2]))
+
+    def train(config):
+        with RunFolder(config.run_folder, config) as run:
+            shutil.copytree(start, run.path / "model")
+            run.write_text("results.json", "{}")
+
+    monkeypatch.setattr(prefer.finetune, "main", train)
+    words = ["--training.epochs", "1", "--training.samples", "0", "--new_tokens", "2", "--export", "false"]
+    for name in ("before", "after"):
+        prefer.main(parse(prefer.PreferConfig, [*words, "--run_folder", str(tmp_path / name)]))
+        said = capsys.readouterr().out
+        assert ("computing the log-likelihoods of the reference" in said) == (name == "before")
+        if name == "before":
+            (tmp_path / "before").rename(tmp_path / "after")
 
 
 def test_keys_that_do_not_go_together(start, tmp_path):
