@@ -13,11 +13,14 @@ from recipes.common.config import parse
 from recipes.common.data.data_sets import Splits
 from recipes.common.data.preference_data import PREFERENCES, Preference, PreferenceRows, read_preferences
 from recipes.common.errors import BadLines, ConfigError, DataError, RunFolderError
+from recipes.common.evaluation import evaluators
 from recipes.common.evaluation.preference_results import closeness, win_rate
 from recipes.common.run_folder import RunFolder
+from recipes.common.training.reference import likelihoods
 from zoo.preprocessing.conversations import reply_tokens
 from zoo.tokenizers import ByteLevelBPETokenizer
 from zoo.tokenizers.chat import CHAT_FORMATS
+from zoo.training import ReplyLikelihoods
 
 pytestmark = pytest.mark.usefixtures("without_xla", "eagerly")
 CHATML = CHAT_FORMATS["chatml"]
@@ -170,6 +173,24 @@ def test_a_run_and_its_resume(start, tmp_path, capsys):
     write(tmp_path, [*rows[:-1], {**rows[-1], "chosen": "yes!"}])
     with pytest.raises(RunFolderError, match="log-likelihoods in .*reference.* are of other data"):
         prefer.main(config)
+
+
+def test_the_reference_of_an_evaluation_is_what_the_run_began_with(start, tmp_path):
+    """In 8 bits and as long as the run had it: a reward is what training changed, not what rounding did."""
+
+    def replies_of(task):
+        rows = PreferenceRows(task.preprocessor, 40)
+        _, tokens = rows.tokenized([Preference([user("2 and")], "yes, 2", "no 2", "-")])
+        return likelihoods(ReplyLikelihoods(task), rows, tokens, 1)[..., 0]
+
+    config = options_of(start, tmp_path, ("a", "b"), **{"model.quantize": "int8", "model.options": "{max_length: 48}"})
+    with RunFolder(tmp_path / "run", config) as run:
+        began = prefer.load_start(config, run, str(start))
+    reference = evaluators._rewards(config, tmp_path / "run")["reference"]
+    assert reference.adaptation.mode == "int8" and reference.backbone.config.max_length == 48
+    np.testing.assert_allclose(replies_of(reference), replies_of(began), rtol=1e-6)
+    plain = zoo.CausalLM.from_preset(start)
+    assert np.abs(replies_of(plain) - replies_of(began)).max() > 1e-4
 
 
 def test_a_start_model_of_another_config_is_trained_anew(tmp_path, monkeypatch, capsys):
