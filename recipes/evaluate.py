@@ -22,7 +22,6 @@ import zoo
 from recipes import distill
 from recipes.common.charts import plot_intervals
 from recipes.common.config import parse, run_recipe, setting
-from recipes.common.data.distill_data import as_config_of
 from recipes.common.errors import ConfigError, DataError, errors_of, shown
 from recipes.common.evaluation.evaluations import Evaluation
 from recipes.common.evaluation.evaluators import RECIPES, evaluate_as
@@ -31,6 +30,7 @@ from recipes.common.evaluation.intervals import compare_models, table
 from recipes.common.recipe_modules import config_class_of, find_recipe
 from recipes.common.run_folder import find_run
 from recipes.common.saved_models import TASKS, load_task, make_sampler, require_texts_alone, saved_kind
+from recipes.common.training.distill_data import as_config_of
 from zoo.storage import find_reader, write_text_atomically
 
 # the recipe that trains models of a kind, where a model is not one of a run
