@@ -14,7 +14,7 @@ from recipes.common.data.data_sets import Splits
 from recipes.common.data.preference_data import PREFERENCES, Preference, PreferenceRows, read_preferences
 from recipes.common.errors import BadLines, ConfigError, DataError, RunFolderError
 from recipes.common.evaluation import evaluators
-from recipes.common.evaluation.preference_results import closeness, win_rate
+from recipes.common.evaluation.preference_results import closeness, count_cut_prompts, win_rate
 from recipes.common.run_folder import RunFolder
 from recipes.common.training.reference import likelihoods
 from zoo.preprocessing.conversations import reply_tokens
@@ -122,6 +122,16 @@ def test_the_last_reply_alone_counts(start):
     assert inputs["labels"].shape[:2] == (2, 2) and targets.shape == (2, 2)
     with pytest.raises(DataError, match="no preference is left: skipped 5: longer than 4 tokens 5"):
         PreferenceRows(task.preprocessor, 4).tokenized(PREFERENCES["date_preferences"]().test[:5])
+
+
+def test_prompts_that_are_cut_are_counted(start, capsys):
+    """Of 80 tokens 30 stay where 50 new ones must fit."""
+    task = zoo.CausalLM.from_preset(start)
+    preferences = [Preference([user(text)], "yes", "no", "-") for text in ("", "a longer question")]
+    _, tokens = PreferenceRows(task.preprocessor, 80).tokenized(preferences)
+    assert count_cut_prompts(task, tokens["learned"], 4) == 0 and not capsys.readouterr().out
+    assert count_cut_prompts(task, tokens["learned"], 50) == 1
+    assert "test: 1 prompts are cut to their last 30 tokens, so that new_tokens=50 fit" in capsys.readouterr().out
 
 
 def test_rule_of_a_win():
