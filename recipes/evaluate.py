@@ -29,7 +29,7 @@ from recipes.common.evaluation.held_out import HeldOut, data_for
 from recipes.common.evaluation.intervals import compare_models, table
 from recipes.common.recipe_modules import config_class_of, find_recipe
 from recipes.common.run_folder import find_run
-from recipes.common.saved_models import TASKS, load_task, make_sampler, require_texts_alone, saved_kind
+from recipes.common.saved_models import TASKS, load_task, make_sampler, require_texts_alone, require_trained, saved_kind
 from recipes.common.training.distill_data import as_config_of
 from zoo.storage import find_reader, write_text_atomically
 
@@ -138,6 +138,7 @@ def find_subjects(paths: list[str]) -> list[Subject]:
     subjects = []
     for path in paths:
         with errors_of("models"):
+            require_trained(path)
             find_reader(path)
         run = find_run(path) if Path(path).is_dir() else None
         folder = Path(path) if run is None else run.path

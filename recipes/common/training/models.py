@@ -11,6 +11,7 @@ from layers.block import TransformerBlock
 from recipes.common.config import differences, meant, setting
 from recipes.common.errors import ConfigError, errors_of, shown
 from recipes.common.run_folder import RunFolder
+from recipes.common.saved_models import require_trained
 from recipes.common.training.architectures import check_architecture
 from recipes.common.training.tokenizers import TokenizerConfig, load_or_train_tokenizer
 from zoo.backbones import Backbone
@@ -74,10 +75,12 @@ def check_model(config: Any) -> None:
 
     Raises:
         ConfigError: If a value is out of range, has no effect beside another one, or does not go together with it.
+        DataError: If `model.start_from` is a run that has not been trained.
     """
     model, lora = config.model, config.model.lora
     changed = differences(type(config)(), config)
     if model.start_from is not None:
+        require_trained(model.start_from)
         for name, (default, value) in changed.items():
             if name == "model.preset" or name.startswith("tokenizer."):
                 raise ConfigError(
