@@ -23,23 +23,23 @@ import numpy as np
 import zoo
 from recipes import language_model, pretrain_masked_lm, translate
 from recipes.common.config import differences, run_recipe, setting
-from recipes.common.data.distill_data import (
+from recipes.common.errors import ConfigError, errors_of, shown
+from recipes.common.evaluation.text_metrics import perplexity, translation_scores
+from recipes.common.finish import decoded, finish
+from recipes.common.run_folder import RunFolder, has_ended
+from recipes.common.training.distill_data import (
     GENERATED,
     Material,
+    longest_of,
     open_texts,
     pairs_material,
     require_keys_of,
     texts_material,
 )
-from recipes.common.errors import ConfigError, errors_of, shown
-from recipes.common.evaluation.text_metrics import perplexity, translation_scores
-from recipes.common.finish import decoded, finish
-from recipes.common.run_folder import RunFolder, has_ended
-from recipes.common.saved_models import load_task
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
 from recipes.common.training.models import ModelConfig
 from recipes.common.training.optimizers import SCHEDULE_HELP
-from recipes.common.training.students import make_student
+from recipes.common.training.students import load_teacher, make_student
 from zoo.training import Distiller, TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 
 
@@ -151,7 +151,7 @@ def main(config: DistillConfig) -> dict[str, Any]:
     check(config)
     with RunFolder(config.run_folder, config) as run:
         source = config.teacher.start_from or train_teacher(config, run)
-        teacher = load_task(source, config.teacher.task)
+        teacher = load_teacher(run, source, config.teacher.task)
         kind = type(teacher).__name__
         if kind not in _WEIGHTS:
             raise ConfigError(f"teacher.task must be one of {', '.join(_WEIGHTS)}, got a {kind}")
@@ -246,10 +246,10 @@ def make_material(config: DistillConfig, run: RunFolder, teacher: Any, student: 
         return pairs_material(config, run, teacher, student)
     train, validation = open_texts(config.data)
     if kind == "MaskedLM":
-        return texts_material(config, student, train, validation)
-    most, length = student.backbone.config.max_length, config.training.length
+        return texts_material(config, teacher, student, train, validation)
+    most, length = longest_of(teacher, student), config.training.length
     if length > most:
-        raise ConfigError(f"training.length must be at most the model's max_length={most}, got {length}")
+        raise ConfigError(f"training.length must be at most {most}, the max_length of teacher or student, got {length}")
     lines = [line for text in validation for line in text.splitlines() if line.strip()]
     return Material(*language_model.make_batches(config, student, train, validation), lines)
 

@@ -22,8 +22,6 @@ import zoo
 from recipes import distill
 from recipes.common.charts import plot_intervals
 from recipes.common.config import parse, run_recipe, setting
-from recipes.common.data.data_sets import check_file_keys
-from recipes.common.data.distill_data import as_config_of
 from recipes.common.errors import ConfigError, DataError, errors_of, shown
 from recipes.common.evaluation.evaluations import Evaluation
 from recipes.common.evaluation.evaluators import RECIPES, evaluate_as
@@ -31,8 +29,9 @@ from recipes.common.evaluation.held_out import HeldOut, data_for
 from recipes.common.evaluation.intervals import compare_models, table
 from recipes.common.recipe_modules import config_class_of, find_recipe
 from recipes.common.run_folder import find_run
-from recipes.common.saved_models import TASKS, load_task, make_sampler, require_texts_alone, saved_kind
-from zoo.storage import write_text_atomically
+from recipes.common.saved_models import TASKS, load_task, make_sampler, require_texts_alone, require_trained, saved_kind
+from recipes.common.training.distill_data import as_config_of
+from zoo.storage import find_reader, write_text_atomically
 
 # the recipe that trains models of a kind, where a model is not one of a run
 _OF_KIND = {
@@ -132,12 +131,15 @@ def find_subjects(paths: list[str]) -> list[Subject]:
         paths: Where they are.
 
     Raises:
-        ConfigError: If one is given twice.
+        ConfigError: If one is given twice, or there is none: before any of them is evaluated.
     """
     if len(set(paths)) != len(paths) or not paths:
         raise ConfigError(f"models must be different ones, at least one, got {paths}")
     subjects = []
     for path in paths:
+        with errors_of("models"):
+            require_trained(path)
+            find_reader(path)
         run = find_run(path) if Path(path).is_dir() else None
         folder = Path(path) if run is None else run.path
         name = folder.resolve().name if Path(path).is_dir() else path.rpartition("/")[2]
@@ -195,8 +197,6 @@ def data_of(config: EvaluateConfig, recipe: str, source: Any) -> Any:
         # recipes without a test part test on the validation part
         given["validation"] = given.pop("test")
     chosen = parse(config_class, [word for name in given for word in (f"--data.{name}", *given[name])]).data
-    if config.split in config.data:
-        check_file_keys(chosen)
     if source is None:
         return chosen
     return dataclasses.replace(source.data, **{name: getattr(chosen, name) for name in given})

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import zoo
 from recipes.common.config import run_recipe, setting
-from recipes.common.data.chat_data import CONVERSATIONS, PackedConversations, short_enough
+from recipes.common.data.chat_data import CONVERSATIONS, PackedConversations, short_conversations
 from recipes.common.data.chat_files import Conversation, read_conversations
 from recipes.common.data.data_sets import open_parts
 from recipes.common.errors import BadLines, ConfigError, errors_of
@@ -203,7 +203,7 @@ def make_batches(
     preprocessor = task.preprocessor.replace(sequence_length=length, loss_on=data.loss)
     # the validation may be the test, too
     parts = {id(part): part for part in (training, validation, test)}
-    kept = {key: short_enough(part, preprocessor, length, dropped) for key, part in parts.items()}
+    kept = {key: short_conversations(part, preprocessor, length, dropped) for key, part in parts.items()}
     training, validation, test = (kept[id(part)] for part in (training, validation, test))
 
     def batches(part: list[Conversation], shuffle: bool) -> Any:

@@ -32,7 +32,7 @@ from recipes.common.data.preference_data import (
     read_preferences,
 )
 from recipes.common.errors import ConfigError, errors_of
-from recipes.common.evaluation.preference_results import draw, last_words, reply_scores
+from recipes.common.evaluation.preference_results import count_cut_prompts, draw, last_words, reply_scores
 from recipes.common.finish import decoded, finish
 from recipes.common.run_folder import RunFolder, has_ended
 from recipes.common.training.example_batches import ExampleBatches
@@ -137,7 +137,9 @@ def main(config: PreferConfig) -> dict[str, Any]:
         model, loss = ReplyLikelihoods(task), make_loss(config)
         size = config.training.batch_size
         if loss.needs_reference:
-            reference = reference_likelihoods(run, model, rows, tokens, source=source, batch_size=size)
+            # without the path of the run, which may be moved
+            name = config.model.start_from or "start/model"
+            reference = reference_likelihoods(run, model, rows, tokens, source=name, batch_size=size)
         else:
             reference = {name: np.zeros((int(part["ids"].nrows()), 2)) for name, part in tokens.items()}
         before = replies(task, config, test)
@@ -182,6 +184,7 @@ def main(config: PreferConfig) -> dict[str, Any]:
             "validation_reward_accuracy": round(float(logs["reward_accuracy"]), 4),
             "validation_reward_margin": round(float(logs["reward_margin"]), 4),
             "test_pairs": len(test),
+            "test_prompts_cut": count_cut_prompts(task, tokens["test"]["learned"], config.new_tokens),
             "test_reward_accuracy": round(float(np.mean((np.sign(margins) + 1) / 2)), 4),
             **reply_scores(run, test, before, replies(task, config, test)),
             "training_seconds": round(seconds, 1),

@@ -37,6 +37,7 @@ from recipes.common.training.encoder_recipe import (
 )
 from recipes.common.training.fitting import prepare
 from recipes.common.training.models import head_options, make_or_load_task
+from recipes.common.training.windowed import count_cut
 from zoo.inspect import plot_curves
 
 RELEVANT = "relevant"
@@ -275,6 +276,8 @@ def evaluate(
     }
     most = max(map(len, candidates.values()))
     results: dict[str, Any] = {"queries": len(candidates), "documents": len(retrieval.documents), "candidates": most}
+    # of a document that is a candidate of several queries each time counts
+    results["candidates_cut"] = count_cut("test", task.preprocessor, texts, "candidates with their queries")
     curves = {}
     for label, found in (("before", candidates), ("after", reordered)):
         measured = retrieval_scores(found, retrieval.relevant, (1, most))

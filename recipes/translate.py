@@ -223,7 +223,7 @@ def train_seq2seq(
             dropped and counted.
 
     Returns:
-        Seconds of training of this process, and the metrics of the validation with the weights that were kept.
+        Seconds of training, of all processes, and the metrics of the validation with the weights that were kept.
 
     Raises:
         ConfigError: If texts may be longer than the model.

@@ -134,6 +134,8 @@ def trained(folder: Path) -> tuple[int, int] | None:
 def has_ended(folder: Path, config: Any) -> bool:
     """Returns whether a run within another one has ended; one with another config, or of another recipe, is removed.
 
+    Keys that a resumed run may change do not count. A run that is to be longer than it was has not ended.
+
     Args:
         folder: Its folder.
         config: The config that it must have.
@@ -146,14 +148,18 @@ def has_ended(folder: Path, config: Any) -> bool:
     stored = find_run(folder)
     if stored is None:
         return False
+    epochs = wanted = 0
     try:
-        is_same = stored.recipe == recipe_of(type(config)) and not changes(stored.config_yaml, config, harmless=True)
+        is_same = stored.recipe == recipe_of(type(config)) and not changes(stored.config_yaml, config)
+        if is_same:
+            epochs, wanted = changes(stored.config_yaml, config, harmless=True).get("training.epochs", (0, 0))
     except RunFolderError:
         is_same = False  # a key that there is no more
-    if not is_same:
+    if not is_same or epochs > wanted:
         print(f"{folder} belongs to a run with another config, and begins anew")
         remove(folder)
-    return is_same and stored.results is not None
+        return False
+    return epochs == wanted and stored.results is not None
 
 
 class RunFolder:
@@ -177,8 +183,8 @@ class RunFolder:
 
     Raises:
         RunFolderError: Another process holds the folder, it belongs to a run with another config (the message lists
-            the keys that differ) or has been trained for more epochs than the config asks for, its config cannot be
-            read, it holds files but no config, or it cannot be made.
+            the keys that differ) or has been trained for more epochs than the config asks for, its checkpoints were
+            removed, its config cannot be read, it holds files but no config, or it cannot be made.
 
     Example:
 
@@ -216,6 +222,11 @@ class RunFolder:
         stored = self.path / _CONFIG_FILE
         resumed = stored.exists()
         if resumed and trained(self.path) is None:
+            if (self.path / "model").is_dir():
+                raise RunFolderError(
+                    f"the run folder {str(self.path)!r} holds a trained model, but not the checkpoints to go on from; "
+                    "name another folder, or remove this one"
+                )
             resumed = not changes(stored, config)
             # the tokenizer, too: where a file of the data was put right, it is that of the wrong one
             made = [self.path / name for name in _MADE_BEFORE_TRAINING if (self.path / name).exists()]

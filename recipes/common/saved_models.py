@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import zoo
 from recipes.common.errors import ConfigError, DataError, errors_of, shown
+from recipes.common.run_folder import find_run
 from zoo.generation import Sampler, get_sampler
 from zoo.storage import find_reader
 from zoo.tasks import Task
@@ -50,6 +52,7 @@ def load_task(directory: str, kind: str | None = None) -> Task:
     """
     if kind not in (None, *TASKS):
         raise ConfigError(f"task must be one of {', '.join(TASKS)}, got {kind!r}")
+    require_trained(directory)
     try:
         name = kind or saved_kind(directory)
         if name not in TASKS:
@@ -57,6 +60,20 @@ def load_task(directory: str, kind: str | None = None) -> Task:
         return getattr(zoo, name).from_preset(directory)
     except (OSError, ValueError) as error:
         raise DataError(str(error)) from error
+
+
+def require_trained(directory: str) -> None:
+    """Checks that the folder of a run, where it is one, has the model already.
+
+    Args:
+        directory: What `from_preset` takes.
+
+    Raises:
+        DataError: If it has not.
+    """
+    run = find_run(directory) if Path(directory).is_dir() else None
+    if run is not None and run.recipe is not None and not (run.path / "model").is_dir():
+        raise DataError(f"{directory} is the folder of a run that has no model yet: its training has not ended")
 
 
 def saved_kind(directory: str) -> str:

@@ -9,10 +9,12 @@ import pytest
 import zoo
 from recipes import distill
 from recipes.common.config import differences, parse
-from recipes.common.data.distill_data import require_keys_of
 from recipes.common.errors import ConfigError, RunFolderError
 from recipes.common.run_folder import RunFolder
+from recipes.common.training.distill_data import require_keys_of
+from recipes.common.training.students import load_teacher, make_student
 from recipes.common.training.teacher_outputs import teacher_outputs
+from recipes.distill import StudentConfig
 from zoo.tokenizers import SentencePieceTokenizer
 
 pytestmark = pytest.mark.usefixtures("without_xla", "eagerly")
@@ -136,6 +138,58 @@ def test_what_the_teacher_wrote_is_kept(tmp_path):
                 teacher_outputs(run, teacher, sources, **options)
 
 
+@dataclasses.dataclass(frozen=True)
+class AnyConfig:
+    """Of a run."""
+
+    run_folder: str = "run"
+
+
+def test_a_teacher_that_was_trained_on_meanwhile(teacher, tmp_path):
+    path = tmp_path / "teacher"
+    task = zoo.CausalLM.from_preset(teacher("CausalLM"))
+    task.save_to_preset(path)
+
+    def begin(position):
+        with RunFolder(tmp_path / "run", AnyConfig()) as run:
+            load_teacher(run, str(path), None)
+            (run.path / "checkpoints" / "state" / position).mkdir(parents=True, exist_ok=True)
+
+    begin("epoch-00000-batch-00000000")
+    task.backbone.weights[0].assign_add(np.ones(task.backbone.weights[0].shape))
+    task.save_to_preset(path)
+    # nothing has been trained yet
+    begin("epoch-00000-batch-00000002")
+    begin("epoch-00000-batch-00000004")
+    task.backbone.weights[0].assign_add(np.ones(task.backbone.weights[0].shape))
+    task.save_to_preset(path)
+    with pytest.raises(RunFolderError, match="the teacher .* has other weights than when the run in .* was begun"):
+        begin("epoch-00001-batch-00000000")
+
+
+def test_a_teacher_that_was_adapted(teacher, tmp_path):
+    """By a run with model.lora, or with model.quantize."""
+    task = zoo.CausalLM.from_preset(teacher("CausalLM"))
+    task.enable_lora(2)
+    generator = np.random.default_rng(0)
+    for weight in task.trainable_weights:
+        weight.assign(generator.normal(size=weight.shape))
+    task.save_to_preset(tmp_path / "lora")
+    tokens = {"token_ids": np.array([[3, 4, 5]]), "padding_mask": np.ones((1, 3), bool)}
+    model = StudentConfig()
+    with RunFolder(tmp_path / "run", AnyConfig()) as run:
+        found = load_teacher(run, str(tmp_path / "lora"), None)
+        np.testing.assert_allclose(found.predict_on_batch(tokens), task.predict_on_batch(tokens), atol=1e-4)
+        assert make_student(model, run, found).backbone.config.num_layers == 2
+    task = zoo.CausalLM.from_preset(teacher("CausalLM"))
+    task.quantize("int8")
+    task.save_to_preset(tmp_path / "int8")
+    with RunFolder(tmp_path / "other", AnyConfig()) as run:
+        found = load_teacher(run, str(tmp_path / "int8"), None)
+        with pytest.raises(ConfigError, match=r"model.preset or model.start_from must be given .* stored in int8"):
+            make_student(model, run, found)
+
+
 @pytest.mark.parametrize(
     ("kind", "more", "message"),
     [
@@ -145,6 +199,15 @@ def test_what_the_teacher_wrote_is_kept(tmp_path):
             "CausalLM",
             {"model.preset": "llama_shakespeare", "model.layers": "0"},
             r"model\.layers must be null with model\.preset",
+        ),
+        (
+            "CausalLM",
+            {
+                "model.preset": "llama_shakespeare",
+                "model.options": '{"num_layers": 1, "max_length": 64}',
+                "training.length": 32,
+            },
+            "training.length must be at most 24, the max_length of teacher or student, got 32",
         ),
         (
             "CausalLM",

@@ -12,6 +12,7 @@ from recipes import embed
 from recipes.common.config import parse
 from recipes.common.data.data_sets import Splits
 from recipes.common.data.labelled_text import LabelledText
+from recipes.common.data.retrieval import retrieval_of_groups
 from recipes.common.data.text_groups import TextGroup
 from recipes.common.errors import ConfigError, DataError
 from recipes.common.evaluation.embedding_scores import EmbeddingScores, similarity_baseline
@@ -81,6 +82,7 @@ def test_scores_of_each_width(files, tmp_path):
         assert {f"{name}{width}" for name in ("ndcg@10", "mrr@10", "recall@1", "spearman")} <= set(results)
     assert {"ndcg@10, TF-IDF", "spearman, TF-IDF"} <= set(results) and "mean_absolute_error" not in results
     assert (results["queries"], results["documents"], results["test_pairs"]) == (10, 10, 10)
+    assert (results["queries_cut"], results["documents_cut"], results["test_texts_cut"]) == (0, 0, 0)
     for name in ("search", "widths", "agreement"):
         assert (tmp_path / f"{name}.png").stat().st_size > 5000
     # each column has its prompt, and vectors are cut and of length 1
@@ -89,6 +91,19 @@ def test_scores_of_each_width(files, tmp_path):
     best = [list(retrieval.documents)[place] for place in (vectors[0] @ vectors[1].T).argmax(1)]
     first = np.mean([name in retrieval.relevant[query] for query, name in zip(retrieval.queries, best, strict=True)])
     assert results["recall@1"] == pytest.approx(first) and vectors[0].shape == (10, 16)
+
+
+def test_texts_that_are_cut_are_counted(tmp_path, capsys):
+    """With the prompt of their column, which takes tokens as well."""
+    tokenizer = SentencePieceTokenizer.train(["0 plus 1", "2 plus 2"], vocabulary_size=12)
+    longest = max(len(tokenizer.tokenize(text)) for text in ("q: 1 plus 1", "1 plus 1"))
+    backbone = zoo.preset_config("modern_encoder_tiny", vocabulary_size=12, num_layers=1, hidden_dim=64)
+    options = {"prompts": {"query": "0 plus 0 plus 0: ", "document": ""}, "truncate": True, "sequence_length": longest}
+    task = zoo.TextEmbedder(zoo.Backbone.from_config(backbone), tokenizer, **options)
+    groups = [("1 plus 1", "2 plus 2"), ("1", "0 plus 1 plus 2 plus 1 plus 2"), ("2", "0")]
+    results = EmbeddingScores(task, tmp_path).of_search(retrieval_of_groups(groups), baseline=False)
+    assert (results["queries_cut"], results["documents_cut"]) == (3, 1)
+    assert "test: 3 of 3 queries (100.0%) are cut at" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

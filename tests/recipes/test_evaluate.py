@@ -5,6 +5,7 @@ That `evaluate` finds the scores that a run has found is tested in test_recipes.
 
 import dataclasses
 import json
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,17 +13,39 @@ import pytest
 import sacrebleu
 
 import zoo
-from recipes import classify, distill, embed, evaluate, finetune, generate, language_model, translate
+from recipes import (
+    classify,
+    distill,
+    embed,
+    evaluate,
+    finetune,
+    generate,
+    language_model,
+    rerank,
+    summarize,
+    tag,
+    translate,
+)
 from recipes.common.config import parse
 from recipes.common.data.labelled_text import unknown_labels
 from recipes.common.errors import ConfigError, DataError
 from recipes.common.evaluation import evaluators
 from recipes.common.evaluation.evaluations import Evaluation, evaluate_summaries, evaluate_tags, evaluate_translation
+from recipes.common.evaluation.held_out import HeldOut
 from recipes.common.evaluation.intervals import compare_models, table
+from recipes.common.evaluation.significance import mean_of
 from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import load_task
 from zoo.preprocessing.labels import Labels
+from zoo.storage import find_reader
 from zoo.tokenizers.chat import get_chat_format
+
+
+@pytest.fixture(autouse=True)
+def found(monkeypatch):
+    """Most models here are in no file."""
+    for name in ("find_reader", "require_trained"):
+        monkeypatch.setattr(evaluate, name, lambda path: None)
 
 
 def test_labels_that_the_model_cannot_give(capsys):
@@ -232,6 +255,13 @@ def test_keys_given_override_those_of_the_run(reviews):
     assert scores("--data.test", str(reviews / "other.tsv"), *columns)["accuracy"] == 0.5
     with pytest.raises(ConfigError, match="data.header must be null with a named data set"):
         scores("--data.test", "date_languages", "--data.header", "true")
+    # of a run whose own data are named, too
+    config = classify.ClassifyConfig(run_folder=str(reviews / "good"))
+    RunFolder(reviews / "good", config).close()
+    words = [str(reviews / "good"), "--data.text_columns", "said", "--output", str(reviews / "scores")]
+    with pytest.raises(ConfigError, match=r"data.text_columns must be \['1'\] with a named data set"):
+        evaluate.main(parse(evaluate.EvaluateConfig, words))
+    shutil.rmtree(reviews / "good")
     with pytest.raises(ConfigError, match="unknown key --data.tset; did you mean --data.test"):
         scores("--data.tset", "x.tsv")
     with pytest.raises(ConfigError, match="data.validation is not read with split 'test'"):
@@ -247,6 +277,79 @@ def test_keys_given_override_those_of_the_run(reviews):
     RunFolder(reviews / "good", translate.TranslateConfig()).close()
     with pytest.raises(ConfigError, match="models must be of one recipe, these are of classify, translate"):
         evaluate.main(evaluate.EvaluateConfig([str(reviews / name) for name in ("run", "good")]))
+
+
+def test_a_model_that_is_not_there_is_said_before_any_is_evaluated(reviews, monkeypatch):
+    monkeypatch.setattr(evaluate, "find_reader", find_reader)
+    for name in ("run", "other"):
+        (reviews / name / "model").mkdir(parents=True)
+        (reviews / name / "model" / "config.json").write_text("{}")
+    monkeypatch.setattr(evaluate, "load_task", None)
+    models = [str(reviews / "run"), str(reviews / "other"), str(reviews / "rum")]
+    with pytest.raises(ConfigError, match="models: There is no preset '.*rum' and no such directory"):
+        evaluate.main(evaluate.EvaluateConfig(models))
+
+
+def searched_without_similarities():
+    objective = embed.ObjectiveConfig("in_batch_negatives")
+    return embed.EmbedConfig(objective=objective, evaluation=embed.EvaluationConfig(queries="no", corpus="no"))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "kind", "source", "key", "reason"),
+    [
+        ("translate", zoo.Seq2SeqLM, translate.TranslateConfig(), "max_length", "it says what models are trained on"),
+        ("summarize", zoo.Seq2SeqLM, summarize.SummarizeConfig(), "max_text_length", "it says what models"),
+        ("finetune", zoo.CausalLM, finetune.FinetuneConfig(), "loss", "it says what models are trained on"),
+        ("finetune", zoo.CausalLM, finetune.FinetuneConfig(), "packing", "it says what models are trained on"),
+        ("rerank", zoo.TextClassifier, rerank.RerankConfig(), "negatives", "it says what models are trained on"),
+        ("rerank", zoo.TextClassifier, rerank.RerankConfig(), "highest", "data.label_column is null"),
+        ("embed", zoo.TextEmbedder, searched_without_similarities(), "label_column", "rows without similarities"),
+        ("embed", zoo.TextEmbedder, searched_without_similarities(), "highest", "no data have a similarity"),
+        ("tag", zoo.TokenClassifier, tag.TagConfig(), "word_column", "texts with spans have no columns"),
+    ],
+)
+def test_keys_that_are_not_read(recipe, kind, source, key, reason):
+    class Model(kind):
+        def __init__(self):
+            pass
+
+    data = dataclasses.replace(source.data, test=["a.jsonl"])
+    held_out = HeldOut(source, source, None, data, {"test", key}, "test", {})
+    with pytest.raises(ConfigError, match=f"data.{key} is not read here: .*{reason}.*; got"):
+        evaluators.evaluate_as(recipe, Model.__new__(Model), held_out)
+
+
+@pytest.mark.parametrize(("split", "given"), [("test", {"test"}), ("validation", set())])
+def test_rows_that_are_asked_for_take_the_place_of_the_search_of_the_run(tmp_path, monkeypatch, split, given):
+    (tmp_path / "pairs.tsv").write_text("where is rome\tin Italy\nwhere is bern\tin Switzerland\n")
+    asked = []
+
+    class Embedder(zoo.TextEmbedder):
+        def __init__(self):
+            pass
+
+    def searched(task, retrieval):
+        asked.append(list(retrieval.queries.values()))
+        return Evaluation([], [], {})
+
+    monkeypatch.setattr(evaluators, "evaluate_search", searched)
+    source = searched_without_similarities()
+    data = dataclasses.replace(source.data, **{split: [str(tmp_path / "pairs.tsv")]})
+    held_out = HeldOut(source, source, None, data, given, split, {})
+    evaluators.evaluate_as("embed", Embedder.__new__(Embedder), held_out)
+    assert asked == [["where is rome", "where is bern"]]
+
+
+def test_a_header_of_a_named_data_set_of_pairs():
+    class Embedder(zoo.TextEmbedder):
+        def __init__(self):
+            pass
+
+    source = embed.EmbedConfig()
+    held_out = HeldOut(source, source, None, dataclasses.replace(source.data, header=True), {"header"}, "test", {})
+    with pytest.raises(ConfigError, match="data.header must be null with a named data set"):
+        evaluators.evaluate_as("embed", Embedder.__new__(Embedder), held_out)
 
 
 class Chat(zoo.CausalLM):
@@ -353,6 +456,16 @@ def test_intervals_of_texts():
     assert 0 < low < scores["a"]["chrF2"]["value"] < high
     summaries = evaluate_summaries(writer, ["x", "y"], [("a b", "c"), ("d",)], outputs=["c", "e"])
     assert summaries.scores["rougeL"] == 50.0 and summaries.rows[0]["reference"] == ["a b", "c"]
+
+
+def test_a_score_that_the_first_model_lacks_has_no_baseline():
+    def evaluation(**scores):
+        return Evaluation([{}] * 4, [""] * 4, {}, {name: mean_of(values) for name, values in scores.items()})
+
+    models = {"a": evaluation(accuracy=[1, 0, 1, 0]), "b": evaluation(accuracy=[1, 1, 1, 0], reward=[1, 0, 0, 0])}
+    rows = {tuple(line.split(" | ")[:2]): line for line in table(*compare_models(models)).splitlines()}
+    assert rows["| accuracy", "a"].endswith("| baseline |")
+    assert rows["| reward", "b"].endswith("|  |  |  |")
 
 
 def test_entities_of_sentences_add_up():

@@ -1,6 +1,7 @@
 """Training on preferences: what a row is, the reference that is kept, one tiny run with its resume."""
 
 import json
+import shutil
 
 import keras
 import numpy as np
@@ -9,13 +10,17 @@ import pytest
 import zoo
 from recipes import evaluate, prefer
 from recipes.common.config import parse
-from recipes.common.data.preference_data import PREFERENCES, PreferenceRows, read_preferences
+from recipes.common.data.data_sets import Splits
+from recipes.common.data.preference_data import PREFERENCES, Preference, PreferenceRows, read_preferences
 from recipes.common.errors import BadLines, ConfigError, DataError, RunFolderError
-from recipes.common.evaluation.preference_results import closeness, win_rate
+from recipes.common.evaluation import evaluators
+from recipes.common.evaluation.preference_results import closeness, count_cut_prompts, win_rate
 from recipes.common.run_folder import RunFolder
+from recipes.common.training.reference import likelihoods
 from zoo.preprocessing.conversations import reply_tokens
 from zoo.tokenizers import ByteLevelBPETokenizer
 from zoo.tokenizers.chat import CHAT_FORMATS
+from zoo.training import ReplyLikelihoods
 
 pytestmark = pytest.mark.usefixtures("without_xla", "eagerly")
 CHATML = CHAT_FORMATS["chatml"]
@@ -119,6 +124,16 @@ def test_the_last_reply_alone_counts(start):
         PreferenceRows(task.preprocessor, 4).tokenized(PREFERENCES["date_preferences"]().test[:5])
 
 
+def test_prompts_that_are_cut_are_counted(start, capsys):
+    """Of 80 tokens 30 stay where 50 new ones must fit."""
+    task = zoo.CausalLM.from_preset(start)
+    preferences = [Preference([user(text)], "yes", "no", "-") for text in ("", "a longer question")]
+    _, tokens = PreferenceRows(task.preprocessor, 80).tokenized(preferences)
+    assert count_cut_prompts(task, tokens["learned"], 4) == 0 and not capsys.readouterr().out
+    assert count_cut_prompts(task, tokens["learned"], 50) == 1
+    assert "test: 1 prompts are cut to their last 30 tokens, so that new_tokens=50 fit" in capsys.readouterr().out
+
+
 def test_rule_of_a_win():
     near = closeness(["It is 5.", "5"], ["It is 5.", "It is 5."], ["5", "5"])
     assert near[0] > 0 > near[1]
@@ -170,6 +185,24 @@ def test_a_run_and_its_resume(start, tmp_path, capsys):
         prefer.main(config)
 
 
+def test_the_reference_of_an_evaluation_is_what_the_run_began_with(start, tmp_path):
+    """In 8 bits and as long as the run had it: a reward is what training changed, not what rounding did."""
+
+    def replies_of(task):
+        rows = PreferenceRows(task.preprocessor, 40)
+        _, tokens = rows.tokenized([Preference([user("2 and")], "yes, 2", "no 2", "-")])
+        return likelihoods(ReplyLikelihoods(task), rows, tokens, 1)[..., 0]
+
+    config = options_of(start, tmp_path, ("a", "b"), **{"model.quantize": "int8", "model.options": "{max_length: 48}"})
+    with RunFolder(tmp_path / "run", config) as run:
+        began = prefer.load_start(config, run, str(start))
+    reference = evaluators._rewards(config, tmp_path / "run")["reference"]
+    assert reference.adaptation.mode == "int8" and reference.backbone.config.max_length == 48
+    np.testing.assert_allclose(replies_of(reference), replies_of(began), rtol=1e-6)
+    plain = zoo.CausalLM.from_preset(start)
+    assert np.abs(replies_of(plain) - replies_of(began)).max() > 1e-4
+
+
 def test_a_start_model_of_another_config_is_trained_anew(tmp_path, monkeypatch, capsys):
     trained = []
 
@@ -187,6 +220,25 @@ def test_a_start_model_of_another_config_is_trained_anew(tmp_path, monkeypatch, 
     # what the start model does not depend on changes nothing
     assert trained == [(0, None), (1, None), (0, None), (0, {})]
     assert "start belongs to a run with another config, and begins anew" in capsys.readouterr().out
+
+
+def test_a_run_whose_folder_was_moved_goes_on(start, tmp_path, monkeypatch, capsys):
+    pairs = [Preference([user(f"{a} and")], f"yes, {a}", f"no {a}", "-") for a in range(6)]
+    monkeypatch.setitem(PREFERENCES, "date_preferences", lambda: Splits(pairs, pairs[:2], pairs[:2]))
+
+    def train(config):
+        with RunFolder(config.run_folder, config) as run:
+            shutil.copytree(start, run.path / "model")
+            run.write_text("results.json", "{}")
+
+    monkeypatch.setattr(prefer.finetune, "main", train)
+    words = ["--training.epochs", "1", "--training.samples", "0", "--new_tokens", "2", "--export", "false"]
+    for name in ("before", "after"):
+        prefer.main(parse(prefer.PreferConfig, [*words, "--run_folder", str(tmp_path / name)]))
+        said = capsys.readouterr().out
+        assert ("computing the log-likelihoods of the reference" in said) == (name == "before")
+        if name == "before":
+            (tmp_path / "before").rename(tmp_path / "after")
 
 
 def test_keys_that_do_not_go_together(start, tmp_path):

@@ -25,6 +25,7 @@ def test_a_run(tmp_path):
     rows = [f"{a} plus {b}\t{b} plus {a}\n" for a in range(4) for b in range(4) if a < b]
     (tmp_path / "train.tsv").write_text("".join(rows))
     tiny = {"num_layers": 1, "hidden_dim": 16, "feed_forward": {"intermediate_dim": 16}, "attention": {"num_heads": 2}}
+    tiny["max_length"] = 8
     results = rerank.main(
         config_of(
             *("--data.train", str(tmp_path / "train.tsv"), "--data.validation", str(tmp_path / "train.tsv")),
@@ -34,6 +35,8 @@ def test_a_run(tmp_path):
         )
     )
     assert (results["queries"], results["candidates"], results["training_pairs"]) == (6, 4, 12)
+    # no pair is whole: each of the two texts has 3 tokens at least, and there are those around them
+    assert results["candidates_cut"] == 24
     assert {"ndcg@10 before", "ndcg@10 after", "mrr@10 before", "mrr@10 after", "recall@4"} <= set(results)
     assert json.loads((tmp_path / "run" / "results.json").read_text()) == results
     assert (tmp_path / "run" / "reranked.tsv").read_text().count("\n") == 7

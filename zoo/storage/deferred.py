@@ -16,6 +16,36 @@ _WAITING = "uninitialized_variables"
 _SECONDS_WITHOUT_BAR = 2
 
 
+class _Made(list):
+    """Variables that Keras has made, and which of them were made to be trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._trainable: dict[int, bool] = {}
+
+    def append(self, variable: keras.Variable) -> None:
+        super().append(variable)
+        self._trainable[id(variable)] = variable.trainable
+
+    def take_over(self, others: "_Made", variables: Iterable[keras.Variable]) -> None:
+        """Adds variables of another list."""
+        self.extend(variables)
+        self._trainable |= others._trainable
+
+    @contextlib.contextmanager
+    def as_made(self, variable: keras.Variable) -> Iterator[None]:
+        """Inside, a variable may be trained as it could when it was made.
+
+        TensorFlow's gradient tape never sees a variable whose value was made while it could not be trained. A weight
+        that low-rank updates have frozen in the meantime must train when these are taken away.
+        """
+        now, variable.trainable = variable.trainable, self._trainable.get(id(variable), variable.trainable)
+        try:
+            yield
+        finally:
+            variable.trainable = now
+
+
 class Deferred(keras.StatelessScope):
     """A scope in which variables are made without values, and `assign` gives them theirs.
 
@@ -25,14 +55,15 @@ class Deferred(keras.StatelessScope):
 
     def __init__(self, label: str) -> None:
         super().__init__(initialize_variables=False)
-        self.variables: list[keras.Variable] = []
+        self.variables = _Made()
         self._label = label
         self._bar: tqdm | None = None
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
         variable, value = update
         if variable._value is None:
-            variable._initialize(value)
+            with self.variables.as_made(variable):
+                variable._initialize(value)
             variable._initializer = None
             self._show(variable)
         else:
@@ -82,10 +113,11 @@ def deferred(label: str = "weights") -> Iterator[Deferred]:
         yield scope
     left = [variable for variable in scope.variables if variable._value is None]
     if isinstance(scope.original_scope, Deferred):
-        scope.original_scope.variables.extend(left)
+        scope.original_scope.variables.take_over(scope.variables, left)
         return
     for variable in left:
-        variable._deferred_initialize()
+        with scope.variables.as_made(variable):
+            variable._deferred_initialize()
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Resuming: the same command continues where a killed run stopped."""
 
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,7 @@ class TrainingState(keras.callbacks.Callback):
         initial_epoch: The number to give to `fit`; larger than any number of epochs if a callback has stopped the
             training at the end of an epoch (early stopping): `fit` then does nothing.
         resumed: Whether a state was found.
+        seconds: How long the training has taken, in all processes; of what a kill has lost, nothing.
         best_weights_path: Path of the best weights, see `load_weights`.
 
     Raises:
@@ -115,6 +117,9 @@ class TrainingState(keras.callbacks.Callback):
         # Where the epoch that begins next is entered; None after the first one has begun.
         self._entry: tuple[int, int] | None = None
         self._epoch = self._batch = self._last_saved_batch = self._first_batch = 0
+        # those of earlier processes; when the training of this one began
+        self._seconds = 0.0 if self._found is None else self._found.values.get("seconds", 0.0)
+        self._started: float | None = None
 
     @property
     def resumed(self) -> bool:
@@ -125,6 +130,10 @@ class TrainingState(keras.callbacks.Callback):
         if self._found is None:
             return 0
         return sys.maxsize if self._found.values["finished"] else self._found.values["epoch"]
+
+    @property
+    def seconds(self) -> float:
+        return self._seconds + (0.0 if self._started is None else time.monotonic() - self._started)
 
     def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
@@ -137,6 +146,7 @@ class TrainingState(keras.callbacks.Callback):
                 )
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._started = time.monotonic()
         model = self.model
         if not model.built:
             raise ValueError(
@@ -174,6 +184,9 @@ class TrainingState(keras.callbacks.Callback):
         if skip_batches:
             self._build_metrics(epoch, skip_batches)
             read_variables(self._found.tensors, self._metric_variables(), "metrics/")
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        self._seconds, self._started = self.seconds, None
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._first_batch = batch
@@ -281,6 +294,7 @@ class TrainingState(keras.callbacks.Callback):
             "epoch": epoch,
             "batch": batch,
             "finished": finished,
+            "seconds": self.seconds,
             "step": int(ops.convert_to_numpy(self.model.optimizer.iterations)),
             "number_of_batches": self.data.number_of_batches,
             "best": self._best,

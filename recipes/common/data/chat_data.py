@@ -13,7 +13,8 @@ from recipes.common.data import dates
 from recipes.common.data.chat_files import Conversation
 from recipes.common.data.data_sets import Loaders, Splits
 from recipes.common.data.english_questions import Question, english_questions
-from recipes.common.errors import BadLines, DataError, require_options
+from recipes.common.data.row_lengths import short_enough
+from recipes.common.errors import BadLines, require_options
 from zoo.preprocessing.conversations import whole_rows
 from zoo.training import ResumableBatches
 
@@ -67,7 +68,7 @@ CONVERSATIONS: Loaders = {
 }
 
 
-def short_enough(
+def short_conversations(
     conversations: Sequence[Conversation], preprocessor: Any, max_length: int, dropped: BadLines
 ) -> list[Conversation]:
     """Returns the conversations that have at most so many tokens, and notes the others.
@@ -82,15 +83,7 @@ def short_enough(
         DataError: If none is left.
     """
     lengths = preprocessor.replace(sequence_length=None).examples([talk.messages for talk in conversations]).lengths
-    kept = []
-    for conversation, length in zip(conversations, lengths.tolist(), strict=True):
-        if length > max_length:
-            dropped.add(f"longer than {max_length} tokens", conversation.origin, f"it has {length}")
-        else:
-            kept.append(conversation)
-    if not kept:
-        raise DataError(f"no conversation is left: {dropped.report()}")
-    return kept
+    return short_enough(conversations, lengths, max_length, dropped, what="conversation")
 
 
 class PackedConversations(ResumableBatches):

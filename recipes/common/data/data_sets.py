@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,9 +76,25 @@ def check_file_keys(data: Any) -> None:
     Raises:
         ConfigError: If one differs from its default though all data are of named data sets.
     """
-    for field in dataclasses.fields(data) if are_named(data) else ():
+    if are_named(data):
+        refuse_file_keys(data, [field.name for field in dataclasses.fields(data)])
+
+
+def refuse_file_keys(data: Any, names: Collection[str], further: Collection[str] = ()) -> None:
+    """Raises an error for keys that say how files are read, and differ from their defaults.
+
+    Args:
+        data: The group `data` of a config.
+        names: The keys that are looked at.
+        further: Keys that do so here, besides those that always do.
+
+    Raises:
+        ConfigError: If there is one.
+    """
+    for field in dataclasses.fields(data):
         value, default = getattr(data, field.name), getattr(type(data)(), field.name)
-        if field.metadata.get("of_files") and value != default:
+        is_of_files = field.metadata.get("of_files") or field.name in further
+        if field.name in names and is_of_files and value != default:
             usual = "null" if default is None else repr(default)
             raise ConfigError(
                 f"data.{field.name} must be {usual} with a named data set, as it says how files are read, got "

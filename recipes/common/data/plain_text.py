@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from recipes.common.data import dates
 from recipes.common.data.data_sets import Loaders, RemoteFile, Splits, fetch
 from recipes.common.data.english_texts import english_texts
 from recipes.common.data.lines import read_lines
-from recipes.common.data.text_files import UNDECODABLE
+from recipes.common.data.text_files import JSON_SUFFIXES, UNDECODABLE, suffix_of
 from recipes.common.errors import BadLines, DataError
 
 TINYSHAKESPEARE = RemoteFile(
@@ -68,10 +69,14 @@ def read_plain(files: Sequence[str], bad: BadLines, *, unit: str) -> list[str]:
         unit: What a document is: "file", "paragraph" (between empty lines) or "line".
 
     Raises:
-        DataError: If a file is missing, damaged or holds no text.
+        DataError: If a file is missing, damaged, holds no text, or is one of JSON.
     """
     documents = []
     for file in files:
+        if suffix_of(Path(file)) in JSON_SUFFIXES:
+            raise DataError(
+                f"{file} is a file of JSON, whose braces and keys are no running text: write its texts to a plain file"
+            )
         lines = []
         for line in read_lines(file):
             if line.text is None:

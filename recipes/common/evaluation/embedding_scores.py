@@ -14,6 +14,7 @@ from recipes.common.data.labelled_text import LabelledText, columns_of
 from recipes.common.data.retrieval import Retrieval
 from recipes.common.evaluation.label_metrics import label_scores
 from recipes.common.evaluation.search import curves_of, retrieval_scores, search, tfidf, tfidf_search
+from recipes.common.training.windowed import count_cut
 from zoo.inspect import plot_curves
 
 # documents of a query whose recall is reported, and ranks that are drawn
@@ -45,13 +46,21 @@ class EmbeddingScores:
         """Scores, called by their width where it is not that of the embedder."""
         return scores if width == self._own else {f"{name}, width {width}": value for name, value in scores.items()}
 
+    def _prompts(self, columns: Sequence[Sequence[str]]) -> list[str]:
+        return [self._task.preprocessor.training_prompt(index) or "" for index in range(len(columns))]
+
     def _vectors(self, columns: Sequence[Sequence[str]], width: int) -> list[np.ndarray]:
         """Vectors of length 1 of the first and the second texts of rows, with the prompts of training."""
         vectors = [
-            self._task.embed(texts, prompt=self._task.preprocessor.training_prompt(index) or "", width=width)
-            for index, texts in enumerate(columns)
+            self._task.embed(texts, prompt=prompt, width=width)
+            for texts, prompt in zip(columns, self._prompts(columns), strict=True)
         ]
         return [each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-12) for each in vectors]
+
+    def _count_cut(self, columns: Sequence[Sequence[str]], names: Sequence[str]) -> list[int]:
+        """How many of the first and of the second texts are longer than the embedder takes; says so."""
+        preprocessors = map(self._task.preprocessor.with_prompt, self._prompts(columns))
+        return [count_cut("test", *each) for each in zip(preprocessors, columns, names, strict=True)]
 
     def of_pairs(self, pairs: Sequence[LabelledText], highest: float = 1.0, *, exact: bool = False) -> dict[str, Any]:
         """Returns how cosines agree with similarities; draws it, and how it depends on the width.
@@ -62,7 +71,8 @@ class EmbeddingScores:
             exact: Whether cosines are to be the similarities, not only in their order.
         """
         texts, truth = columns_of(pairs)
-        results: dict[str, Any] = {"test_pairs": len(truth)}
+        cut = sum(self._count_cut(texts, ("first texts", "second texts")))
+        results: dict[str, Any] = {"test_pairs": len(truth), "test_texts_cut": cut}
         curve = {}
         for width in self._widths:
             first, second = self._vectors(texts, width)
@@ -88,7 +98,9 @@ class EmbeddingScores:
             baseline: Whether there are those of a search by TF-IDF too.
         """
         columns = retrieval.columns()
+        cut = self._count_cut(columns, ("queries", "documents"))
         results: dict[str, Any] = {"queries": len(columns[0]), "documents": len(columns[1])}
+        results |= dict(zip(("queries_cut", "documents_cut"), cut, strict=True))
         curves = {}
 
         def measure(name: str, found: dict[str, list[str]]) -> dict[str, float]:

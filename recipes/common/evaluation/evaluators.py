@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,11 @@ from recipes.common.evaluation.likelihoods import (
 )
 from recipes.common.evaluation.preference_evaluations import evaluate_preferences
 from recipes.common.evaluation.search_evaluations import evaluate_reranking, evaluate_search
-from recipes.common.saved_models import language_tokens_of, load_task, make_sampler
+from recipes.common.saved_models import language_tokens_of, make_sampler
+from recipes.common.training.models import load_start
 from zoo.preprocessing.text_embedder import WITH_SIMILARITIES
 
+_OF_TRAINING = "it says what models are trained on"
 # (task, what it is evaluated on) -> (evaluation, rows left out)
 Evaluator = Callable[[Any, HeldOut], tuple[Evaluation, int]]
 
@@ -82,6 +84,7 @@ def _decoding(held_out: HeldOut) -> dict[str, Any]:
 
 
 def _translate(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    held_out.refuse("max_length", because=_OF_TRAINING)
     data, tokens = held_out.data, held_out.data.language_tokens
     if held_out.config is None and "language_tokens" not in held_out.given:
         tokens = language_tokens_of(task)
@@ -101,6 +104,7 @@ def _translate(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
 
 
 def _summarize(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    held_out.refuse("max_text_length", because=_OF_TRAINING)
     data = held_out.data
     rows, left_out = open_rows(
         held_out, SUMMARIES, lambda files, bad: read_summaries(files, bad, keys=data.keys, header=data.header)
@@ -121,15 +125,27 @@ def _classify(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
 def _embed(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     data = held_out.data
     config = dataclasses.replace(held_out.source or embed.EmbedConfig(), data=data)
-    if config.objective.name in WITH_SIMILARITIES:
+    has_similarities = config.objective.name in WITH_SIMILARITIES
+    if not has_similarities and held_out.is_asked_for:
+        # these rows are searched, not what the run was tested on
+        config = dataclasses.replace(config, evaluation=embed.EvaluationConfig())
+    if not has_similarities:
+        held_out.refuse("label_column", because="these models are measured by rows without similarities")
+    if not has_similarities and not config.evaluation.similarity:
+        held_out.refuse("highest", because="no data have a similarity")
+    # which also reads the files of `evaluation.similarity`
+    has_files = config.evaluation.similarity and not is_name(config.evaluation.similarity)
+    of_files = () if has_files else ("header",)
+    if has_similarities:
         rows, left_out = open_rows(
             held_out,
             LABELLED,
             lambda files, bad: _examples(files, bad, data, True),
             lambda pair, bad: is_in_range(pair, bad, data.highest),
+            of_files=of_files,
         )
     else:
-        rows, left_out = _groups(held_out)
+        rows, left_out = _groups(held_out, of_files)
     pairs, retrieval = embed.open_evaluation(config, rows)
     evaluation = evaluate_similarity(task, pairs) if pairs else None
     if retrieval is None:
@@ -141,14 +157,21 @@ def _embed(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     return found, left_out
 
 
-def _groups(held_out: HeldOut) -> tuple[list[Any], int]:
+def _groups(held_out: HeldOut, of_files: Sequence[str] = ()) -> tuple[list[Any], int]:
     columns = {"text_columns": held_out.data.text_columns, "header": held_out.data.header}
-    return open_rows(held_out, GROUPS, lambda files, bad: read_groups(files, bad, **columns))
+    return open_rows(held_out, GROUPS, lambda files, bad: read_groups(files, bad, **columns), of_files=of_files)
 
 
 def _rerank(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     data = held_out.data
     config = dataclasses.replace(held_out.source or rerank.RerankConfig(), data=data)
+    held_out.refuse("negatives", "negatives_from", because=_OF_TRAINING)
+    if data.label_column is None:
+        held_out.refuse("highest", because="data.label_column is null")
+    if held_out.is_asked_for:
+        # these rows are reordered, not what the run was tested on
+        search = dataclasses.replace(config.evaluation, queries=None, corpus=None, relevance=None)
+        config = dataclasses.replace(config, evaluation=search)
     if not task.preprocessor.pairs:
         raise ConfigError("recipes.rerank trains a classifier of pairs, this model takes single texts")
     if data.label_column is None:
@@ -185,8 +208,10 @@ def _tag(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     data = held_out.data
     files = getattr(data, held_out.split) or (data.train if is_name(data.train) else data.validation)
     if str(files[0]) in SPANNED if is_name(files) else suffix_of(Path(files[0])) in JSON_SUFFIXES:
+        held_out.refuse("word_column", "tag_column", because="texts with spans have no columns")
         texts, left_out = open_rows(held_out, SPANNED, lambda files, bad: read_spanned(files, bad, data.split))
         return evaluate_spans(task, texts), left_out
+    held_out.refuse("split", because="words with tags are split already")
     columns = {"word_column": data.word_column, "tag_column": data.tag_column}
     sentences, left_out = open_rows(held_out, TAGGED, lambda files, bad: read_tagged(files, bad, **columns))
     return evaluate_tags(task, sentences), left_out
@@ -215,6 +240,7 @@ def _masked_lm(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
 
 
 def _finetune(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    held_out.refuse("loss", "packing", because=_OF_TRAINING)
     data = held_out.data
     _set_chat_format(task, data)
     if task.chat_format is None:
@@ -257,8 +283,9 @@ def _rewards(config: prefer.PreferConfig, folder: Path | None) -> dict[str, Any]
     if not loss.needs_reference:
         return {"loss": loss}
     source = config.model.start_from or str(Path(folder or config.run_folder, "start", "model"))
+    model = config.model if config.model.start_from else dataclasses.replace(config.model, options=None)
     try:
-        return {"loss": loss, "reference": load_task(source, "CausalLM")}
+        return {"loss": loss, "reference": load_start(zoo.CausalLM, dataclasses.replace(model, start_from=source))}
     except RecipeError as error:
         print(f"rewards are left out: they need the model that the run began with: {error}")
         return {}

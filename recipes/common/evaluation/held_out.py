@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from recipes.common.data.data_sets import Loaders, Reader, is_name, open_part
-from recipes.common.errors import DataError
+from recipes.common.data.data_sets import Loaders, Reader, is_name, open_part, refuse_file_keys
+from recipes.common.errors import ConfigError, DataError
 
 # keys of `data` that say how a model reads and writes, not where rows come from: each run has its own
 _OF_THE_MODEL = ("chat_format", "language_tokens", "max_length", "max_summary_length")
@@ -38,6 +38,22 @@ class HeldOut:
     options: dict[str, Any]
     length: int | None = None
 
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether somebody chose these rows: other data than those of the run, or another part than the test part."""
+        return self.split != "test" or not {"test", "validation"}.isdisjoint(self.given)
+
+    def refuse(self, *names: str, because: str) -> None:
+        """Raises a `ConfigError` for keys of `data` that somebody chose, and that are not read.
+
+        Args:
+            *names: The keys.
+            because: Why they are not.
+        """
+        for name in names:
+            if name in self.given:
+                raise ConfigError(f"data.{name} is not read here: {because}; got {getattr(self.data, name)!r}")
+
 
 def data_for(data: Any, own: Any, given: Collection[str]) -> Any:
     """Returns the data of an evaluation as one of several models takes them: the rows of all, in its own format.
@@ -52,22 +68,31 @@ def data_for(data: Any, own: Any, given: Collection[str]) -> Any:
 
 
 def open_rows(
-    held_out: HeldOut, loaders: Loaders, read: Reader, check: Callable[..., bool] | None = None
+    held_out: HeldOut,
+    loaders: Loaders,
+    read: Reader,
+    check: Callable[..., bool] | None = None,
+    *,
+    of_files: Collection[str] = (),
 ) -> tuple[list[Any], int]:
     """Returns the rows of a part of the data, and how many were left out; the validation part stands for a test part.
 
     Args:
         held_out: Where they are.
         loaders, read, check: See `recipes.common.data.data_sets.open_part`.
+        of_files: See `recipes.common.data.data_sets.refuse_file_keys`.
 
     Raises:
         DataError: If there is no such part.
+        ConfigError: If a key was chosen that says how files are read, and they are those of a named data set.
     """
     data, split = held_out.data, held_out.split
     parts = {"test": ("test", "validation") if hasattr(data, "test") else ("validation",)}.get(split, (split,))
     for part in parts:
         # another part of the data set that is asked for, not that part of another
         files = getattr(data, split, None) or getattr(data, part, None) or (data.train if is_name(data.train) else [])
+        if is_name(files):
+            refuse_file_keys(data, held_out.given, of_files)
         rows, bad = open_part(files, part, loaders, read, data.on_error, check) if files else (None, None)
         if rows is not None:
             if part != parts[0]:

@@ -123,6 +123,7 @@ def table(scores: Mapping[str, Mapping[str, Mapping[str, Any]]], comparisons: Se
         scores, comparisons: What `compare_models` returned.
     """
     tested = {(each["model"], each["score"]): each for each in comparisons}
+    baseline = next(iter(scores))
     lines = ["| score | model | value | 95 % interval | difference | p | |", "| " + "--- | " * 7]
     for score in dict.fromkeys(score for values in scores.values() for score in values):
         for model, values in scores.items():
@@ -132,7 +133,7 @@ def table(scores: Mapping[str, Mapping[str, Mapping[str, Any]]], comparisons: Se
             cells = [score, model, f"{values[score]['value']:.4g}", f"{low:.4g} to {high:.4g}"]
             each = tested.get((model, score))
             if each is None:
-                cells += ["", "", "baseline" if comparisons else ""]
+                cells += ["", "", "baseline" if comparisons and model == baseline else ""]
             else:
                 between = "" if each["interval"] is None else " [{:+.2g}, {:+.2g}]".format(*each["interval"])
                 p = "" if each["p_corrected"] is None else f"{each['p_corrected']:.2g}"

@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras import ops
 
 import zoo
-from recipes.common.data.chat_data import short_enough
+from recipes.common.data.chat_data import short_conversations
 from recipes.common.data.chat_files import Conversation
 from recipes.common.errors import BadLines, ConfigError, errors_of
 from recipes.common.evaluation.evaluations import Evaluation
@@ -220,7 +220,7 @@ def evaluate_replies(
     """
     longest, dropped = max_length or task.backbone.config.max_length, BadLines("skip")
     preprocessor = task.preprocessor.replace(sequence_length=longest, loss_on="replies")
-    kept = short_enough(conversations, preprocessor, longest, dropped)
+    kept = short_conversations(conversations, preprocessor, longest, dropped)
     examples = preprocessor.examples([talk.messages for talk in kept])
     tokens, guessed = np.zeros(len(kept)), {}
 

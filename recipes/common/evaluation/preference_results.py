@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import sacrebleu
 
+import zoo
 from recipes.common.charts import plot_histogram
 from recipes.common.data.preference_data import Preference
 from recipes.common.run_folder import RunFolder
@@ -45,6 +46,21 @@ def reply_scores(
         "test_win_rate": round(win_rate(scores[1], scores[0]), 4),
         "rule_of_a_win": "higher chrF2 with the chosen less chrF2 with the rejected reply than before; ties one half",
     }
+
+
+def count_cut_prompts(task: zoo.CausalLM, learned: Any, new_tokens: int) -> int:
+    """Returns how many prompts lose their beginning when the model replies, and says so.
+
+    Args:
+        task: The model.
+        learned: Which tokens of prompt and reply are of the reply, ragged `(pairs, 2, None)`.
+        new_tokens: How many more tokens have to fit behind a prompt.
+    """
+    keep = task.preprocessor.kept_tokens(task.backbone.config.max_length, new_tokens)
+    count = sum(pair[0].index(True) > keep for pair in learned.to_list() if True in pair[0])
+    if count:
+        print(f"test: {count} prompts are cut to their last {keep} tokens, so that new_tokens={new_tokens} fit")
+    return count
 
 
 def _one_line(text: str) -> str:

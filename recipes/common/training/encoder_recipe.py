@@ -96,7 +96,7 @@ def train_encoder_task(
         class_weight: Weight of each label in the training, `(labels,)`; None for none.
 
     Returns:
-        Seconds of training of this process, and the metrics of the validation with the weights that were kept.
+        Seconds of training, of all processes, and the metrics of the validation with the weights that were kept.
     """
     options = {"batch_size": config.batch_size, "seed": config.seed}
     batches = ExampleBatches(task.preprocessor, *training, class_weight=class_weight, **options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +12,7 @@ import keras
 
 from recipes.common.config import setting
 from recipes.common.data.data_sets import check_file_keys
-from recipes.common.errors import ConfigError, RecipeError, errors_of
+from recipes.common.errors import ConfigError, RecipeError, RunFolderError, errors_of
 from recipes.common.run_folder import RunFolder
 from recipes.common.training.callbacks import check_callbacks, make_callbacks
 from recipes.common.training.models import check_model
@@ -189,7 +188,11 @@ def train(
         task: The task that is saved, where the model is one around it.
 
     Returns:
-        The seconds of training of this process.
+        The seconds of training, of all processes.
+
+    Raises:
+        RunFolderError: If the run was begun with other data.
+        RecipeError: If the loss is not finite.
     """
     checkpoints = run.folder("checkpoints")
     averaging = CheckpointAveraging(checkpoints / "last_epochs", keep=config.average_checkpoints)
@@ -201,17 +204,19 @@ def train(
         keras.callbacks.CSVLogger(run.path / "metrics.csv", append=True),
         keras.callbacks.TensorBoard(run.folder("tensorboard"), write_graph=False),
     ]
-    state = TrainingState(
-        checkpoints / "state", batches, stateful, save_every=config.save_every, monitor=monitor, mode=mode
-    )
+    try:
+        state = TrainingState(
+            checkpoints / "state", batches, stateful, save_every=config.save_every, monitor=monitor, mode=mode
+        )
+    except ValueError as error:
+        raise RunFolderError(str(error)) from error
     if state.resumed:
-        print(f"resuming in epoch {min(state.initial_epoch, config.epochs - 1) + 1}")
+        print(_where_it_goes_on(state.initial_epoch, config.epochs))
     others: list[keras.callbacks.Callback] = [Throughput()] if throughput else []
     if samples is not None:
         others.append(SampleOutputs(samples, run.folder("samples")))
     # which see in the logs what those before them have added
     others += [callback for callback in own if callback not in stateful]
-    started = time.monotonic()
     try:
         history = model.fit(
             batches.dataset,
@@ -223,7 +228,6 @@ def train(
         )
     except FloatingPointError as error:
         raise RecipeError(f"training.learning_rate {config.learning_rate:g}? {error}") from error
-    seconds = time.monotonic() - started
     if config.weights == "best":
         if not state.best_weights_path.exists():
             raise RecipeError(f"training.weights 'best': {monitor} was finite after no epoch; lower the rate?")
@@ -241,7 +245,16 @@ def train(
         y_label="loss",
         title="Training",
     )
-    return seconds
+    return state.seconds
+
+
+def _where_it_goes_on(epoch: int, epochs: int) -> str:
+    """What is said of a run that is resumed at an epoch, counted from 0."""
+    if epoch < epochs:
+        return f"resuming in epoch {epoch + 1}"
+    if epoch == epochs:
+        return f"all {epochs} epochs have been trained"
+    return "the training was stopped by a callback (training.patience), and does not go on"
 
 
 def save_adapter(model: Task, run: RunFolder) -> None:

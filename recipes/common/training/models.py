@@ -11,6 +11,7 @@ from layers.block import TransformerBlock
 from recipes.common.config import differences, meant, setting
 from recipes.common.errors import ConfigError, errors_of, shown
 from recipes.common.run_folder import RunFolder
+from recipes.common.saved_models import require_trained
 from recipes.common.training.architectures import check_architecture
 from recipes.common.training.tokenizers import TokenizerConfig, load_or_train_tokenizer
 from zoo.backbones import Backbone
@@ -74,10 +75,12 @@ def check_model(config: Any) -> None:
 
     Raises:
         ConfigError: If a value is out of range, has no effect beside another one, or does not go together with it.
+        DataError: If `model.start_from` is a run that has not been trained.
     """
     model, lora = config.model, config.model.lora
     changed = differences(type(config)(), config)
     if model.start_from is not None:
+        require_trained(model.start_from)
         for name, (default, value) in changed.items():
             if name == "model.preset" or name.startswith("tokenizer."):
                 raise ConfigError(
@@ -138,7 +141,7 @@ def make_or_load_task(
             cannot train, or something that is named is not in it.
     """
     if model.start_from is not None:
-        task = _load(kind, model, **task_options)
+        task = load_start(kind, model, **task_options)
         name = run.start = model.start_from
     else:
         trained = load_or_train_tokenizer(
@@ -171,8 +174,19 @@ def make_task(
         return kind(Backbone.from_config(config), tokenizer, **task_options)
 
 
-def _load(kind: type[AnyTask], model: ModelConfig, **task_options: Any) -> AnyTask:
-    """The task on the backbone and tokenizer of a saved model; its active low-rank updates are merged."""
+def load_start(kind: type[AnyTask], model: ModelConfig, **task_options: Any) -> AnyTask:
+    """Returns the task on the backbone and tokenizer of a saved model, as it is when the training of a run begins.
+
+    Its active low-rank updates are merged, and its weights are in 8 bits where `model.quantize` asks for it.
+
+    Args:
+        kind: The class.
+        model: The group `model`.
+        **task_options: Arguments of the task.
+
+    Raises:
+        ConfigError: If there is no such model, it does not fit the task or its weights cannot train.
+    """
     directory = model.start_from
     with errors_of("model.start_from"):
         task = kind.from_preset(directory, **task_options, **model.choices)
@@ -187,7 +201,14 @@ def _load(kind: type[AnyTask], model: ModelConfig, **task_options: Any) -> AnyTa
         task.merge_lora()
     if len(adapters):
         task.remove_adapters(*adapters)  # those that were not active
+    _quantize(task, model)
     return task
+
+
+def _quantize(task: Task, model: ModelConfig) -> None:
+    if model.quantize is not None and task.adaptation.mode is None:
+        with errors_of("model.quantize"):
+            print(task.quantize(model.quantize, head=False))
 
 
 def head_options(model: Any) -> dict[str, Any]:
@@ -220,9 +241,7 @@ def adapt(task: Task, model: ModelConfig) -> None:
         ConfigError: If something that is named is not in the task.
     """
     lora = model.lora
-    if model.quantize is not None and task.adaptation.mode is None:
-        with errors_of("model.quantize"):
-            print(task.quantize(model.quantize, head=False))
+    _quantize(task, model)
     if lora.rank is not None:
         with errors_of("model.lora"):
             print(

@@ -1,14 +1,50 @@
-"""Students: models that are made to learn from another one."""
+"""Teachers and students: models that others learn from, and models that are made to learn from another one."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import zoo
-from recipes.common.errors import ConfigError, errors_of
-from recipes.common.run_folder import RunFolder
+from recipes.common.errors import ConfigError, RunFolderError, errors_of
+from recipes.common.run_folder import RunFolder, trained
+from recipes.common.saved_models import load_task
 from recipes.common.training.models import adapt, make_or_load_task
+from recipes.common.training.teacher_outputs import digest_of
 from zoo.tasks import every_other, keep_layers
+
+_FILE = "teacher.sha256"
+
+
+def load_teacher(run: RunFolder, source: str, kind: str | None) -> Any:
+    """Returns the teacher, its low-rank updates merged into weights in floats; the run folder notes its weights.
+
+    Args:
+        run: The run folder.
+        source: What `from_preset` takes.
+        kind: Its task; None for what was saved.
+
+    Raises:
+        ConfigError: If there is no such task.
+        DataError: If there is no saved model.
+        RunFolderError: If the run goes on and was begun with a teacher of other weights.
+    """
+    teacher = load_task(source, kind)
+    path, weights = run.path / _FILE, digest_of(teacher)
+    known = path.read_text(encoding="utf-8").strip() if path.exists() else weights
+    if known != weights and trained(run.path) is not None:
+        raise RunFolderError(
+            f"the teacher {source} has other weights than when the run in {str(run.path)!r} was begun; name another "
+            "run folder"
+        )
+    run.write_text(_FILE, weights + "\n")
+    adapters = teacher.backbone.adapters
+    if teacher.adaptation.mode is None:
+        # layers that are kept must be plain ones
+        if adapters.active:
+            teacher.merge_lora()
+        if len(adapters):
+            teacher.remove_adapters(*adapters)
+    return teacher
 
 
 def make_student(model: Any, run: RunFolder, teacher: Any) -> Any:
@@ -36,6 +72,11 @@ def make_student(model: Any, run: RunFolder, teacher: Any) -> Any:
             preprocessor = teacher.preprocessor.replace(sequence_length=None)
             student = kind(backbone, preprocessor, **teacher.own_options())
     else:
+        if teacher.adaptation.mode is not None:
+            raise ConfigError(
+                "model.preset or model.start_from must be given with a teacher whose weights are stored in "
+                f"{teacher.adaptation.mode}: its layers cannot be trained"
+            )
         with errors_of("model.layers"):
             student = keep_layers(teacher, *kept_layers(model, teacher.backbone.config))
     adapt(student, model)

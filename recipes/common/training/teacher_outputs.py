@@ -39,7 +39,7 @@ def teacher_outputs(
     """
     path = run.path / _FILE
     header = {
-        "teacher": _digest(ops.convert_to_numpy(weight).tobytes() for weight in teacher.weights),
+        "teacher": digest_of(teacher),
         "options": options,
         "sources": len(sources),
         "sha256": _digest(["\0".join(sources).encode()]),
@@ -65,6 +65,15 @@ def teacher_outputs(
             file.flush()
             outputs += written
     return outputs
+
+
+def digest_of(task: Any) -> str:
+    """Returns the SHA-256 of the weights of a model.
+
+    Args:
+        task: The model.
+    """
+    return _digest(ops.convert_to_numpy(weight).tobytes() for weight in task.weights)
 
 
 def _digest(parts: Iterable[bytes]) -> str:

@@ -34,19 +34,20 @@ def length_options(model: WindowedModelConfig) -> dict[str, Any]:
     return {**lengths, "stride": model.stride, "truncate": model.stride is None}
 
 
-def count_cut(name: str, preprocessor: Any, texts: Any) -> int:
+def count_cut(name: str, preprocessor: Any, texts: Any, what: str = "examples") -> int:
     """Returns how many texts, or pairs, of data that the model is to label are cut, and says so.
 
     Args:
         name: The part of the data.
         preprocessor: The preprocessor of the task.
         texts: What its `predict` takes.
+        what: What each of them is.
     """
     if not preprocessor.truncate:
         return 0
     lengths = preprocessor.lengths(preprocessor.check_rows(texts, name)).numpy()
     count = int(np.count_nonzero(lengths > preprocessor.sequence_length))
-    print_cut(name, count, len(lengths), "examples", preprocessor)
+    print_cut(name, count, len(lengths), what, preprocessor)
     return count
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from recipes.common.config import parse, setting
 from recipes.common.errors import RunFolderError
-from recipes.common.run_folder import RunFolder, find_run
+from recipes.common.run_folder import RunFolder, find_run, has_ended
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,3 +222,34 @@ def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "a").touch()
     with pytest.raises(RunFolderError, match="run_folder: cannot make .*a/b"):
         RunFolder(tmp_path / "a" / "b", Config())
+
+
+def test_a_run_within_another_is_not_lost_for_a_key_that_changes_no_result(tmp_path, capsys):
+    with RunFolder(tmp_path, Config(verbose=2)) as run:
+        save_state(tmp_path)
+        run.write_text("results.json", "{}")
+    assert has_ended(tmp_path, Config()) and has_ended(tmp_path, Config(verbose=2))
+    assert find_run(tmp_path).results == {} and "begins anew" not in capsys.readouterr().out
+    assert not has_ended(tmp_path, Config(seed=2))
+    assert find_run(tmp_path) is None and "begins anew" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("wanted", "is_kept"), [(3, True), (5, True), (2, False)])
+def test_a_run_within_another_of_other_epochs(tmp_path, wanted, is_kept):
+    """One that is to be longer goes on; one that has been trained for longer cannot be made shorter."""
+    with RunFolder(tmp_path, TrainedConfig(Training(3))) as run:
+        save_state(tmp_path, "epoch-00003-batch-00000000")
+        run.write_text("results.json", "{}")
+    assert has_ended(tmp_path, TrainedConfig(Training(wanted))) == (wanted == 3)
+    assert (find_run(tmp_path) is not None) == is_kept
+
+
+def test_a_trained_model_without_its_checkpoints_is_not_trained_over(tmp_path):
+    """Checkpoints of a run that has ended are removed to save space."""
+    with RunFolder(tmp_path, Config()) as run:
+        run.write_text("model/config.json", "{}")
+        run.write_text("metrics.csv", "epoch\n")
+    for config in (Config(), Config(seed=2)):
+        with pytest.raises(RunFolderError, match="holds a trained model, but not the checkpoints to go on from"):
+            RunFolder(tmp_path, config)
+    assert (tmp_path / "metrics.csv").exists() and find_run(tmp_path) is not None

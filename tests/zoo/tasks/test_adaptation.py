@@ -69,6 +69,29 @@ def test_lora_trains_updates_and_head_alone(make_task, texts, tmp_path):
     assert model.enable_lora(3).rank == 3
 
 
+@pytest.mark.parametrize("options", [{}, {"labels": 3}])
+@pytest.mark.parametrize("end", ["merge_lora", "remove_adapters"])
+def test_what_updates_had_frozen_trains_again_after_loading(make_task, texts, tmp_path, options, end):
+    """The gradient tape of TensorFlow sees what was made to be trained, whatever was trained when it was loaded."""
+    model = make_task(TextClassifier, labels=2)
+    model.enable_lora(2)
+    model.save_to_preset(tmp_path / "preset")
+    model.save(tmp_path / "model.keras")
+    loaded = [keras.models.load_model(tmp_path / "model.keras")] if not options else []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # another head starts untrained
+        loaded.append(TextClassifier.from_preset(tmp_path / "preset", **options))
+    for task in loaded:
+        getattr(task, end)(*(["default"] if end == "remove_adapters" else []))
+        before = values(task)
+        task.compile(keras.optimizers.Adam(0.05), run_eagerly=True)
+        task.fit(texts[:8], [0, 1] * 4, batch_size=8, verbose=0)
+        after = values(task)
+        unchanged = [path for path, value in before.items() if np.array_equal(value, after[path])]
+        trained = {weight.path for weight in task.trainable_weights}
+        assert len(trained) > 10 and not trained.intersection(unchanged)
+
+
 def test_quantized_weights_do_not_train_in_silence(make_task, texts):
     model = make_task(TextClassifier, labels=2)
     model.quantize("int8")

@@ -20,6 +20,7 @@ tf = pytest.importorskip("tensorflow", reason="the data of these tests is a tf.d
 
 from zoo.storage import load_weights, tensors  # noqa: E402
 from zoo.tasks import TextClassifier  # noqa: E402
+from zoo.training import state as state_module  # noqa: E402
 from zoo.training import state_folder  # noqa: E402
 from zoo.training.resumable_data import ResumableBatches  # noqa: E402
 from zoo.training.state import TrainingState  # noqa: E402
@@ -280,6 +281,27 @@ def test_all_that_is_saved_can_be_read_without_this_package(finished):
     assert [int(tensor) for name, tensor in tensors.items() if name.endswith("/iteration")] == [21]
     for ending, shape in (("embeddings", (9, 6)), ("seed_generator_state", (2,)), ("accumulator", (9, 6))):
         assert any(name.endswith(ending) and tensor.shape == shape for name, tensor in tensors.items()), ending
+
+
+def test_seconds_are_those_of_all_processes(tmp_path, monkeypatch):
+    """By a clock on which every batch takes a second."""
+    now = [100.0]
+
+    class Tick(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            now[0] += 1.0
+
+    monkeypatch.setattr(state_module.time, "monotonic", lambda: now[0])
+    with pytest.raises(Crash):
+        train(tmp_path, callbacks_before=[Tick()], callbacks_after=[CrashAt("batch", 1, 4)])
+    # saved after the 4 batches of an epoch of 7: the one that crashed is lost
+    assert json.loads((last_state(tmp_path) / "state.json").read_text())["seconds"] == 11.0
+    now[0] += 1000.0
+    train(tmp_path, callbacks_before=[Tick()])
+    assert json.loads((last_state(tmp_path) / "state.json").read_text())["seconds"] == 21.0
+    callbacks = [keras.callbacks.EarlyStopping(), keras.callbacks.CSVLogger(tmp_path / "metrics.csv", append=True)]
+    state = TrainingState(tmp_path / "checkpoints", TinyData(), callbacks)
+    assert state.seconds == 21.0
 
 
 def test_mixed_float16_keeps_the_loss_scale(tmp_path):

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from recipes.common.data.chat_data import CONVERSATIONS, PackedConversations, short_enough
+from recipes.common.data.chat_data import CONVERSATIONS, PackedConversations, short_conversations
 from recipes.common.data.chat_files import Conversation, read_conversations
 from recipes.common.data.data_sets import open_part
 from recipes.common.errors import BadLines, ConfigError, DataError
@@ -127,12 +127,12 @@ def test_long_conversations_are_dropped_and_counted(preprocessor):
     short, long = Conversation(TALK[:2], "a:1"), Conversation(TALK, "a:2")
     length = len(tokenize_chat(preprocessor.tokenizer, TALK, add_reply=False))
     # the last token is predicted and not fed
-    assert short_enough([short, long], preprocessor, length - 1, BadLines("skip")) == [short, long]
+    assert short_conversations([short, long], preprocessor, length - 1, BadLines("skip")) == [short, long]
     dropped = BadLines("skip")
-    assert short_enough([short, long], preprocessor, length - 2, dropped) == [short]
+    assert short_conversations([short, long], preprocessor, length - 2, dropped) == [short]
     assert dropped.report() == f"skipped 1: longer than {length - 2} tokens 1 (a:2)"
     with pytest.raises(DataError, match="no conversation is left"):
-        short_enough([long], preprocessor, length - 2, dropped)
+        short_conversations([long], preprocessor, length - 2, dropped)
 
 
 def test_packed_batches_are_a_function_of_seed_and_epoch(preprocessor):

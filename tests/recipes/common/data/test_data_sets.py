@@ -161,10 +161,11 @@ def test_a_name_stands_for_all_parts_and_the_validation_part_for_the_test_part(c
 def test_a_test_set_without_a_test_part_is_not_replaced_by_another_set(capsys):
     assert open_parts(data(["toy"], test=["other"]), SETS, read) == [["a", "b"], ["c"], ["e"]]
     assert "other: there is no test part; the validation part takes its place" in capsys.readouterr().out
-    held_out = HeldOut(None, None, None, data(["toy"], test=["other"]), ["test"], "test", {})
+    other = classify.DataConfig(["toy"], test=["other"])
+    held_out = HeldOut(None, None, None, other, ["test"], "test", {})
     assert open_rows(held_out, SETS, read) == (["e"], 0)
     assert "other: there is no test part; this is the validation part" in capsys.readouterr().out
-    assert open_rows(dataclasses.replace(held_out, data=data(["toy"], test=[])), SETS, read) == (["c"], 0)
+    assert open_rows(dataclasses.replace(held_out, data=classify.DataConfig(["toy"])), SETS, read) == (["c"], 0)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import pytest
 
 from recipes.common.data.data_sets import open_part
 from recipes.common.data.plain_text import PLAIN, read_plain
-from recipes.common.errors import DataError
+from recipes.common.errors import BadLines, DataError
 
 
 def open_file(tmp_path, text, unit, on_error="raise"):
@@ -26,6 +26,14 @@ def test_bad_bytes_and_empty_files(tmp_path):
         open_file(tmp_path, b" \n\n", "paragraph")
     with pytest.raises(DataError, match="did you mean 'gutenberg'"):
         open_part(["gutenburg"], "train", PLAIN, read_plain, "raise")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json.gz"])
+def test_json_is_no_running_text(tmp_path, name):
+    """What recipes.generate writes, for example."""
+    (tmp_path / name).write_text('{"text": "one", "output": "two"}\n')
+    with pytest.raises(DataError, match=r"a\.json.* is a file of JSON, whose braces and keys are no running text"):
+        read_plain([str(tmp_path / name)], BadLines("raise"), unit="file")
 
 
 def test_dates_come_one_per_line():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from types import SimpleNamespace
 
 import keras
@@ -10,13 +11,14 @@ import pytest
 
 import zoo
 from recipes.common.config import parse
-from recipes.common.errors import ConfigError, RecipeError
+from recipes.common.errors import ConfigError, RecipeError, RunFolderError
 from recipes.common.training import fitting
 from recipes.common.training.callbacks import check_callbacks, make_callbacks
 from recipes.common.training.fitting import TrainingConfig
 from recipes.common.training.optimizers import check_optimizer, make_schedule
 from recipes.tag import TagConfig
 from zoo.training import OPTIMIZERS
+from zoo.training.state_folder import StateFolder
 
 T = np.arange(1, 61, dtype="float64")
 
@@ -139,7 +141,7 @@ def test_states_of_callbacks_of_ones_own_are_kept(tmp_path, monkeypatch):
 
     def state(folder, batches, callbacks, **options):
         kept.extend(callbacks)
-        return SimpleNamespace(resumed=False, initial_epoch=0)
+        return SimpleNamespace(resumed=False, initial_epoch=0, seconds=2.5)
 
     def fit(*arguments, callbacks, **options):
         given.extend(callbacks)
@@ -151,12 +153,51 @@ def test_states_of_callbacks_of_ones_own_are_kept(tmp_path, monkeypatch):
     run = SimpleNamespace(path=tmp_path, plots=tmp_path, folder=lambda name: tmp_path / name)
     callbacks = ["keras.callbacks.TerminateOnNaN", {"class": "keras.callbacks.ReduceLROnPlateau", "patience": 3}]
     config = dataclasses.replace(TrainingConfig(), callbacks=callbacks)
-    fitting.train(model, run, config, SimpleNamespace(dataset=None), None, curves={})
+    assert fitting.train(model, run, config, SimpleNamespace(dataset=None), None, curves={}) == 2.5
     names = [type(callback).__name__ for callback in given]
     assert names.index("Throughput") < names.index("TerminateOnNaN") < names.index("CheckpointAveraging")
     # which must be the last
     assert given[-1].initial_epoch == 0 and kept == given[names.index("ReduceLROnPlateau") : -1]
     assert kept[0].patience == 3
+
+
+def test_other_data_on_a_resume_are_one_message(tmp_path):
+    """Rows were added to a file of the data, whose name is the same."""
+
+    def train(batches, **options):
+        run = SimpleNamespace(path=tmp_path, folder=lambda name: tmp_path / name)
+        config = dataclasses.replace(TrainingConfig(), **options)
+        fitting.train(SimpleNamespace(), run, config, SimpleNamespace(number_of_batches=batches), None, curves={})
+
+    kinds = ["CSVLogger", "TensorBoard"]
+    values = {"callbacks": [(kind, {}) for kind in kinds], "number_of_batches": 7, "finished": False}
+    StateFolder(tmp_path / "checkpoints" / "state").write(1, 0, {}, values)
+    with pytest.raises(RunFolderError, match="was saved with data of 7 batches per epoch, but `data` has 8: resume"):
+        train(8)
+    log = {"class": "keras.callbacks.CSVLogger", "filename": str(tmp_path / "a.csv")}
+    with pytest.raises(RunFolderError, match=r"CSVLogger\(.*a\.csv'\) would overwrite its file"):
+        train(7, callbacks=[log])
+
+
+def test_what_is_said_of_a_resumed_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(fitting, "plot_curves", lambda *arguments, **options: None)
+    monkeypatch.setattr(fitting, "average_weights", lambda *arguments: None)
+    model = SimpleNamespace(
+        fit=lambda *arguments, **options: SimpleNamespace(history={"loss": [1.0]}),
+        save_to_preset=lambda directory: None,
+        backbone=SimpleNamespace(adapters={}),
+    )
+    run = SimpleNamespace(path=tmp_path, plots=tmp_path, folder=lambda name: tmp_path / name)
+    for epoch, said in (
+        (2, "resuming in epoch 3\n"),
+        (5, "all 5 epochs have been trained\n"),
+        # what TrainingState says of a run that stopped early
+        (sys.maxsize, "the training was stopped by a callback (training.patience), and does not go on\n"),
+    ):
+        state = SimpleNamespace(resumed=True, initial_epoch=epoch, seconds=1.0)
+        monkeypatch.setattr(fitting, "TrainingState", lambda *arguments, state=state, **options: state)
+        fitting.train(model, run, TrainingConfig(), SimpleNamespace(dataset=None), None, curves={})
+        assert capsys.readouterr().out == said
 
 
 def test_callbacks_of_ones_own(tmp_path, monkeypatch):

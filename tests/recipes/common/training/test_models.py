@@ -12,13 +12,14 @@ import zoo
 from recipes import classify, finetune, translate
 from recipes.common.config import parse
 from recipes.common.data.labelled_text import LabelledText
-from recipes.common.errors import ConfigError
+from recipes.common.errors import ConfigError, DataError
 from recipes.common.finish import finish
 from recipes.common.run_folder import RunFolder
-from recipes.common.saved_models import make_sampler
+from recipes.common.saved_models import load_task, make_sampler
 from recipes.common.training.fitting import save_adapter
 from recipes.common.training.models import LoraConfig, ModelConfig, check_model, make_or_load_task
 from recipes.common.training.tokenizers import TokenizerConfig
+from recipes.evaluate import find_subjects
 
 CHARACTERS = TokenizerConfig(kind="characters")
 NEW = ModelConfig("llama_shakespeare", {"num_layers": 2, "hidden_dim": 8, "max_length": 8})
@@ -86,6 +87,19 @@ def test_choices_are_those_that_were_given(kind, words, expected):
     *others, name, value = words or ["--model.options", "null"]
     varied = parse(kind, others, values={name.removeprefix("--"): yaml.safe_load(value)})
     assert varied == config
+
+
+def test_a_run_that_has_no_model_yet(tmp_path):
+    """It was interrupted, or goes on."""
+    RunFolder(tmp_path / "run", classify.ClassifyConfig()).close()
+    path = str(tmp_path / "run")
+    for asked in (
+        lambda: check_model(parse(classify.ClassifyConfig, ["--model.start_from", path])),
+        lambda: load_task(path),
+        lambda: find_subjects([path]),
+    ):
+        with pytest.raises(DataError, match="run is the folder of a run that has no model yet: its training has not"):
+            asked()
 
 
 def test_updates_on_8_bit_weights_below_a_head_that_trains(run, saved, tmp_path, capsys):

@@ -11,8 +11,10 @@ import numpy as np
 from recipes.common.data.data_sets import TextPair, open_parts
 from recipes.common.data.parallel_text import PARALLEL, read_pairs
 from recipes.common.data.plain_text import PLAIN, cut_texts, read_plain
-from recipes.common.errors import BadLines, ConfigError, DataError, shown
+from recipes.common.data.row_lengths import short_enough
+from recipes.common.errors import BadLines, ConfigError, shown
 from recipes.common.run_folder import RunFolder
+from recipes.common.training.encoder_recipe import print_cut
 from recipes.common.training.example_batches import ExampleBatches
 from recipes.common.training.teacher_outputs import teacher_outputs
 
@@ -82,20 +84,33 @@ def open_texts(data: Any) -> list[list[str]]:
     return open_parts(data, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit))
 
 
-def texts_material(config: Any, student: Any, train: Sequence[str], validation: Sequence[str]) -> Material:
-    """Returns batches of texts of which tokens are hidden.
+def longest_of(teacher: Any, student: Any) -> int:
+    """Returns the most tokens that both take.
+
+    Args:
+        teacher, student: Tasks.
+    """
+    return min(task.backbone.config.max_length for task in (teacher, student))
+
+
+def texts_material(
+    config: Any, teacher: Any, student: Any, train: Sequence[str], validation: Sequence[str]
+) -> Material:
+    """Returns batches of texts of which tokens are hidden, and says how many texts are cut.
 
     Args:
         config: The configuration of `recipes.distill`.
-        student: A `MaskedLM`.
+        teacher, student: `MaskedLM`s.
         train, validation: Documents.
     """
     train, validation = (cut_texts(documents, config.data.words_per_text) for documents in (train, validation))
-    preprocessor = student.preprocessor.replace(truncate=True)
+    preprocessor = student.preprocessor.replace(truncate=True, sequence_length=longest_of(teacher, student))
     options = {"batch_size": config.training.batch_size, "seed": config.training.seed}
     batches = ExampleBatches(preprocessor, train, **options)
     held_out = ExampleBatches(preprocessor, validation, shuffle=False, **options)
     print(f"training: {batches.number_of_rows} texts; validation: {held_out.number_of_rows}")
+    for name, part in (("training", batches), ("validation", held_out)):
+        print_cut(name, part.number_cut, part.number_of_rows, "texts", preprocessor)
     return Material(batches, held_out, validation)
 
 
@@ -116,7 +131,7 @@ def pairs_material(config: Any, run: RunFolder, teacher: Any, student: Any) -> M
         data, PARALLEL, lambda files, bad: read_pairs(files, bad, keys=data.keys, header=data.header)
     )
     dropped = BadLines("skip")
-    train, validation = (_short_enough(student, pairs, dropped) for pairs in (train, validation))
+    train, validation = (_short_pairs(teacher, student, pairs, dropped) for pairs in (train, validation))
     beams = config.distillation.beams
     options = {"sampler": "greedy" if beams == 1 else {"name": "beam", "num_beams": beams}}
     outputs = teacher_outputs(
@@ -132,7 +147,7 @@ def pairs_material(config: Any, run: RunFolder, teacher: Any, student: Any) -> M
             learned.append(TextPair(pair.source, output, pair.origin))
         else:
             dropped.add("the teacher writes nothing", pair.origin)
-    learned = _short_enough(student, learned, dropped)
+    learned = _short_pairs(teacher, student, learned, dropped)
     sizes = {"batch_size": config.training.batch_size, "seed": config.training.seed}
     batches, held_out = (
         ExampleBatches(
@@ -148,17 +163,8 @@ def pairs_material(config: Any, run: RunFolder, teacher: Any, student: Any) -> M
     return Material(batches, held_out, validation)
 
 
-def _short_enough(task: Any, pairs: Sequence[TextPair], dropped: BadLines) -> list[TextPair]:
-    most = task.backbone.config.max_length
-    preprocessor = task.preprocessor.replace(sequence_length=None)
+def _short_pairs(teacher: Any, student: Any, pairs: Sequence[TextPair], dropped: BadLines) -> list[TextPair]:
+    preprocessor = student.preprocessor.replace(sequence_length=None)
     examples = preprocessor.examples([pair.source for pair in pairs], [pair.target for pair in pairs])
     lengths = np.maximum(examples.lengths, np.asarray(preprocessor.token_counts(examples.targets)))
-    kept = []
-    for pair, length in zip(pairs, lengths.tolist(), strict=True):
-        if length > most:
-            dropped.add(f"longer than {most} tokens", pair.origin, f"it has {length}")
-        else:
-            kept.append(pair)
-    if not kept:
-        raise DataError(f"no pair of texts is left: {dropped.report()}")
-    return kept
+    return short_enough(pairs, lengths, longest_of(teacher, student), dropped, what="pair of texts")
