@@ -18,6 +18,7 @@ from zoo.huggingface.adapter_names import PREFIX, Module, Names, library_names, 
 from zoo.huggingface.family import get_family
 from zoo.huggingface.weights import Row
 from zoo.storage import TensorFiles, naming, open_tensor_file, quote_key, replace_folder, write_tensors
+from zoo.storage.checkpoint import CONFIG_FILE as MODEL_FILE
 
 # in the names of weights of the model itself
 COPY = ".base_layer"
@@ -25,12 +26,12 @@ _FACTOR = re.compile(r"(?P<module>.+)\.lora_(?P<factor>[AB])\.weight")
 
 
 def is_adapter(directory: str | os.PathLike) -> bool:
-    """Whether a directory holds an adapter of the PEFT library.
+    """Whether a directory holds an adapter of the PEFT library, and no model: beside one, an adapter is part of that.
 
     Args:
         directory: The directory.
     """
-    return (Path(directory) / CONFIG_FILE).is_file()
+    return (Path(directory) / CONFIG_FILE).is_file() and not (Path(directory) / MODEL_FILE).exists()
 
 
 def save_adapter(
@@ -46,7 +47,7 @@ def save_adapter(
 
     Args:
         task: The task.
-        directory: Where to; replaced if it holds an adapter, an error if it holds something else.
+        directory: Where to; replaced if it holds an adapter, an error if it holds a model or something else.
         name: Name of the updates.
         model_type: The family of the Transformers library whose names are written. Default: the first that can express
             the task, or paths of our layers where none can.
@@ -86,7 +87,7 @@ def save_adapter(
         base_model=base_model,
         fan_in_fan_out=any(not module.row.transposed for module in names.modules.values()),
     )
-    with replace_folder(directory, is_adapter, "adapter of the PEFT library") as folder:
+    with replace_folder(directory, is_adapter, "adapter of the PEFT library alone") as folder:
         (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
         extra(folder)

@@ -180,7 +180,7 @@ class Adaptation:
         the sum of theirs unless they share their first factor.
 
         Args:
-            directory: Where to; replaced if it holds an adapter, an error if it holds something else.
+            directory: Where to; replaced if it holds an adapter, an error if it holds a model or something else.
             name: Name of the updates.
             model_type: The family of the Transformers library whose names are written. Default: the first that can
                 express the task, or else paths.

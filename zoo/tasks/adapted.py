@@ -34,8 +34,7 @@ class AdapterReader(Reader):
     looks_for = "an adapter of PEFT (adapter_config.json that names its model)"
 
     def accepts(self, source: Path) -> bool:
-        # beside a model it is part of that
-        return is_adapter(source) and not (source / "config.json").exists()
+        return is_adapter(source)
 
     def task_of(self, source: Path) -> str:
         described = read_adapter_options(source)

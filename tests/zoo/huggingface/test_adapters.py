@@ -244,6 +244,12 @@ def test_models_of_no_family_have_their_own_names(make_task, texts, tmp_path):
     assert "base_model.model.head.projection.bias" in names
     with pytest.raises(ValueError, match="it cannot express"):
         task.save_adapter(tmp_path / "adapter", model_type="bert")
+    # an adapter is replaced, but not one with a model beside it
+    task.save_adapter(tmp_path / "adapter")
+    (tmp_path / "adapter" / "config.json").write_text("{}")
+    with pytest.raises(FileExistsError, match="adapter exists and is no adapter of the PEFT library alone"):
+        task.save_adapter(tmp_path / "adapter")
+    (tmp_path / "adapter" / "config.json").unlink()
     loaded = make_task(zoo.TextClassifier, labels=2, config={"norm": norm}, pooling="max")
     loaded.head.projection.kernel.assign(0.0 * loaded.head.projection.kernel)
     loaded.load_adapter(tmp_path / "adapter", "mine")
