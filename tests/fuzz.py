@@ -142,7 +142,7 @@ def _seconds() -> float:
 
 
 class _Children:
-    """Watches the processes that this one starts: `megabytes` is the most that one of them has held.
+    """Watches the processes that this one starts from now on: `megabytes` is the most that one of them has held.
 
     What the system counts for children that have ended (`ru_maxrss`) includes this process, which they begin as.
     """
@@ -154,6 +154,8 @@ class _Children:
 
     def __enter__(self) -> "_Children":
         self._program = _program(os.getpid())
+        # a server of another test, for example, is none of its business
+        self._earlier = set(_children_of(os.getpid()))
         self._thread.start()
         return self
 
@@ -163,7 +165,7 @@ class _Children:
 
     def _watch(self) -> None:
         while not self._is_over.wait(0.01):
-            for child in _children_of(os.getpid()):
+            for child in set(_children_of(os.getpid())) - self._earlier:
                 if _program(child) != self._program:  # it has begun as itself
                     with contextlib.suppress(OSError, TypeError):
                         found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{child}/status").read_text())

@@ -1,6 +1,9 @@
 """Mutated files load, or end in an error that names file and key; `tests/fuzz.py` tries more of them, for longer."""
 
 import importlib.util
+import subprocess
+import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -44,3 +47,18 @@ def test_mutated_files(seeds, tmp_path, kind, count):
         assert result["seconds"] < fuzz.SECONDS, (number, seed)
         assert fuzz.is_within_memory(result, case), (number, seed, result["megabytes"])
         assert result["outcome"] == "loaded" or result["place"] in fuzz.PLACES
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="this system does not tell which processes are whose")
+def test_the_memory_of_a_case_is_that_of_its_own_processes():
+    sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with subprocess.Popen(sleep) as earlier, fuzz._Children() as children:
+        time.sleep(0.2)
+        assert children.megabytes == 0
+        with subprocess.Popen(sleep) as own:
+            ends = time.monotonic() + 30
+            while not children.megabytes and time.monotonic() < ends:
+                time.sleep(0.05)
+            own.kill()
+        earlier.kill()
+    assert children.megabytes > 1
