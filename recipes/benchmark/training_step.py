@@ -14,8 +14,9 @@ from typing import Any
 import keras
 
 import zoo
-from recipes.benchmark.step_data import make_batch, symbolic_inputs, write_results
+from recipes.benchmark.step_data import make_batch, write_results
 from recipes.benchmark.timing import time_in_turn
+from recipes.benchmark.works import Work
 from recipes.common.config import setting
 from zoo.training import TokenCrossEntropy
 
@@ -89,30 +90,21 @@ def make_zoo_model(config: Config) -> keras.Model:
 
 
 def make_keras_hub_model(config: Config) -> keras.Model:
-    """Returns the same model made of KerasHub's layers, as its documentation composes them."""
-    import keras_nlp
+    """Returns the same model made of KerasHub's layers."""
+    from recipes.benchmark.libraries.keras_hub import encoder_decoder
 
-    architecture = zoo.preset_config("transformer_tiny")
-    width, heads = architecture.hidden_dim, architecture.attention.num_heads
-    feed_forward = architecture.feed_forward.intermediate_dim
-    inputs = symbolic_inputs()
-    embedding = keras_nlp.layers.ReversibleEmbedding(config.vocabulary_size, width)
-
-    def embed(ids: Any) -> Any:
-        x = embedding(ids) * width**0.5
-        return keras.layers.Dropout(config.dropout)(x + keras_nlp.layers.SinePositionEncoding()(x))
-
-    x = embed(inputs["encoder_token_ids"])
-    for _ in range(architecture.num_layers):
-        x = keras_nlp.layers.TransformerEncoder(feed_forward, heads, dropout=config.dropout)(
-            x, padding_mask=inputs["encoder_padding_mask"]
+    sizes = zoo.preset_config("transformer_tiny")
+    return encoder_decoder(
+        Work(
+            "train",
+            "encoder_decoder",
+            config.batch_size,
+            config.length,
+            sizes.num_layers,
+            sizes.hidden_dim,
+            sizes.attention.num_heads,
+            sizes.feed_forward.intermediate_dim,
+            config.vocabulary_size,
+            dropout=config.dropout,
         )
-    y = embed(inputs["decoder_token_ids"])
-    for _ in range(architecture.num_layers):
-        y = keras_nlp.layers.TransformerDecoder(feed_forward, heads, dropout=config.dropout)(
-            y,
-            x,
-            decoder_padding_mask=inputs["decoder_padding_mask"],
-            encoder_padding_mask=inputs["encoder_padding_mask"],
-        )
-    return keras.Model(inputs, embedding(y, reverse=True))
+    )

@@ -10,6 +10,7 @@ import keras_nlp
 import numpy as np
 
 from recipes.benchmark.libraries.batches import padding_mask, token_ids
+from recipes.benchmark.step_data import symbolic_inputs
 from recipes.benchmark.works import Work
 
 
@@ -38,7 +39,7 @@ def make(work: Work, *, dtype: str = "float32", jit_compile: bool = False) -> Ca
         inputs = {"token_ids": ids[:, :-1], "padding_mask": padding_mask(work), "segment_ids": 0 * ids[:, :-1]}
         return lambda: model.predict_on_batch(inputs)
     if work.model == "encoder_decoder":
-        model, mask = _encoder_decoder(work), padding_mask(work)
+        model, mask = encoder_decoder(work), padding_mask(work)
         sides = {"token_ids": ids[:, :-1], "padding_mask": mask}
         inputs = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sides.items()}
         return _training(model, jit_compile, inputs, ids[:, 1:], mask.astype("float32"))
@@ -63,13 +64,13 @@ def _training(model: Any, jit_compile: bool, *batch: Any) -> Callable[[], Any]:
     return lambda: model.train_on_batch(*batch)
 
 
-def _encoder_decoder(work: Work) -> keras.Model:
-    """A Transformer as the documentation of KerasHub composes it, with one embedding shared three ways."""
-    inputs = {
-        f"{side}_{name}": keras.Input((None,), dtype=dtype, name=f"{side}_{name}")
-        for side in ("encoder", "decoder")
-        for name, dtype in (("token_ids", "int32"), ("padding_mask", "bool"))
-    }
+def encoder_decoder(work: Work) -> keras.Model:
+    """Returns a Transformer as the documentation of KerasHub composes it, with one embedding shared three ways.
+
+    Args:
+        work: The sizes.
+    """
+    inputs = symbolic_inputs()
     embedding = keras_nlp.layers.ReversibleEmbedding(work.vocabulary_size, work.hidden_dim)
 
     def embed(ids: Any) -> Any:
