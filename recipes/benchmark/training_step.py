@@ -14,6 +14,7 @@ from typing import Any
 import keras
 
 import zoo
+from recipes.benchmark.libraries.keras_hub import encoder_decoder
 from recipes.benchmark.step_data import make_batch, write_results
 from recipes.benchmark.timing import time_in_turn
 from recipes.benchmark.works import Work
@@ -91,8 +92,6 @@ def make_zoo_model(config: Config) -> keras.Model:
 
 def make_keras_hub_model(config: Config) -> keras.Model:
     """Returns the same model made of KerasHub's layers."""
-    from recipes.benchmark.libraries.keras_hub import encoder_decoder
-
     sizes = zoo.preset_config("transformer_tiny")
     return encoder_decoder(
         Work(
