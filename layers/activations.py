@@ -1,26 +1,33 @@
 """Activation functions by the names that model configurations use."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from keras import ops
 
+from layers.fusion import fused
 
+
+@fused
 def relu_squared(x: Any) -> Any:
     """Returns `max(x, 0)^2` (So et al. 2021, "Primer", section 4)."""
     return ops.square(ops.relu(x))
 
 
+@fused
 def gelu(x: Any) -> Any:
     """Returns `x * Phi(x)` with the exact normal distribution function (Hendrycks and Gimpel 2016, section 2)."""
     return ops.gelu(x, approximate=False)
 
 
+@fused
 def gelu_tanh(x: Any) -> Any:
     """Returns the tanh approximation of GELU (Hendrycks and Gimpel 2016, section 2)."""
     return ops.gelu(x, approximate=True)
 
 
+@fused
 def quick_gelu(x: Any) -> Any:
     """Returns `x * sigmoid(1.702 x)`, an approximation of GELU (Hendrycks and Gimpel 2016, section 2)."""
     return x * ops.sigmoid(1.702 * x)
@@ -36,7 +43,7 @@ ACTIVATIONS = {
     "gelu": gelu,
     "gelu_tanh": gelu_tanh,
     "quick_gelu": quick_gelu,
-    "silu": ops.silu,
+    "silu": fused(ops.silu),
     "relu_squared": relu_squared,
     "sigmoid": ops.sigmoid,
     "tanh": ops.tanh,
@@ -88,9 +95,18 @@ class GatedActivation:
     def __init__(self, activation: str, limit: float | None = None, up_offset: float = 0.0) -> None:
         if limit is not None and not limit > 0:
             raise ValueError(f"gate_limit must be above 0 or None, got {limit!r}.")
-        self._activation, self._limit, self._up_offset = get_activation(activation), limit, up_offset
+        self._product = _gated_product(get_activation(activation), limit, up_offset)
 
     def __call__(self, gate: Any, up: Any) -> Any:
-        if self._limit is not None:
-            gate, up = ops.minimum(gate, self._limit), ops.clip(up, -self._limit, self._limit)
-        return self._activation(gate) * (up if self._up_offset == 0 else up + self._up_offset)
+        return self._product(gate, up)
+
+
+@functools.lru_cache(maxsize=None)
+def _gated_product(activation: Callable, limit: float | None, up_offset: float) -> Callable:
+    @fused
+    def product(gate: Any, up: Any) -> Any:
+        if limit is not None:
+            gate, up = ops.minimum(gate, limit), ops.clip(up, -limit, limit)
+        return activation(gate) * (up if up_offset == 0 else up + up_offset)
+
+    return product

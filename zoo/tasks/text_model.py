@@ -10,6 +10,7 @@ from zoo.preprocessing import EVALUATION_SEED, Examples, Preprocessor, map_by_le
 from zoo.preprocessing.rows import is_raw, require_count
 from zoo.tasks.feed import Feed
 from zoo.tasks.logits import loss_of_logits, metrics_of_logits
+from zoo.training.one_kernel import update_by_one_kernel
 from zoo.training.task_models import renewed
 
 
@@ -88,6 +89,7 @@ class TextModel(keras.Model):
         if "metrics" not in kwargs and "weighted_metrics" not in kwargs:
             kwargs["weighted_metrics"] = self.default_metrics() or None
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
+        update_by_one_kernel(self.optimizer)
 
     def renew_training(self) -> None:
         """Compiles again with what `compile` was given and a fresh optimizer, for the variables that train now."""

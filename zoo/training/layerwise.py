@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from zoo.backbones.places import EMBEDDINGS, level_of, place_of
+from zoo.training.one_kernel import apply_adam, has_one_kernel
 
 
 def layer_decay_factors(task: keras.Model, decay: float) -> dict[str, float]:
@@ -135,7 +136,11 @@ class _LayerwiseRates:
         super().build(variables)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        super().update_step(gradient, variable, learning_rate * self._rates[self._get_variable_index(variable)])
+        learning_rate = learning_rate * self._rates[self._get_variable_index(variable)]
+        if has_one_kernel(self):
+            apply_adam(self, gradient, variable, learning_rate)
+        else:
+            super().update_step(gradient, variable, learning_rate)
 
     def _apply_weight_decay(self, variables: Sequence[Any]) -> None:
         groups: dict[float, list[Any]] = {}

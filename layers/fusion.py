@@ -1,0 +1,132 @@
+"""One pass over memory for a chain of element-wise operations, where each of them would be a pass of its own.
+
+TensorFlow on a CPU computes one operation after the other, each from memory to memory, and keeps what the backward pass
+will need of each. XLA makes one loop of them, but is no faster with matrix products, and slower with those in bfloat16.
+So chains between the products are handed to XLA by themselves. JAX compiles whole steps anyway; PyTorch and GPUs are
+left as they are.
+"""
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import keras
+
+# Numbers in the largest tensor from which on a program of its own pays: compiling one takes as long as some hundred
+# of the passes that it saves.
+LEAST_SIZE = 2**18
+
+_portable = ContextVar("portable", default=False)
+
+
+@contextlib.contextmanager
+def portable_operations() -> Iterator[None]:
+    """Within it graphs get plain operations only, which every server and converter knows.
+
+    Example:
+
+    >>> with portable_operations():
+    ...     keras.export.ExportArchive()  # and so on
+    """
+    token = _portable.set(True)
+    try:
+        yield
+    finally:
+        _portable.reset(token)
+
+
+def fused(function: Callable) -> Callable:
+    """Returns a function that does the same in one pass over memory where that is worth it.
+
+    Its backward pass computes the chain again from the inputs, so that nothing between them and the output is kept.
+    Half precision is float32 within the chain.
+
+    Args:
+        function: An element-wise function of tensors of one shape and type; made of operations of Keras, without
+            variables or randomness. Each one is compiled by itself: make one, not one for each layer.
+
+    Example:
+
+    >>> square_of_tanh = fused(lambda x: ops.square(ops.tanh(x)))
+    """
+    programs = functools.lru_cache(maxsize=None)(functools.partial(_programs, function))
+
+    @functools.wraps(function)
+    def call(*tensors: Any) -> Any:
+        if not _may_fuse(tensors[0]):
+            return function(*tensors)
+        import tensorflow as tf
+
+        forward, backward = programs()
+
+        @tf.custom_gradient
+        def run(*tensors: Any) -> Any:
+            def derivative(gradient: Any) -> Any:
+                gradients = backward(gradient, *tensors)
+                for result, tensor in zip(gradients, tensors, strict=True):
+                    result.set_shape(tensor.shape)
+                return gradients
+
+            outputs = forward(*tensors)
+            outputs.set_shape(tensors[0].shape)
+            return outputs, derivative
+
+        return run(*map(tf.convert_to_tensor, tensors))
+
+    return call
+
+
+def _may_fuse(tensor: Any) -> bool:
+    """Whether a tensor may be large enough, as far as its shape is known."""
+    if keras.backend.backend() != "tensorflow" or _portable.get() or _has_accelerator():
+        return False
+    if isinstance(tensor, keras.KerasTensor):
+        return False
+    shape = tuple(keras.ops.convert_to_tensor(tensor).shape)
+    # of rows of unknown length there may be many; a batch alone, as in a step of a decoder, is small
+    size = math.prod(_ROWS if size is None else size for size in shape)
+    return None in shape[1:] or size >= LEAST_SIZE
+
+
+# Rows that a batch of unknown size counts as, where its rows have a known size.
+_ROWS = 32
+
+
+@functools.lru_cache(maxsize=None)
+def _has_accelerator() -> bool:
+    import tensorflow as tf
+
+    return any(device.device_type != "CPU" for device in tf.config.list_physical_devices())
+
+
+def _programs(function: Callable) -> tuple[Callable, Callable]:
+    """Returns the forward and the backward pass as functions of TensorFlow, which all calls of `function` share."""
+    import tensorflow as tf
+
+    def wide(*tensors: Any) -> Any:
+        narrow = tensors[0].dtype
+        if narrow not in (tf.bfloat16, tf.float16):
+            return function(*tensors)
+        return tf.cast(function(*(tf.cast(tensor, tf.float32) for tensor in tensors)), narrow)
+
+    def derivative(gradient: Any, *tensors: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            outputs = wide(*tensors)
+        return tape.gradient(outputs, tensors, gradient, unconnected_gradients="zero")
+
+    def where_large(plain: Callable) -> Callable:
+        compiled = tf.function(plain, jit_compile=True, autograph=False, reduce_retracing=True)
+
+        def either(*tensors: Any) -> Any:
+            if tensors[0].shape.is_fully_defined():
+                return compiled(*tensors)
+            is_large = tf.size(tensors[0]) >= LEAST_SIZE
+            return tf.cond(is_large, lambda: compiled(*tensors), lambda: plain(*tensors))
+
+        return tf.function(either, autograph=False, reduce_retracing=True)
+
+    return where_large(wide), where_large(derivative)
