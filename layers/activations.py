@@ -101,7 +101,7 @@ class GatedActivation:
         return self._product(gate, up)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _gated_product(activation: Callable, limit: float | None, up_offset: float) -> Callable:
     @fused
     def product(gate: Any, up: Any) -> Any:

@@ -95,7 +95,7 @@ def _may_fuse(tensor: Any) -> bool:
 _ROWS = 32
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _has_accelerator() -> bool:
     import tensorflow as tf
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from layers.fusion import portable_operations
 from zoo.export.endpoint import Endpoint, describe
 from zoo.storage import replace_folder
 
@@ -91,7 +92,8 @@ def _functions(name: str, endpoint: Endpoint) -> tuple[Any, Any]:
         return value if tf.is_tensor(value) else tf.convert_to_tensor(value)
 
     def call(*inputs: Any) -> Any:
-        outputs = endpoint.function(*inputs)
+        with portable_operations():
+            outputs = endpoint.function(*inputs)
         is_named = isinstance(outputs, dict)
         outputs = {key: as_tensor(value) for key, value in outputs.items()} if is_named else as_tensor(outputs)
         _require_outputs(name, endpoint, _named(endpoint, outputs))

@@ -9,6 +9,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.fusion import portable_operations
+
 # Programs that are kept; each holds its code only, tens to hundreds of kilobytes.
 MOST_PROGRAMS = 64
 
@@ -56,6 +58,8 @@ def compiled(
     if backend == "tensorflow":
         import tensorflow as tf
 
+        # a prompt of a new length is not to wait for programs of its own
+        function = portable_operations()(function)
         if signature is not None:
             signature = [tf.TensorSpec(shape, dtype) for shape, dtype in signature]
         if not exact_shapes:

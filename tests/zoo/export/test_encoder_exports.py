@@ -18,6 +18,7 @@ CLIENT = """
 import base64, json, sys
 import tensorflow as tf
 import tensorflow_text
+from tensorflow.core.protobuf import saved_model_pb2
 
 request = json.load(sys.stdin)
 texts = {name: [base64.b64decode(text) for text in some] for name, some in request["texts"].items()}
@@ -65,6 +66,9 @@ for name, directory in request["directories"].items():
         result["tag_words"] = plain(model.tag_words(words, tf.constant([2, 1, 0])))
     long = tf.constant(["alpha", "alpha <mask> " * 40])
     result["error"] = error(lambda: model.serve(*[long] * len(columns)))
+    with open(directory + "/saved_model.pb", "rb") as file:
+        graph = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs[0].graph_def
+    result["programs"] = sum(function.attr["_XlaMustCompile"].b for function in graph.library.function)
     results[name] = result
 assert not {"keras_hub", "keras_nlp", "sentencepiece", "zoo", "layers"} & set(sys.modules)
 print(json.dumps(results))
@@ -108,6 +112,12 @@ def answers(tasks, inputs, tmp_path_factory):
     )
     assert result.returncode == 0, result.stderr[-3000:]
     return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("name", ["classifier", "tagger", "embedder", "masked_lm"])
+def test_plain_operations_only(answers, name):
+    """What `fit` and `predict` compile, one program for each shape, stays out of an export."""
+    assert answers[name]["programs"] == 0
 
 
 def decoded(values):

@@ -30,7 +30,7 @@ def weights_after(optimizer, steps=4, dtype="float32", rows=None):
     operations = step.get_concrete_function(
         tf.constant(first, dtype), tf.constant(second, dtype)
     ).graph.get_operations()
-    return [keras.ops.convert_to_numpy(variable.value) for variable in variables], [op.type for op in operations]
+    return [keras.ops.convert_to_numpy(variable.value) for variable in variables], [op.type for op in graph.get_operations()]
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,168 @@
+"""Chains of element-wise operations in one pass over memory: the same numbers, and plain operations where they are due."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from scipy.special import erf
+
+from layers import FeedForward
+from layers.activations import ACTIVATIONS, GatedActivation
+from layers.fusion import LEAST_SIZE, fused, portable_operations
+from layers.remat import rematerialize
+
+only_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="programs of TensorFlow")
+LARGE = (LEAST_SIZE // 64 + 1, 64)
+
+
+def numbers(shape, dtype="float32", seed=0):
+    return ops.cast(np.random.default_rng(seed).normal(0, 2, shape), dtype)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+# value and derivative by their formulas, in float64
+FORMULAS = {
+    "gelu": lambda x: (
+        x * (1 + erf(x / 2**0.5)) / 2,
+        (1 + erf(x / 2**0.5)) / 2 + x * np.exp(-(x**2) / 2) / (2 * np.pi) ** 0.5,
+    ),
+    "quick_gelu": lambda x: (
+        x * sigmoid(1.702 * x),
+        sigmoid(1.702 * x) * (1 + 1.702 * x * (1 - sigmoid(1.702 * x))),
+    ),
+    "silu": lambda x: (x * sigmoid(x), sigmoid(x) * (1 + x * (1 - sigmoid(x)))),
+    "relu_squared": lambda x: (np.maximum(x, 0) ** 2, 2 * np.maximum(x, 0)),
+}
+
+
+def value_and_gradient(function, x, gradient):
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return y, tape.gradient(y, x, gradient)
+
+
+@only_tensorflow
+@pytest.mark.parametrize("shape", [LARGE, (3, 4)], ids=["large", "small"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", FORMULAS)
+def test_values_and_gradients(name, dtype, shape):
+    x, gradient = numbers(shape, dtype), numbers(shape, dtype, seed=1)
+    found = value_and_gradient(ACTIVATIONS[name], x, gradient)
+    value, slope = FORMULAS[name](np.float64(x))
+    for result, wanted in zip(found, (value, slope * np.float64(gradient)), strict=True):
+        assert result.dtype == x.dtype and result.shape == x.shape
+        # bfloat16 has 8 bits; small tensors take several roundings
+        tolerance = {"rtol": 1e-5, "atol": 2e-6} if dtype == "float32" else {"rtol": 0.03, "atol": 0.03}
+        np.testing.assert_allclose(np.float64(result), wanted, **tolerance)
+
+
+@only_tensorflow
+def test_half_precision_is_rounded_once():
+    """Within the chain numbers are float32, so that the result is the nearest one in bfloat16, or its neighbour."""
+    x = numbers(LARGE, "bfloat16")
+    wanted = ops.cast(FORMULAS["silu"](np.float64(x))[0], "bfloat16")
+    assert np.mean(np.float32(ACTIVATIONS["silu"](x)) == np.float32(wanted)) > 0.99
+
+
+def is_compiled(concrete):
+    """Whether a graph, or a function that it calls, is a program of XLA."""
+    definition = concrete.graph.as_graph_def(add_shapes=False)
+    nodes = [node for function in definition.library.function for node in function.node_def]
+    functions = any("_XlaMustCompile" in function.attr for function in definition.library.function)
+    return functions or any(node.attr["_XlaMustCompile"].b for node in (*definition.node, *nodes))
+
+
+@only_tensorflow
+@pytest.mark.parametrize(
+    ("shape", "wanted"),
+    [(LARGE, True), ((3, 4), False), ((None, None, 8), True), ((None, 1, 64), False), ((None, 256, 1536), True)],
+)
+def test_where_programs_are_made(shape, wanted):
+    """For what is large or may be, not for a step of a decoder, and never where operations are to be portable."""
+    import tensorflow as tf
+
+    def trace():
+        function = tf.function(lambda x: ACTIVATIONS["silu"](x) + 0, autograph=False)
+        return function.get_concrete_function(tf.TensorSpec(shape, "float32"))
+
+    assert is_compiled(trace()) == wanted
+    with portable_operations():
+        assert not is_compiled(trace())
+
+
+@only_tensorflow
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_lengths_that_are_not_known(jit_compile):
+    import tensorflow as tf
+
+    function = tf.function(
+        lambda x: value_and_gradient(ACTIVATIONS["gelu"], x, tf.ones_like(x)),
+        input_signature=[tf.TensorSpec((None, None, 8))],
+        autograph=False,
+        jit_compile=jit_compile,
+    )
+    for shape in ((2, 3, 8), (4, LEAST_SIZE // 32 + 1, 8), (1, 1, 8)):
+        x = numbers(shape)
+        for result, wanted in zip(function(x), FORMULAS["gelu"](np.float64(x)), strict=True):
+            np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=2e-6)
+
+
+@only_tensorflow
+def test_gated_product():
+    import tensorflow as tf
+
+    gate, up = numbers(LARGE), numbers(LARGE, seed=1)
+    product = GatedActivation("silu", limit=1.5, up_offset=1.0)
+    with tf.GradientTape() as tape:
+        tape.watch((gate, up))
+        outputs = product(gate, up)
+    by_gate, by_up = tape.gradient(outputs, (gate, up))
+    wide, height = np.float64(gate), np.float64(up)
+    value, slope = FORMULAS["silu"](np.minimum(wide, 1.5))
+    clipped = np.clip(height, -1.5, 1.5) + 1
+    np.testing.assert_allclose(outputs, value * clipped, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(by_gate, slope * clipped * (wide <= 1.5), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(by_up, value * (np.abs(height) <= 1.5), rtol=1e-5, atol=1e-5)
+
+
+@only_tensorflow
+def test_computed_again_in_the_backward_pass():
+    """`remat` around a network of such activations."""
+    import tensorflow as tf
+
+    layer = FeedForward(LEAST_SIZE // 64, activation="gelu")
+    x = numbers((2, 64, 8))
+    layer.build(x.shape)
+    gradients = []
+    for call in (layer, lambda inputs: rematerialize(layer, layer, inputs)):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = ops.sum(ops.square(call(x)))
+        gradients.append(tape.gradient(total, x))
+    np.testing.assert_allclose(*gradients, rtol=1e-4, atol=1e-3)
+
+
+@only_tensorflow
+def test_second_derivative():
+    import tensorflow as tf
+
+    x = numbers(LARGE)
+    cube = fused(lambda x: x * x * x)
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        _, slope = value_and_gradient(cube, x, tf.ones_like(x))
+    np.testing.assert_allclose(outer.gradient(slope, x), 6 * np.float64(x), rtol=1e-5)
+
+
+def test_on_every_backend():
+    x = numbers((3, 4))
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(ACTIVATIONS["silu"](x)), FORMULAS["silu"](np.float64(ops.convert_to_numpy(x)))[0], rtol=1e-5
+    )
+    assert ACTIVATIONS["gelu"](keras.KerasTensor((None, 7))).shape == (None, 7)
