@@ -1,4 +1,4 @@
-"""Chains of element-wise operations in one pass over memory: the same numbers, and plain operations where they are due."""
+"""Chains of element-wise operations in one pass over memory: the same numbers; plain operations where these are due."""
 
 import keras
 import numpy as np
@@ -162,7 +162,6 @@ def test_second_derivative():
 
 def test_on_every_backend():
     x = numbers((3, 4))
-    np.testing.assert_allclose(
-        ops.convert_to_numpy(ACTIVATIONS["silu"](x)), FORMULAS["silu"](np.float64(ops.convert_to_numpy(x)))[0], rtol=1e-5
-    )
+    value = ops.convert_to_numpy(ACTIVATIONS["silu"](x))
+    np.testing.assert_allclose(value, FORMULAS["silu"](np.float64(ops.convert_to_numpy(x)))[0], rtol=1e-5)
     assert ACTIVATIONS["gelu"](keras.KerasTensor((None, 7))).shape == (None, 7)

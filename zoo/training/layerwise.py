@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from zoo.backbones.places import EMBEDDINGS, level_of, place_of
-from zoo.training.one_kernel import apply_adam, has_one_kernel
+from zoo.training.one_kernel import apply_adam, has_one_kernel, one_update
 
 
 def layer_decay_factors(task: keras.Model, decay: float) -> dict[str, float]:
@@ -134,6 +134,10 @@ class _LayerwiseRates:
         factors = dict(self._rate_factors)
         self._rates = [_factor_of(variable.path, factors) for variable in variables]
         super().build(variables)
+
+    def _backend_update_step(self, *arguments: Any) -> None:
+        with one_update():
+            super()._backend_update_step(*arguments)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         learning_rate = learning_rate * self._rates[self._get_variable_index(variable)]

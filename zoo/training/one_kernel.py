@@ -1,6 +1,9 @@
 """Adam's update of a weight by one operation of TensorFlow, where Keras writes it as a dozen."""
 
+import contextlib
 import types
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import keras
@@ -25,6 +28,26 @@ def update_by_one_kernel(optimizer: keras.optimizers.Optimizer) -> None:
         update_by_one_kernel(optimizer.inner_optimizer)
     elif type(optimizer) in (keras.optimizers.Adam, keras.optimizers.AdamW):
         optimizer.update_step = types.MethodType(_update_step, optimizer)
+        optimizer._backend_update_step = types.MethodType(_backend_update_step, optimizer)
+
+
+# What all weights of a type have in common in one update: made once, as a model has hundreds of weights.
+_shared: ContextVar[dict[Any, dict[str, Any]]] = ContextVar("shared")
+
+
+@contextlib.contextmanager
+def one_update() -> Iterator[None]:
+    """Within it, which is to be one update of all weights, `apply_adam` makes what they have in common once."""
+    token = _shared.set({})
+    try:
+        yield
+    finally:
+        _shared.reset(token)
+
+
+def _backend_update_step(optimizer: keras.optimizers.Adam, *arguments: Any) -> None:
+    with one_update():
+        type(optimizer)._backend_update_step(optimizer, *arguments)
 
 
 def _update_step(optimizer: keras.optimizers.Adam, gradient: Any, variable: Any, learning_rate: Any) -> None:
@@ -59,19 +82,29 @@ def apply_adam(optimizer: keras.optimizers.Adam, gradient: Any, variable: Any, l
     """
     import tensorflow as tf
 
-    dtype = variable.dtype
     index = optimizer._get_variable_index(variable)
-    beta_1, beta_2 = (ops.cast(beta, dtype) for beta in (optimizer.beta_1, optimizer.beta_2))
-    step = ops.cast(optimizer.iterations + 1, dtype)
     tf.raw_ops.ResourceApplyAdam(
         var=variable.handle,
         m=optimizer._momentums[index].value.handle,
         v=optimizer._velocities[index].value.handle,
-        beta1_power=tf.pow(beta_1, step),
-        beta2_power=tf.pow(beta_2, step),
-        lr=ops.cast(learning_rate, dtype),
-        beta1=beta_1,
-        beta2=beta_2,
-        epsilon=ops.cast(optimizer.epsilon, dtype),
-        grad=tf.cast(tf.convert_to_tensor(gradient), dtype),
+        grad=tf.cast(tf.convert_to_tensor(gradient), variable.dtype),
+        lr=tf.cast(learning_rate, variable.dtype),
+        **_scalars(optimizer, variable.dtype),
     )
+
+
+def _scalars(optimizer: keras.optimizers.Adam, dtype: Any) -> dict[str, Any]:
+    import tensorflow as tf
+
+    made = _shared.get({})
+    if dtype not in made:
+        beta_1, beta_2 = (tf.cast(beta, dtype) for beta in (optimizer.beta_1, optimizer.beta_2))
+        step = ops.cast(optimizer.iterations + 1, dtype)
+        made[dtype] = {
+            "beta1_power": tf.pow(beta_1, step),
+            "beta2_power": tf.pow(beta_2, step),
+            "beta1": beta_1,
+            "beta2": beta_2,
+            "epsilon": tf.cast(optimizer.epsilon, dtype),
+        }
+    return made[dtype]

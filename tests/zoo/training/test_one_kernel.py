@@ -27,10 +27,9 @@ def weights_after(optimizer, steps=4, dtype="float32", rows=None):
 
     for first, second in zip(*gradients, strict=True):
         step(tf.constant(first, dtype), tf.constant(second, dtype))
-    operations = step.get_concrete_function(
-        tf.constant(first, dtype), tf.constant(second, dtype)
-    ).graph.get_operations()
-    return [keras.ops.convert_to_numpy(variable.value) for variable in variables], [op.type for op in graph.get_operations()]
+    graph = step.get_concrete_function(tf.constant(first, dtype), tf.constant(second, dtype)).graph
+    weights = [keras.ops.convert_to_numpy(variable.value) for variable in variables]
+    return weights, [operation.type for operation in graph.get_operations()]
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +78,27 @@ def test_repeated_rows_of_an_embedding():
     optimizer = keras.optimizers.Adam(0.01, beta_2=0.99, epsilon=1e-12)
     update_by_one_kernel(optimizer)
     np.testing.assert_allclose(weights_after(optimizer, rows=rows)[0][0], weights, atol=1e-6)
+
+
+def test_two_updates_in_one_graph():
+    """The second one has the next step's correction of the moments."""
+    import tensorflow as tf
+
+    def weights_after_two(optimizer):
+        variable = keras.Variable(np.ones(3))
+        optimizer.build([variable])
+
+        @tf.function(autograph=False)
+        def twice():
+            for gradient in ([1.0, 2.0, -3.0], [0.5, -2.0, 1.0]):
+                optimizer.apply([tf.constant(gradient)], [variable])
+
+        twice()
+        return keras.ops.convert_to_numpy(variable.value)
+
+    ours = keras.optimizers.Adam(0.01)
+    update_by_one_kernel(ours)
+    np.testing.assert_allclose(weights_after_two(ours), weights_after_two(keras.optimizers.Adam(0.01)), atol=1e-6)
 
 
 def test_loss_scale():
