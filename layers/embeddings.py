@@ -1,12 +1,20 @@
 """Embeddings of tokens and of segments."""
 
+import contextlib
 import math
+import types
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import keras
 from keras import ops
 
 from layers.dense import Dense
+from layers.devices import has_accelerator
+
+# copies of tables by the identity of their layers, see `TokenEmbedding.transposed`
+_transposed: ContextVar[Mapping[int, Any]] = ContextVar("transposed", default=types.MappingProxyType({}))
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -160,7 +168,26 @@ class TokenEmbedding(keras.layers.Layer):
             ValueError: If the last axis has another size.
         """
         _check_width("vectors", vectors, self.factor_dim or self.dim)
-        return self.table(vectors, reverse=True)
+        copy = _transposed.get().get(id(self))
+        return self.table(vectors, reverse=True) if copy is None else ops.matmul(ops.cast(vectors, copy.dtype), copy)
+
+    @contextlib.contextmanager
+    def transposed(self) -> Iterator[None]:
+        """Within it `score` multiplies by a transposed copy of the table, which is made once.
+
+        On a processor the product of a few rows with a transposed matrix takes twice as long as with such a copy (XLA
+        of TensorFlow 2.21, two rows and more), so it pays in a loop of a dozen steps. On other devices, and of a
+        quantized table, there is no copy.
+        """
+        if has_accelerator() or self.table.quantization_mode is not None:
+            yield
+            return
+        copy = ops.transpose(ops.cast(self.table.embeddings, self.compute_dtype))
+        token = _transposed.set({**_transposed.get(), id(self): copy})
+        try:
+            yield
+        finally:
+            _transposed.reset(token)
 
     def _factor_kernel(self) -> Any:
         """The kernel of the linear map `(factor_dim, dim)`, with low-rank updates, in floating point."""

@@ -15,6 +15,8 @@ from typing import Any
 
 import keras
 
+from layers.devices import has_accelerator
+
 # Numbers in the largest tensor from which on a program of its own pays: compiling one takes as long as some hundred
 # of the passes that it saves.
 LEAST_SIZE = 2**18
@@ -81,7 +83,7 @@ def fused(function: Callable) -> Callable:
 
 def _may_fuse(tensor: Any) -> bool:
     """Whether a tensor may be large enough, as far as its shape is known."""
-    if keras.backend.backend() != "tensorflow" or _portable.get() or _has_accelerator():
+    if keras.backend.backend() != "tensorflow" or _portable.get() or has_accelerator():
         return False
     if isinstance(tensor, keras.KerasTensor):
         return False
@@ -93,13 +95,6 @@ def _may_fuse(tensor: Any) -> bool:
 
 # Rows that a batch of unknown size counts as, where its rows have a known size.
 _ROWS = 32
-
-
-@functools.cache
-def _has_accelerator() -> bool:
-    import tensorflow as tf
-
-    return any(device.device_type != "CPU" for device in tf.config.list_physical_devices())
 
 
 def _programs(function: Callable) -> tuple[Callable, Callable]:

@@ -1,5 +1,6 @@
 """The recurrent encoder-decoder: fixed context or soft attention, as its configuration says."""
 
+import contextlib
 from typing import Any
 
 import keras
@@ -197,6 +198,9 @@ class RecurrentSeq2Seq(Backbone):
         if self.output_projection is None:
             return self.target_embedding.project(hidden)
         return self.output_projection(hidden)
+
+    def transposed_output(self) -> contextlib.AbstractContextManager:
+        return self.target_embedding.transposed() if self.output_projection is None else contextlib.nullcontext()
 
     def start_decoding(self, inputs: dict[str, Any], capacity: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns what a decoding loop carries and what it only reads.

@@ -1,5 +1,6 @@
 """The Transformer: encoder-only, decoder-only or encoder-decoder, as its configuration says."""
 
+import contextlib
 from typing import Any
 
 import keras
@@ -287,6 +288,9 @@ class Transformer(Backbone):
                 logits = logits + ops.cast(self.output_bias, logits.dtype)
         cap = embedding.logit_soft_cap
         return logits if cap is None else cap * ops.tanh(logits / cap)
+
+    def transposed_output(self) -> contextlib.AbstractContextManager:
+        return self.token_embedding.transposed() if self.output_projection is None else contextlib.nullcontext()
 
     def pool(self, hidden: Any) -> Any:
         """Returns one vector per row: `tanh(dense(first hidden state))`.

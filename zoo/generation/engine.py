@@ -1,5 +1,6 @@
 """Decoding on token level, the same for decoders, encoder-decoders and recurrent models: prompts are continued."""
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +18,9 @@ from zoo.preprocessing.token_rows import padded_length
 
 # New tokens that caches have room for at first; they are doubled when a text is longer.
 FIRST_ROOM = 256
+
+# Steps from which on a loop of several rows is worth a copy of the output's matrix.
+LONG_LOOP = 16
 
 
 class Engine:
@@ -107,14 +111,18 @@ class Engine:
         )
         return Session(self, options, rounded, carry, prompts, width, capacity)
 
-    def advance(self, options: GenerationOptions, carry: Any, until: int) -> Any:
-        """Runs the compiled loop until `until` tokens have been generated or all rows are done."""
+    def advance(self, options: GenerationOptions, carry: Any, until: int, steps: int) -> Any:
+        """Runs the compiled loop until `until` tokens have been generated, after `steps` more, or all rows are done."""
+        loop = self.loop(options)
+        rows = carry["moving"]["done"].shape[0] * loop.width
+        is_long = rows > 1 and steps >= LONG_LOOP
 
         def run(carry: Any, until: Any) -> Any:
-            return self.loop(options).advance(carry, until)
+            with self.backbone.transposed_output() if is_long else contextlib.nullcontext():
+                return loop.advance(carry, until)
 
         goal = ops.convert_to_tensor(until, dtype="int32")
-        return self._programs.run(("advance", options), run, options.jit_compile, carry, goal)
+        return self._programs.run(("advance", options, is_long), run, options.jit_compile, carry, goal)
 
     def grow(self, carry: Any, capacity: int) -> Any:
         """Returns the carried value with caches of another capacity."""
@@ -151,7 +159,10 @@ class Engine:
         """
         loop = self.loop(options)
         capacity = ops.shape(tokens)[1] + options.max_new_tokens + options.slack
-        return loop.result(loop.advance(self._start(loop, capacity, None, tokens, limits, streams, seed, source)))
+        carry = self._start(loop, capacity, None, tokens, limits, streams, seed, source)
+        is_long = options.max_new_tokens >= LONG_LOOP
+        with self.backbone.transposed_output() if is_long else contextlib.nullcontext():
+            return loop.result(loop.advance(carry))
 
     def loop(self, options: GenerationOptions) -> Loop:
         """Returns the loop of the options."""

@@ -73,7 +73,8 @@ class Session:
                 room = min(2 * room, options.max_new_tokens)
                 self._capacity = self._width + room + options.slack
                 self._carry = self._engine.grow(self._carry, self._capacity)
-            self._carry = self._engine.advance(options, self._carry, min(goal, room))
+            until = min(goal, room)
+            self._carry = self._engine.advance(options, self._carry, until, until - self.position)
         return self
 
     def stop(self, rows: Any) -> None:

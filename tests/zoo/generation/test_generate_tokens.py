@@ -171,3 +171,16 @@ def test_refusals(model):
         model.generate_tokens([[999]])
     with pytest.raises(ValueError, match="prompts must hold token ids for each row, got None"):
         model.generate_tokens()
+
+
+def test_long_texts_together_and_alone(model):
+    """Rows together have a copy of the output's matrix, a row alone and a session of few steps have none."""
+    options = {"max_new_tokens": 24, "end_ids": (), "jit_compile": keras.backend.backend() != "torch"}
+    together = model.generate_tokens(PROMPTS, **options)
+    for row, prompt in enumerate(PROMPTS):
+        text = list(prompt)
+        for _ in range(24):
+            inputs = {"token_ids": np.array([text]), "padding_mask": np.ones((1, len(text)), "bool")}
+            text.append(int(np.argmax(ops.convert_to_numpy(model(inputs))[0, -1])))
+        assert together["token_ids"][row].tolist() == text[len(prompt) :]
+        assert model.generate_tokens([prompt], **options)["token_ids"][0].tolist() == text[len(prompt) :]
