@@ -28,7 +28,8 @@ class ChatConfig:
     """Talks to a saved language model whose tokenizer has a chat format."""
 
     model: str = setting(
-        help="Directory of a saved model, or of one of the Transformers library, or hf://owner/name.", words="first"
+        help="Folder of a run, or directory of a saved model, also of the Transformers library, or hf://owner/name.",
+        words="first",
     )
     system: str | None = setting(None, "What the model is told first.")
     chat_format: str | None = setting(

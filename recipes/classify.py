@@ -134,7 +134,8 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
         if config.calibrate and problem != "regression":
             calibrate(task, *validation)
         if config.tune_thresholds:
-            print(f"thresholds: {task.tune_thresholds(*validation)}")
+            thresholds = task.tune_thresholds(*validation)
+            print("thresholds:", ", ".join(f"{label} {threshold:.3f}" for label, threshold in thresholds.items()))
         task.save_to_preset(run.path / "model")
         texts, truth = columns_of(test_examples)
         values = task.predict(texts)

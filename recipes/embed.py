@@ -27,7 +27,7 @@ from recipes.common.data.data_sets import are_named, is_name, open_part, open_pa
 from recipes.common.data.labelled_text import LABELLED, LabelledText, columns_of, is_in_range, read_examples
 from recipes.common.data.retrieval import Retrieval, open_beir, retrieval_of_groups
 from recipes.common.data.text_groups import GROUPS, TextGroup, group_columns, read_groups
-from recipes.common.errors import ConfigError, DataError
+from recipes.common.errors import ConfigError, DataError, shown
 from recipes.common.evaluation.embedding_scores import EmbeddingScores, similarity_baseline
 from recipes.common.finish import finish
 from recipes.common.run_folder import RunFolder
@@ -188,7 +188,9 @@ def check(config: EmbedConfig) -> None:
     for key, names in _KEYS_OF.items():
         value, default = getattr(objective, key), getattr(ObjectiveConfig(), key)
         if objective.name not in names and value != default:
-            raise ConfigError(f"objective.{key} must be {default!r} with objective {objective.name!r}, got {value!r}")
+            raise ConfigError(
+                f"objective.{key} must be {shown(default)} with objective {objective.name!r}, got {shown(value)}"
+            )
     counts = OBJECTIVES[objective.name]
     # how many texts a named data set has is seen in its rows
     if not are_named(data) and len(data.text_columns) not in counts:
@@ -214,7 +216,7 @@ def check(config: EmbedConfig) -> None:
                 f"{evaluation.similarity_columns}"
             )
         if are_named(data) and data.header is not None:
-            raise ConfigError(f"data.header must be null with a named data set, got {data.header}")
+            raise ConfigError(f"data.header must be null with a named data set, got {shown(data.header)}")
 
 
 def open_data(config: EmbedConfig) -> list[Sequence[Any]]:

@@ -1,7 +1,7 @@
 """Export: from a saved model to a SavedModel that takes strings and returns strings.
 
-python -m recipes.export --model runs/dates/model --output export
-python -m recipes.export --model hf://owner/name --task CausalLM --output export --options '{"sampler": "greedy"}'
+python -m recipes.export runs/dates --output export
+python -m recipes.export hf://owner/name --task CausalLM --output export --options '{"sampler": "greedy"}'
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from recipes.common.saved_models import TASKS, load_task
 class ExportConfig:
     """Writes a saved model as a SavedModel with string endpoints."""
 
-    model: str = setting(help="Directory of a saved model, or of one of the Transformers library, or hf://owner/name.")
+    model: str = setting(
+        help="Folder of a run, or directory of a saved model, also of the Transformers library, or hf://owner/name.",
+        words="first",
+    )
     output: str = setting(help="Folder to write.")
     task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that was saved here.")
     options: dict[str, Any] = setting({}, "Arguments of the task's export(), for example {sampler: beam}.")

@@ -245,7 +245,7 @@ def make_model(
     )
     if config.data.chat_format is not None or task.chat_format is None:
         with errors_of("data.chat_format"):
-            task.chat_format = chat_format
+            task.chat_format = config.data.chat_format or chat_format
     return task
 
 

@@ -1,7 +1,7 @@
 """Generate: what a saved model makes of texts: continuations, translations, labels, tags, vectors, filled gaps.
 
-python -m recipes.generate --model runs/dates/model --texts "4 May 1999" "am 3. Juni 2001"
-python -m recipes.generate --model hf://owner/name --task CausalLM --file prompts.txt --output answers.jsonl
+python -m recipes.generate runs/dates --texts "4 May 1999" "am 3. Juni 2001"
+python -m recipes.generate hf://owner/name --task CausalLM --file prompts.txt --output answers.jsonl
 """
 
 from __future__ import annotations
@@ -18,14 +18,19 @@ from recipes.common.data.parallel_text import check_language_tokens, language_to
 from recipes.common.data.plain_text import read_plain
 from recipes.common.errors import BadLines, ConfigError, errors_of, shown
 from recipes.common.saved_models import TASKS, language_tokens_of, load_task, require_texts_alone
+from zoo.preprocessing import split_words
 from zoo.storage import write_text_atomically
+from zoo.tasks.entities import are_bio
 
 
 @dataclasses.dataclass(frozen=True)
 class GenerateConfig:
     """Applies a saved model to texts and prints, or writes, one JSON object per text."""
 
-    model: str = setting(help="Directory of a saved model, or of one of the Transformers library, or hf://owner/name.")
+    model: str = setting(
+        help="Folder of a run, or directory of a saved model, also of the Transformers library, or hf://owner/name.",
+        words="first",
+    )
     task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that was saved here.")
     texts: list[str] = setting([], "The texts.")
     file: str | None = setting(None, "File with one text per line, after these.")
@@ -92,12 +97,29 @@ def apply(task: zoo.Task, texts: list[str], options: dict[str, Any]) -> list[Any
     if isinstance(task, zoo.TextClassifier):
         return task.classify(texts, **options)
     if isinstance(task, zoo.TokenClassifier):
-        return task.tag([text.split() for text in texts], **options)
+        return tagged(task, texts, options)
     if isinstance(task, zoo.TextEmbedder):
         return np.asarray(task.embed(texts, **options)).tolist()
     if isinstance(task, zoo.ReplacedTokenDetector):
         return [[token._asdict() for token in tokens] for tokens in task.detect(texts, **options)]
     return task.fill_mask(texts, **options)
+
+
+def tagged(task: zoo.TokenClassifier, texts: list[str], options: dict[str, Any]) -> list[Any]:
+    """Returns the spans that BIO tags mark in texts, or each word with its tag.
+
+    Args:
+        task: The task; it splits texts into words as in its training.
+        texts: The texts.
+        options: Arguments of its method.
+    """
+    if are_bio(task.labels.names):
+        names = ("label", "text", "start", "end", "score")
+        rows = task.entities(texts, **options)
+        return [[{name: getattr(entity, name) for name in names} for entity in row] for row in rows]
+    words = split_words(texts, task.preprocessor.split)[0].to_list()
+    rows = zip(words, task.tag(texts, **options), strict=True)
+    return [[[word.decode(), tag] for word, tag in zip(*row, strict=True)] for row in rows]
 
 
 if __name__ == "__main__":

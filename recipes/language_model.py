@@ -91,7 +91,9 @@ class LanguageModelConfig:
     tokenizer: LanguageTokenizerConfig = LanguageTokenizerConfig()
     model: DecoderConfig = DecoderConfig()
     training: LanguageTrainingConfig = LanguageTrainingConfig()
-    prompts: list[str] = setting(["1", "m", "Th"], "Texts that samples begin with.", harmless=True)
+    prompts: list[str] | None = setting(
+        None, "Texts that samples begin with; null: first words of lines of the validation text.", harmless=True
+    )
     sampler: dict[str, Any] = setting(
         {"name": "sample", "temperature": 0.8}, "How samples and the export continue a text.", harmless=True
     )
@@ -121,11 +123,14 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
         data = config.data
         train_text, validation_text = open_parts(data, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit))
         task = make_model(config, run, train_text)
-        check_prompts(config, task)
+        prompts = config.prompts
+        if prompts is None:
+            prompts = first_words(validation_text, task.backbone.config.max_length)
+        check_prompts(prompts, task)
         batches, validation = make_batches(config, task, train_text, validation_text)
 
         def samples() -> list[str]:
-            return task.generate(config.prompts, sampler=sampler, max_new_tokens=config.new_tokens, jit_compile=False)
+            return task.generate(prompts, sampler=sampler, max_new_tokens=config.new_tokens, jit_compile=False)
 
         seconds = train(
             task,
@@ -151,7 +156,7 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
         options = {"sampler": sampler, "max_new_tokens": config.new_tokens}
 
         def trial(served: Any) -> Iterable[tuple[str, str, str]]:
-            texts = config.prompts[:3]
+            texts = prompts[:3]
             return zip(texts, decoded(served.serve(texts)), task.generate(texts, **options), strict=True)
 
         export = options if config.export else None
@@ -177,14 +182,30 @@ def make_batches(
     return batches, validation
 
 
-def check_prompts(config: LanguageModelConfig, task: zoo.CausalLM) -> None:
+def first_words(documents: Sequence[str], max_length: int) -> list[str]:
+    """Returns the first two words of three lines from all over a text.
+
+    Args:
+        documents: Parts of the text.
+        max_length: Tokens that the model takes.
+
+    Example:
+
+    >>> first_words(["The film was good.", "I left."], 64)
+    ['The film', 'I left.']
+    """
+    # a character has at most four tokens
+    most = min(20, max(1, (max_length - 3) // 4))
+    lines = [line.split() for document in documents for line in document.splitlines() if line.strip()]
+    return [" ".join(words[:2])[:most] for words in lines[:: max(1, -(-len(lines) // 3))]]
+
+
+def check_prompts(prompts: Sequence[str], task: zoo.CausalLM) -> None:
     """Raises a `ConfigError` for a prompt that the model cannot continue, before the training and not after it."""
-    if not config.prompts:
+    if not prompts:
         raise ConfigError("prompts must hold at least one text")
     most = task.backbone.config.max_length - 1
-    for prompt, length in zip(
-        config.prompts, task.preprocessor.prompt_ids(config.prompts).row_lengths().numpy(), strict=True
-    ):
+    for prompt, length in zip(prompts, task.preprocessor.prompt_ids(prompts).row_lengths().numpy(), strict=True):
         if not 1 <= length <= most:
             raise ConfigError(f"prompts must have 1 to {most} tokens each, got {prompt!r} with {length}")
 

@@ -24,7 +24,7 @@ from recipes.common.data.labelled_text import LABELLED, NO_LABEL, LabelledText, 
 from recipes.common.data.relevance import Pair, pairs_of_groups, with_negatives
 from recipes.common.data.retrieval import Retrieval, open_beir, retrieval_of_groups, retrieval_of_labels
 from recipes.common.data.text_groups import GROUPS, TextGroup, read_groups
-from recipes.common.errors import BadLines, ConfigError, errors_of
+from recipes.common.errors import BadLines, ConfigError, errors_of, shown
 from recipes.common.evaluation.search import curves_of, order, retrieval_scores, search, tfidf
 from recipes.common.finish import finish
 from recipes.common.run_folder import RunFolder
@@ -181,15 +181,15 @@ def check(config: RerankConfig) -> None:
         for key in ("negatives", "negatives_from"):
             if getattr(data, key) != getattr(default, key):
                 raise ConfigError(
-                    f"data.{key} must be {getattr(default, key)!r} where rows have documents that are not relevant, "
-                    f"got {getattr(data, key)!r}"
+                    f"data.{key} must be {shown(getattr(default, key))} where rows have documents that are not "
+                    f"relevant, got {shown(getattr(data, key))}"
                 )
     if data.label_column is not None and evaluation.queries is None:
         for key in ("first_stage", "candidates"):
             value, usual = getattr(evaluation, key), getattr(EvaluationConfig(), key)
             if value != usual:
                 raise ConfigError(
-                    f"evaluation.{key} must be {usual!r} where labelled pairs are reordered, got {value!r}"
+                    f"evaluation.{key} must be {shown(usual)} where labelled pairs are reordered, got {shown(value)}"
                 )
 
 

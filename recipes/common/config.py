@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import copy
 import dataclasses
+import logging
 import math
 import operator
 import os
@@ -41,6 +42,7 @@ def run_recipe(
         SystemExit: With 2 after a `RecipeError`, whose message goes to stderr, 130 after Ctrl-C, 0 after `--help`.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
+    logging.getLogger("tensorflow").addFilter(_is_no_retracing)
     try:
         main(parse(config_class, words, prog=f"python -m recipes.{name}"))
     except RecipeError as error:
@@ -52,6 +54,11 @@ def run_recipe(
         then = "the same command goes on from the last saved state" if resumes else "again"
         print(f"\nrecipes.{name}: interrupted; {then}: {command}", file=sys.stderr)
         raise SystemExit(130) from error
+
+
+def _is_no_retracing(record: logging.LogRecord) -> bool:
+    # rows are padded to one of a few lengths, and each length is traced once
+    return "tf.function retracing" not in record.getMessage()
 
 
 def setting(

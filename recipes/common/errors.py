@@ -54,7 +54,7 @@ def errors_of(key: str) -> Iterator[None]:
         raise
     except (OSError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
         text = " ".join(str(error).split()) or type(error).__name__
-        raise ConfigError(f"{key}: {text if len(text) <= 400 else text[:400] + '...'}") from error
+        raise ConfigError(f"{key}: {text if len(text) <= 600 else text[:600] + '...'}") from error
 
 
 def require_options(**options: int | None) -> None:
@@ -77,12 +77,14 @@ def require_options(**options: int | None) -> None:
 
 
 def shown(value: Any, most: int = _SHOWN) -> str:
-    """A value as error messages show it: its `repr`, cut when long.
+    """A value as error messages show it: as YAML writes null, true and false, otherwise its `repr`, cut when long.
 
     Args:
         value: Any value.
         most: Characters to show.
     """
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
     text = repr(value)
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
 

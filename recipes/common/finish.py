@@ -6,7 +6,7 @@ import json
 import math
 import platform
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import huggingface_hub
@@ -15,6 +15,7 @@ import numpy as np
 
 from recipes.common.run_folder import RunFolder
 from recipes.common.training.fitting import save_adapter
+from zoo.export.saved_model import DESCRIPTION_FILE
 from zoo.tasks import Task
 
 TEST_IS_VALIDATION = (
@@ -94,7 +95,7 @@ def model_card(run: RunFolder, recipe: str, task: Task, results: dict[str, Any])
     >>> model_card(run, "translate", model, {"exact_match": 0.99}).data.library_name
     'keras'
     """
-    rows = "\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in results.items())
+    rows = "\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in _flat(results))
     note = f"\n{TEST_IS_VALIDATION}\n" if results.get("test_is_validation") else ""
     pictures = "\n".join(f"![{path.stem}](plots/{path.name})" for path in sorted(run.plots.glob("*.png")))
     data = huggingface_hub.ModelCardData(library_name="keras", tags=["keras-transformer-zoo", recipe])
@@ -120,13 +121,7 @@ import zoo
 model = zoo.{type(task).__name__}.from_preset("model")
 ```
 
-or, with `tensorflow` and `tensorflow_text` alone:
-
-```python
-served = tf.saved_model.load("{run.export.name}")
-served.serve(["..."])
-```
-
+{_use_of_export(run)}
 ## Configuration
 
 ```yaml
@@ -152,6 +147,34 @@ def decoded(texts: Any) -> list[str]:
         texts: `tf.string` tensor `(batch,)`.
     """
     return [text.decode("utf-8") for text in texts.numpy()]
+
+
+def _flat(results: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:
+    """Names and values, those of a mapping one by one behind its name."""
+    for name, value in results.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{group}{name}, ")
+        else:
+            yield group + name, value
+
+
+def _use_of_export(run: RunFolder) -> str:
+    """How the SavedModel is used; nothing where there is none."""
+    if not run.export.exists():
+        return ""
+    signature = json.loads((run.export / DESCRIPTION_FILE).read_text(encoding="utf-8"))
+    inputs = signature["endpoints"]["serve"]["inputs"]
+    given = '["..."]' if len(inputs) == 1 else ", ".join(f"{field['name']}=['...']" for field in inputs)
+    return f"""or, with `tensorflow` and `tensorflow_text` alone:
+
+```python
+import tensorflow as tf
+import tensorflow_text
+
+served = tf.saved_model.load("{run.export.name}")
+served.serve({given})
+```
+"""
 
 
 def _cell(value: Any) -> str:

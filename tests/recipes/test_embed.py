@@ -126,7 +126,7 @@ def test_texts_that_are_cut_are_counted(tmp_path, capsys):
             [*PAIRS, "--evaluation.similarity", "stsb", "--evaluation.similarity_columns", "1", "2", "4"],
             "evaluation.similarity_columns must be '1', '2', '3' with the name of a data set in evaluation.similarity",
         ),
-        (["--data.header", "true"], "data.header must be null with a named data set, got True"),
+        (["--data.header", "true"], "data.header must be null with a named data set, got true"),
         (["--data.text_columns", "a", "b"], r"data.text_columns must be \['1', '2'\] with a named data set, .*\['a', "),
     ],
 )

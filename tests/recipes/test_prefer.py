@@ -120,7 +120,9 @@ def test_the_last_reply_alone_counts(start):
     examples = rows.examples(pairs, np.zeros((5, 2)))
     inputs, targets, _ = rows.collate(*examples.take([0, 3])[:3])
     assert inputs["labels"].shape[:2] == (2, 2) and targets.shape == (2, 2)
-    with pytest.raises(DataError, match="no preference is left: skipped 5: longer than 4 tokens 5"):
+    with pytest.raises(
+        DataError, match="none of the 5 preferences of a part is left; of all parts skipped 5: longer than 4 tokens 5"
+    ):
         PreferenceRows(task.preprocessor, 4).tokenized(PREFERENCES["date_preferences"]().test[:5])
 
 

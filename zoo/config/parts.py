@@ -203,6 +203,29 @@ class NormConfig:
             allowed = f"left out with norm.kind={self.kind!r}, which has the options {sorted(names)}"
             require(name in names, f"norm.options[{shorten(name)}]", value, allowed)
 
+    def of_kind(self, kind: str) -> "NormConfig":
+        """Returns another kind of norm with the choices that both kinds have.
+
+        Args:
+            kind: The kind; what it does not have gets its default.
+
+        Raises:
+            ValueError: If there is no such kind.
+
+        Example:
+
+        >>> NormConfig("layer", use_bias=False).of_kind("rms").use_bias
+        True
+        """
+        options = self.options if kind == self.kind else None
+        return dataclasses.replace(
+            self,
+            kind=kind,
+            unit_offset=self.unit_offset and kind == "rms",
+            use_bias=self.use_bias or kind != "layer",
+            options=options,
+        )
+
     def layer_options(self) -> dict[str, Any]:
         """Returns the arguments of the norm but for its epsilon."""
         options = dict(self.options or {})

@@ -82,6 +82,30 @@ class PositionConfig:
             allowed = f"left out with position.kind={self.kind!r}, which has the options {sorted(names)}"
             require(name in names, f"position.options[{shorten(name)}]", value, allowed)
 
+    def of_kind(self, kind: str) -> "PositionConfig":
+        """Returns another kind of positions with the choices that both kinds have.
+
+        Args:
+            kind: The kind; what it does not have gets its default.
+
+        Raises:
+            ValueError: If there is no such kind.
+
+        Example:
+
+        >>> PositionConfig("rotary", base=160000.0).of_kind("alibi").base
+        10000.0
+        """
+        if kind not in _kinds():
+            return dataclasses.replace(self, kind=kind)
+        options = {name: value for name, value in (self.options or {}).items() if name in _options(kind)}
+        defaults = {
+            field.name: field.default
+            for field in dataclasses.fields(self)
+            if field.name not in ("kind", "options") and kind not in _kinds_with(field.name)
+        }
+        return dataclasses.replace(self, kind=kind, options=options or None, **defaults)
+
     def layer_options(self, has_window: bool = False) -> dict[str, Any]:
         """Returns the arguments of the encoding, those that it has a default for left out where they are ours.
 

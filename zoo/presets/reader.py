@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.backbones.backbone import Backbone
-from zoo.presets.registry import get_preset, list_presets, near_presets, preset_config
+from zoo.presets.registry import get_preset, list_presets, near_preset, preset_config
 from zoo.storage import HubError, Reader, find_reader, register_reader
 
 
@@ -16,7 +16,7 @@ class NamedReader(Reader):
 
     def hint(self, name: str) -> str:
         # a path is no misspelt name
-        return "" if os.sep in name else near_presets(name)
+        return "" if os.sep in name else near_preset(name)
 
     def accepts(self, source: Path) -> bool:
         # a directory of this name is meant where there is one

@@ -5,7 +5,7 @@ import difflib
 from typing import Any
 
 from zoo.backbones.backbone import Backbone
-from zoo.config import TransformerConfig
+from zoo.config import NormConfig, PositionConfig, TransformerConfig
 from zoo.storage.deferred import shapes_only
 
 _PRESETS: dict[str, "Preset"] = {}
@@ -70,18 +70,23 @@ def get_preset(name: str) -> Preset:
         ValueError: If there is none, naming the nearest.
     """
     if name not in _PRESETS:
-        raise ValueError(f"There is no preset {name!r}.{near_presets(name)}")
+        raise ValueError(f"There is no preset {name!r}.{near_preset(name)} Known presets: {', '.join(_PRESETS)}.")
     return _PRESETS[name]
 
 
-def near_presets(name: str) -> str:
-    """Returns what might have been meant by a name that no preset has, and the names that there are.
+def near_preset(name: str) -> str:
+    """Returns the question whether another name was meant; nothing where no preset has a similar one.
 
     Args:
-        name: The name.
+        name: A name that no preset has.
+
+    Example:
+
+    >>> near_preset("bert_base_uncase")
+    " Did you mean 'bert_base_uncased'?"
     """
     near = difflib.get_close_matches(name, _PRESETS, n=1)
-    return (f" Did you mean {near[0]!r}?" if near else "") + f" Known presets: {', '.join(_PRESETS)}."
+    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def preset_config(name: str, /, **overrides: Any) -> TransformerConfig:
@@ -90,7 +95,7 @@ def preset_config(name: str, /, **overrides: Any) -> TransformerConfig:
     Args:
         name: Name of the preset.
         **overrides: Fields of the configuration, for example `vocabulary_size=8000`; of a part those that differ, for
-            example `norm={"kind": "rms"}`.
+            example `norm={"kind": "rms"}`. Another kind keeps those choices of the preset that it has.
 
     Raises:
         ValueError: If there is no such preset or field (naming the nearest), or a value is out of range.
@@ -106,6 +111,8 @@ def preset_config(name: str, /, **overrides: Any) -> TransformerConfig:
 def _override(config: Any, overrides: dict[str, Any], prefix: str) -> Any:
     fields = [field.name for field in dataclasses.fields(config)]
     values = {}
+    if isinstance(config, (NormConfig, PositionConfig)) and isinstance(overrides.get("kind"), str):
+        config = config.of_kind(overrides["kind"])
     for key, value in overrides.items():
         if key not in fields:
             near = difflib.get_close_matches(key, fields, n=1)

@@ -126,7 +126,8 @@ def find_reader(preset: str | os.PathLike) -> tuple[Reader, Path]:
         if reader.accepts(path):
             return reader, path
     hints = "" if path.exists() else "".join(reader.hint(name) for reader in _READERS)
-    looked_for = "; ".join(reader.looks_for for reader in _READERS)
+    # what accepts less than others is asked first, and is rarer
+    looked_for = "; ".join(reader.looks_for for reader in reversed(_READERS))
     raise ValueError(f"{_found(name, path)}{hints} It must be {looked_for}.")
 
 

@@ -48,7 +48,8 @@ class SavedReader(Reader):
             others = sorted(set(given) - set(known)) + ["tokenizer"] * (tokenizer is not None)
             if others:
                 raise ValueError(
-                    f"A saved model ({source}) brings its own configuration and tokenizer; got {others} too."
+                    f"A saved model ({source}) brings its own configuration and tokenizer, of which "
+                    f"{' and '.join(REPLACEABLE)} can be replaced; got {others} too."
                 )
             return _from_open_preset(kind, preset, saved, load_weights, given, replaced)
 
@@ -178,14 +179,15 @@ def _from_open_preset(
             preset.weights.load_into(task)
     if same:
         return task
-    if load_weights:
-        found = "has no weights for the head of this task"
-        if of.task is task_class:
-            found = "has the head of this task for other labels than those given"
-        warnings.warn(f"{directory} {found}: it starts untrained.", stacklevel=4)
     if of.task is task_class:
-        return of.make(backbone, tokenizer, {**options, **given})
-    return task_class(backbone, tokenizer, **{**of.shared_with(task_class, options), **given})
+        task = of.make(backbone, tokenizer, {**options, **given})
+        found = "has the head of this task for other labels than those given"
+    else:
+        task = task_class(backbone, tokenizer, **{**of.shared_with(task_class, options), **given})
+        found = "has no weights for the head of this task"
+    if load_weights and len(task.weights) > len(backbone.weights):
+        warnings.warn(f"{directory} {found}: it starts untrained.", stacklevel=4)
+    return task
 
 
 def _backbone(config: ModelConfig, description: PresetDescription, path: Path) -> Backbone:

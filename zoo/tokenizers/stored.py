@@ -120,7 +120,8 @@ class StoredTokenizer:
         >>> tokenizer.with_chat_format("chatml").chat_format.reply
         '<|im_start|>assistant\\n'
         """
-        chat_format = get_chat_format(chat_format)
+        end_token = None if self.end_id is None else self.id_to_token(self.end_id)
+        chat_format = get_chat_format(chat_format, end_token=end_token)
         if self._spelled_by_no_text(() if chat_format is None else chat_format.special_tokens):
             # the same tokens in the same roles: nothing is built again
             copy = object.__new__(type(self))

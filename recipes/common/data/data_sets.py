@@ -195,7 +195,8 @@ def open_parts(
         if part is None and split != "test":
             raise DataError(f"data.{split} must be given, unless data.train names a data set that has such a part")
         if part is None:
-            print(f"{' '.join(files or data.train)}: there is no test part; the validation part takes its place")
+            where = f"{' '.join(files)}: there is no test part" if files else "data.test is empty"
+            print(f"{where}; the validation part takes its place")
             part = parts[1]
             if data.test:
                 part, _ = open_part(data.test, "validation", loaders, read, data.on_error, check)

@@ -227,7 +227,9 @@ class PreferenceRows:
             for name, rows in tokens.items():
                 parts[name].append(tf.ragged.boolean_mask(rows, np.repeat(is_kept, 2)))
         if not kept:
-            raise DataError(f"no preference is left: {self.dropped.report()}")
+            raise DataError(
+                f"none of the {len(preferences)} preferences of a part is left; of all parts {self.dropped.report()}"
+            )
         columns = {name: tf.concat(rows, axis=0) for name, rows in parts.items()}
         pairs = {name: tf.RaggedTensor.from_uniform_row_length(rows, 2) for name, rows in columns.items()}
         return kept, pairs

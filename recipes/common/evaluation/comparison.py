@@ -177,8 +177,9 @@ def draw(choices: Sequence[Choice], runs: Sequence[Run], rows: Sequence[Mapping[
     for row in rows:
         if row["runs"]:
             panels.setdefault(row["metric"], {})[row["choice"]] = (row["mean"], row["interval"], row["values"])
-    plot_intervals(panels, folder / "comparison.png", "Seeds, their mean and its 95 % interval")
-    series = {}
+    varied = "\n".join(choices[0].values)
+    plot_intervals(panels, folder / "comparison.png", f"{varied}\nseeds, their mean and its 95 % interval".strip())
+    series, measures = {}, []
     for choice in choices:
         curves = [run.curves() for run in runs if run.choice is choice]
         column = next((name for name in _CURVES if curves and all(name in (rows or [{}])[0] for rows in curves)), None)
@@ -186,6 +187,7 @@ def draw(choices: Sequence[Choice], runs: Sequence[Run], rows: Sequence[Mapping[
             epochs = min(map(len, curves))
             means = [np.mean([float(rows[epoch][column]) for rows in curves]) for epoch in range(epochs)]
             series[f"{choice.label}"] = (range(1, epochs + 1), means)
+            measures.append(column)
     if series:
-        name = "validation, mean over the seeds"
-        plot_curves(series, folder / "curves.png", x_label="epoch", y_label=name, title="Training")
+        name = f"{' or '.join(dict.fromkeys(measures))}, mean over the seeds"
+        plot_curves(series, folder / "curves.png", x_label="epoch", y_label=name, title=varied)

@@ -72,7 +72,7 @@ def require_keys_of(kind: str, changed: dict[str, tuple[Any, Any]]) -> None:
     for name, kinds in _KEYS_OF.items():
         if name in changed and kind not in kinds:
             default, value = changed[name]
-            raise ConfigError(f"{name} must be {default!r} with a {kind}, got {shown(value)}")
+            raise ConfigError(f"{name} must be {shown(default)} with a {kind}, got {shown(value)}")
 
 
 def open_texts(data: Any) -> list[list[str]]:

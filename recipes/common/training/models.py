@@ -84,7 +84,7 @@ def check_model(config: Any) -> None:
         for name, (default, value) in changed.items():
             if name == "model.preset" or name.startswith("tokenizer."):
                 raise ConfigError(
-                    f"{name} must be {default!r} with model.start_from, whose model and tokenizer are taken, got "
+                    f"{name} must be {shown(default)} with model.start_from, whose model and tokenizer are taken, got "
                     f"{shown(value)}"
                 )
     elif model.preset is not None:
@@ -93,7 +93,9 @@ def check_model(config: Any) -> None:
         for name in ("alpha", "dropout", "targets", "blocks"):
             if f"model.lora.{name}" in changed:
                 default, value = changed[f"model.lora.{name}"]
-                raise ConfigError(f"model.lora.{name} must be {default!r} without model.lora.rank, got {shown(value)}")
+                raise ConfigError(
+                    f"model.lora.{name} must be {shown(default)} without model.lora.rank, got {shown(value)}"
+                )
         if model.quantize is not None:
             raise ConfigError(
                 f"model.quantize must be null without model.lora.rank, got {model.quantize!r}: quantized weights do "

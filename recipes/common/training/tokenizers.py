@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from recipes.common.config import setting
-from recipes.common.errors import ConfigError, errors_of
+from recipes.common.errors import ConfigError, errors_of, shown
 from recipes.common.run_folder import RunFolder
 from zoo.storage import replace_folder
 from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
@@ -65,7 +65,9 @@ def load_or_train_tokenizer(
     for name, kinds in _KINDS_WITH.items():
         value, default = getattr(config, name), TokenizerConfig.__dataclass_fields__[name].default
         if config.kind not in kinds and value != default:
-            raise ConfigError(f"tokenizer.{name} must be {default!r} with kind {config.kind!r}, got {value!r}")
+            raise ConfigError(
+                f"tokenizer.{name} must be {shown(default)} with kind {config.kind!r}, got {shown(value)}"
+            )
     if run.tokenizer.is_dir():
         return Tokenizer.load(run.tokenizer)
     print(f"training a tokenizer: {config.kind}")

@@ -1,4 +1,5 @@
 import dataclasses
+import logging
 import os
 import signal
 import subprocess
@@ -33,6 +34,23 @@ def test_mistake_of_the_user_is_one_message(capsys, arguments):
     assert stop.value.code == 2
     message = "unknown key --sead; did you mean --seed?" if arguments else "file not found: a.txt"
     assert capsys.readouterr().err == f"recipes.learn: error: {message}\n"
+
+
+def test_a_model_traced_for_each_length_is_not_warned_about():
+    seen = []
+    logger, handler = logging.getLogger("tensorflow"), logging.Handler()
+    handler.emit = lambda record: seen.append(record.getMessage())
+
+    def main(config):
+        logger.warning("5 out of the last 5 calls to %s triggered tf.function retracing.", "f")
+        logger.warning("something else")
+
+    logger.addHandler(handler)
+    try:
+        run_recipe(main, Config, "learn", [])
+    finally:
+        logger.removeHandler(handler)
+    assert seen == ["something else"]
 
 
 def test_bug_keeps_its_traceback():

@@ -166,6 +166,33 @@ def test_choices_of_parts_are_replaced_one_by_one():
         preset_config("transformer_tiny", norm={"kinds": "rms"})
 
 
+@pytest.mark.parametrize("kind", ["rotary", "alibi", "learned", "sinusoidal", "relative_bias", "none"])
+def test_another_kind_of_positions_has_no_choice_of_the_first_one(kind):
+    # rotary, of a base of its own in each kind of layer
+    original = get_preset("modern_encoder_tiny").config.position
+    assert (original.base, original.local_base) == (160000.0, 10000.0)
+    position = preset_config("modern_encoder_tiny", position={"kind": kind}).position
+    assert position.kind == kind and (kind != "rotary" or position == original)
+    # what both kinds have stays, and what is given is an error where the kind does not have it
+    assert preset_config("modern_encoder_tiny", position={"kind": "sinusoidal"}).position.base == 160000.0
+    with pytest.raises(ValueError, match="position.base must be 10000.0 with position.kind='alibi'.*got 500.0"):
+        preset_config("modern_encoder_tiny", position={"kind": "alibi", "base": 500.0})
+    with pytest.raises(ValueError, match="position.kind must be one of .*got 'alibbi'"):
+        preset_config("modern_encoder_tiny", position={"kind": "alibbi"})
+
+
+def test_another_norm_has_no_choice_of_the_first_one():
+    original = get_preset("modern_encoder_tiny").config.norm
+    assert not original.use_bias and original.embedding
+    assert preset_config("modern_encoder_tiny", norm={"kind": "layer"}).norm == original
+    norm = preset_config("modern_encoder_tiny", norm={"kind": "rms"}).norm
+    assert norm == dataclasses.replace(original, kind="rms", use_bias=True)
+    gemma = preset_config("gemma_2_2b", norm={"kind": "layer"}).norm
+    assert get_preset("gemma_2_2b").config.norm.unit_offset and not gemma.unit_offset
+    config = dataclasses.replace(original, kind="dynamic_tanh", use_bias=True, options={"alpha": 0.8})
+    assert config.of_kind("rms").options is None and config.of_kind("dynamic_tanh").options == {"alpha": 0.8}
+
+
 def test_table():
     presets = list_presets()
     header, *lines = str(presets).splitlines()

@@ -8,6 +8,7 @@ import pytest
 
 from zoo.tokenizers import (
     CHAT_FORMATS,
+    ByteLevelBPETokenizer,
     ChatFormat,
     SentencePieceTokenizer,
     Tokenizer,
@@ -232,6 +233,15 @@ def test_a_tokenizer_of_running_text_chats_without_control_tokens():
     assert ids[: len(question)] == question and not any(learned[: len(question)])
     reply = [token for token, is_learned in zip(ids, learned, strict=True) if is_learned]
     assert reply[-1] == tokenizer.token_to_id("<eos>") and tokenizer.detokenize(reply[:-1]).numpy() == b"Hi"
+
+
+def test_plain_replies_end_as_the_texts_of_the_tokenizer_do():
+    texts = ["User and Assistant: hello, who is it? It is me. Hi"] * 20
+    tokenizer = ByteLevelBPETokenizer.train(texts, 280, end_token="<|endoftext|>").with_chat_format("plain")
+    tokens = chat_tokens(tokenizer, *as_ragged([CONVERSATION[:2]]), add_reply=False, learned=True)
+    (ids,), (learned,) = tokens.ids.to_list(), tokens.learned.to_list()
+    reply = [token for token, is_learned in zip(ids, learned, strict=True) if is_learned]
+    assert reply[-1] == tokenizer.end_id and tokenizer.detokenize(reply[:-1]).numpy() == b" Hi"
 
 
 def test_a_tokenizer_keeps_its_format(chatty, tmp_path):

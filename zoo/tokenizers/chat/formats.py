@@ -14,6 +14,19 @@ def _same(roles: Sequence[str], before: str, after: str, strips: Strip = "") -> 
     return {role: Turn(before.format(role=role), after.format(role=role), strips) for role in roles}
 
 
+def _plain(end_token: str) -> ChatFormat:
+    """For tokenizers that recipes train on running text: they have no control token but the end of a text."""
+    return ChatFormat(
+        {
+            "system": Turn("", "\n", "both"),
+            "user": Turn("User: ", "\n", "both"),
+            "assistant": Turn("Assistant: ", f"{end_token}\n", "both"),
+        },
+        reply="Assistant:",
+        special_tokens=(end_token,),
+    )
+
+
 _ALL = ("system", "user", "assistant")
 _CHATML = ChatFormat(
     _same(_ALL, "<|im_start|>{role}\n", "<|im_end|>\n"),
@@ -82,25 +95,17 @@ CHAT_FORMATS: dict[str, ChatFormat] = {
         reply="<|assistant|>\n",
         special_tokens=("<|system|>", "<|user|>", "<|assistant|>", "<|end|>"),
     ),
-    # for tokenizers that recipes train on running text: they have no control token but the end of a text
-    "plain": ChatFormat(
-        {
-            "system": Turn("", "\n", "both"),
-            "user": Turn("User: ", "\n", "both"),
-            "assistant": Turn("Assistant: ", "<eos>\n", "both"),
-        },
-        reply="Assistant:",
-        special_tokens=("<eos>",),
-    ),
+    "plain": _plain("<eos>"),
     "zephyr": ChatFormat(_same(_ALL, "<|{role}|>\n", "</s>\n"), reply="<|assistant|>\n", special_tokens=("</s>",)),
 }
 
 
-def get_chat_format(value: Any) -> ChatFormat | None:
+def get_chat_format(value: Any, *, end_token: str | None = None) -> ChatFormat | None:
     """Returns the format that a value describes.
 
     Args:
         value: A `ChatFormat`, a name in `CHAT_FORMATS`, what `ChatFormat.to_dict` returned, or None.
+        end_token: The token with which texts of the tokenizer end, and replies in the format "plain"; None for `<eos>`.
 
     Raises:
         ValueError: If it is none of these.
@@ -111,4 +116,6 @@ def get_chat_format(value: Any) -> ChatFormat | None:
         return ChatFormat.from_dict(value)
     if not isinstance(value, str) or value not in CHAT_FORMATS:
         raise ValueError(f"chat_format must be one of {sorted(CHAT_FORMATS)}, or a ChatFormat, got {value!r}.")
+    if value == "plain" and end_token is not None:
+        return _plain(end_token)
     return CHAT_FORMATS[value]

@@ -72,7 +72,7 @@ def save_huggingface(
         (directory / MODEL_FILE).write_bytes(tokenizer.proto)
     if content is None:
         warnings.warn(
-            f"This SentencePiece model has no equal in a tokenizer.json: {directory} holds it as {MODEL_FILE}, which "
+            f"This SentencePiece model has no equal in a tokenizer.json: it is written as {MODEL_FILE}, which "
             "AutoTokenizer does not read. (Unigram models have one, and BPE models with byte_fallback, the "
             "normalization 'identity' and all white space kept.)",
             stacklevel=2,

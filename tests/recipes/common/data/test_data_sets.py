@@ -153,9 +153,11 @@ def test_a_name_is_a_name_and_a_path_a_path(tmp_path, monkeypatch):
 def test_a_name_stands_for_all_parts_and_the_validation_part_for_the_test_part(capsys):
     assert open_parts(data(["toy"], test=[]), SETS, read) == [["a", "b"], ["c"], ["c"]]
     assert open_parts(data(["a.b"], validation=["c.d"]), SETS, read) == [["a", "b"], ["c", "d"]]
+    assert open_parts(data(["a.b"], validation=["c.d"], test=[]), SETS, read)[2] == ["c", "d"]
     said = capsys.readouterr().out
     assert "toy: there is no test part; the validation part takes its place" in said
     assert "train: skipped 1: empty line 1 (a.b:3)\nvalidation: skipped 1" in said
+    assert "data.test is empty; the validation part takes its place" in said and "a.b: there is no" not in said
 
 
 def test_a_test_set_without_a_test_part_is_not_replaced_by_another_set(capsys):

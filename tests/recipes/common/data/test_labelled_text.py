@@ -61,9 +61,9 @@ def test_skipped_rows_are_counted_whatever_is_wrong(tmp_path):
 @pytest.mark.parametrize(
     ("field", "options", "needed"),
     [
-        ("null", {}, "a name, got None"),
+        ("null", {}, "a name, got null"),
         ('["x"]', {}, r"a name, got \['x'\]"),
-        ("null", {"label_separator": ","}, "names, got None"),
+        ("null", {"label_separator": ","}, "names, got null"),
         ("true", {"numeric": True}, None),
         ("7", {}, None),
         ("[]", {"label_separator": ","}, None),

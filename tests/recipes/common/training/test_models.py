@@ -220,6 +220,11 @@ def test_weights_that_cannot_train_are_no_start(run, saved):
             ["--model.lora.targets", "key"],
             "model.lora.targets must be ['query', 'value'] without model.lora.rank, got ['key']",
         ),
+        (
+            finetune.FinetuneConfig,
+            ["--model.lora.alpha", "4"],
+            "model.lora.alpha must be null without model.lora.rank, got 4.0",
+        ),
         (finetune.FinetuneConfig, ["--model.quantize", "int8"], "model.quantize must be null without model.lora.rank"),
         (
             finetune.FinetuneConfig,

@@ -1,6 +1,5 @@
 """Packed documents: every token once, batches by seed and epoch, and no document in the loss of another."""
 
-import dataclasses
 from types import SimpleNamespace
 
 import keras
@@ -101,11 +100,18 @@ def test_errors(task, config, tmp_path):
         language_model.make_model(parse(language_model.LanguageModelConfig, options), run, DOCUMENTS)
 
 
-def test_prompts_that_the_model_cannot_continue(task, config):
+def test_prompts_that_the_model_cannot_continue(task):
     for prompts, message in (
         (["ab", "abcdabcd"], "prompts must have 1 to 7 tokens each, got 'abcdabcd' with 9"),
         ([], "prompts must hold at least one text"),
     ):
         with pytest.raises(ConfigError, match=message):
-            language_model.check_prompts(dataclasses.replace(config, prompts=prompts), task)
-    language_model.check_prompts(dataclasses.replace(config, prompts=["abc", ""]), task)
+            language_model.check_prompts(prompts, task)
+    language_model.check_prompts(["abc", ""], task)
+
+
+def test_samples_begin_as_lines_of_the_validation_text_do():
+    lines = ["The film was good.\nI left.\n\n  Why?  It was dull.\n", "No.\nSo it goes.\n"]
+    assert language_model.first_words(lines, 64) == ["The film", "Why? It", "So it"]
+    assert language_model.first_words(["長い行" * 20], 64) == ["長い行" * 5]
+    assert language_model.first_words(["word"], 4) == ["w"]

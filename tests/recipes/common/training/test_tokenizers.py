@@ -61,8 +61,8 @@ def test_sentinels_and_tokens_with_a_role_are_no_language_tokens():
 @pytest.mark.parametrize(
     ("kind", "option", "message"),
     [
-        ("bpe", {"lowercase": True}, "tokenizer.lowercase must be False with kind 'bpe', got True"),
-        ("wordpiece", {"split_digits": True}, "tokenizer.split_digits must be False with kind 'wordpiece', got True"),
+        ("bpe", {"lowercase": True}, "tokenizer.lowercase must be false with kind 'bpe', got true"),
+        ("wordpiece", {"split_digits": True}, "tokenizer.split_digits must be false with kind 'wordpiece', got true"),
         ("bytes", {"character_coverage": 0.99}, "tokenizer.character_coverage must be 1.0 with kind 'bytes', got 0.99"),
         ("bpe", {"vocabulary_size": 5}, "tokenizer: vocabulary_size must be at least .*, got 5"),
     ],
