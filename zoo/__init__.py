@@ -30,6 +30,7 @@ from zoo.generation import (
     RepetitionPenalty,
     Sample,
 )
+from zoo.gradient_registry import release_graphs
 from zoo.presets import list_presets, preset_config, register_preset
 from zoo.tasks import (
     CausalLM,
@@ -44,6 +45,8 @@ from zoo.tasks import (
 )
 
 __version__ = "0.1.0"
+
+release_graphs()
 
 __all__ = [
     "AttentionConfig",

@@ -11,7 +11,8 @@ from keras import ops
 
 from layers.fusion import portable_operations
 
-# Programs that are kept; each holds its code only, tens to hundreds of kilobytes.
+# Programs that are kept. One compiled by XLA takes about 7 MB even for a model of one small layer, and TensorFlow 2.21
+# never gives that back (https://github.com/tensorflow/tensorflow/issues/64170): here go the graphs and variables.
 MOST_PROGRAMS = 64
 
 
