@@ -28,6 +28,12 @@ def gelu_tanh(x: Any) -> Any:
 
 
 @fused
+def silu(x: Any) -> Any:
+    """Returns `x * sigmoid(x)` (Elfwing et al. 2017, equation 2)."""
+    return x * ops.sigmoid(x)
+
+
+@fused
 def quick_gelu(x: Any) -> Any:
     """Returns `x * sigmoid(1.702 x)`, an approximation of GELU (Hendrycks and Gimpel 2016, section 2)."""
     return x * ops.sigmoid(1.702 * x)
@@ -43,7 +49,7 @@ ACTIVATIONS = {
     "gelu": gelu,
     "gelu_tanh": gelu_tanh,
     "quick_gelu": quick_gelu,
-    "silu": fused(ops.silu),
+    "silu": silu,
     "relu_squared": relu_squared,
     "sigmoid": ops.sigmoid,
     "tanh": ops.tanh,

@@ -72,7 +72,8 @@ def fused(function: Callable) -> Callable:
                     result.set_shape(tensor.shape)
                 return gradients
 
-            outputs = forward(*tensors)
+            # a tape that watches them is not to differentiate the program, too
+            outputs = forward(*map(tf.stop_gradient, tensors))
             outputs.set_shape(tensors[0].shape)
             return outputs, derivative
 
@@ -101,6 +102,7 @@ def _programs(function: Callable) -> tuple[Callable, Callable]:
     """Returns the forward and the backward pass as functions of TensorFlow, which all calls of `function` share."""
     import tensorflow as tf
 
+    @portable_operations()  # chains within the chain are part of it
     def wide(*tensors: Any) -> Any:
         narrow = tensors[0].dtype
         if narrow not in (tf.bfloat16, tf.float16):

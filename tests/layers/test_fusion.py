@@ -149,15 +149,39 @@ def test_computed_again_in_the_backward_pass():
 
 
 @only_tensorflow
-def test_second_derivative():
+@pytest.mark.parametrize("name", ["silu", "gelu"])
+def test_tape_outside_of_programs_for_any_size(name):
+    """Traced for unknown sizes first, then called with large tensors of several shapes under a tape."""
     import tensorflow as tf
 
-    x = numbers(LARGE)
+    function = fused(ACTIVATIONS[name].__wrapped__)
+    specification = tf.TensorSpec((None, None, 8))
+    step = tf.function(lambda x: value_and_gradient(function, x, tf.ones_like(x)), input_signature=[specification])
+    step(numbers((2, 3, 8)))
+    for shape in (LARGE, (4, LEAST_SIZE // 32 + 1, 8), (LEAST_SIZE, 2)):
+        x = numbers(shape)
+        for result, wanted in zip(
+            value_and_gradient(function, x, tf.ones_like(x)), FORMULAS[name](np.float64(x)), strict=True
+        ):
+            np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=2e-6)
+
+
+@only_tensorflow
+@pytest.mark.parametrize("shape", [LARGE, (3, 4)], ids=["large", "small"])
+def test_second_derivative(shape):
+    import tensorflow as tf
+
     cube = fused(lambda x: x * x * x)
-    with tf.GradientTape() as outer:
-        outer.watch(x)
-        _, slope = value_and_gradient(cube, x, tf.ones_like(x))
-    np.testing.assert_allclose(outer.gradient(slope, x), 6 * np.float64(x), rtol=1e-5)
+
+    @tf.function(input_signature=[tf.TensorSpec((None, None))], autograph=False)
+    def bend(x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            _, slope = value_and_gradient(cube, x, tf.ones_like(x))
+        return outer.gradient(slope, x)
+
+    x = numbers(shape)
+    np.testing.assert_allclose(bend(x), 6 * np.float64(x), rtol=1e-5)
 
 
 def test_on_every_backend():

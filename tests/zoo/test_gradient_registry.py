@@ -80,12 +80,18 @@ def test_gradient_of_a_saved_model(tmp_path):
 
 def test_training_leaves_no_graph(tiny_llama, texts):
     """The custom gradients of an activation, of a loss and of blocks that are computed again."""
+    config = dataclasses.replace(tiny_llama.backbone.config, remat=True)
+
+    def train():
+        model = zoo.CausalLM(zoo.Backbone.from_config(config), tiny_llama.tokenizer)
+        model.compile("sgd")
+        model.fit(texts[:8], verbose=0)
+        return model
+
+    train()  # makes the programs that all activations of a process share
     gc.collect()
     before = entries()
-    config = dataclasses.replace(tiny_llama.backbone.config, remat=True)
-    model = zoo.CausalLM(zoo.Backbone.from_config(config), tiny_llama.tokenizer)
-    model.compile("sgd")
-    model.fit(texts[:8], verbose=0)
+    model = train()
     assert len(entries()) > len(before)
     dropped = weakref.ref(model)
     del model
