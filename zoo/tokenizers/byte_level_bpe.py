@@ -13,23 +13,16 @@ import numpy as np
 from zoo.storage import naming, quote, read_bytes
 from zoo.storage.json_files import MOST_BYTES as MOST_JSON_BYTES
 from zoo.tokenizers.base import Tokenizer
-from zoo.tokenizers.byte_alphabet import byte_characters, byte_to_code_point, merging_model, to_bytes
+from zoo.tokenizers.byte_alphabet import byte_characters, to_bytes
+from zoo.tokenizers.byte_level_words import ByteLevelWords, as_utf8
 from zoo.tokenizers.chat.chat_format import ChatFormat
-from zoo.tokenizers.distinct import (
-    CodePointSet,
-    Tokens,
-    cumulative_in_rows,
-    tokenize_distinct_words,
-    words_with_leading_space,
-)
+from zoo.tokenizers.distinct import Tokens, cumulative_in_rows, tokens_of_words
 from zoo.tokenizers.merge_ranks import merge_scores
 from zoo.tokenizers.offsets import to_bytes as to_bytes_of_text
 from zoo.tokenizers.offsets import to_characters
-from zoo.tokenizers.sentencepiece_operations import SentencePieceOperations
-from zoo.tokenizers.special_tokens import StringIndex
-from zoo.tokenizers.split_patterns import WordSplitter
+from zoo.tokenizers.spaced_words import words_at_spaces
+from zoo.tokenizers.special_tokens import RE2_SPACE
 from zoo.tokenizers.tensors import import_tensorflow
-from zoo.tokenizers.unicode_ranges import WHITE_SPACE
 from zoo.tokenizers.vocabulary_files import in_order_of_ids, read_merges, read_vocabulary
 
 if TYPE_CHECKING:
@@ -37,6 +30,8 @@ if TYPE_CHECKING:
 
 _VOCABULARY_FILE = "vocab.json"
 _MERGES_FILE = "merges.txt"
+# All known patterns split a text at a single space between two characters that are no white space.
+_APART = f"(?s)[^{RE2_SPACE}](?:.*[^{RE2_SPACE}])?"
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -114,7 +109,6 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         if normalization not in (None, "NFC"):
             raise ValueError(f"normalization must be None or 'NFC', got {quote(normalization)}.")
         self._split = (split,) if isinstance(split, str) else tuple(split)
-        self._splitter_of_words = WordSplitter(self._split)
         self._choices = {
             "split": list(self._split),
             "add_prefix_space": bool(add_prefix_space),
@@ -132,18 +126,14 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         as_spelled = {*self.special_tokens, *self._added}
         self._bytes = [token.encode("utf-8") if token in as_spelled else to_bytes(token) for token in self._vocabulary]
         self._byte_lengths = np.array([len(content) for content in self._bytes], np.int32)
-        scores = merge_scores(self._ids, self._merges)
-        self._model = SentencePieceOperations(merging_model(self._vocabulary, scores))
-        self._find_words = words_with_leading_space(CodePointSet(WHITE_SPACE))
-        self._whole_words = None
-        if whole_words_first:
-            out_of_reach = [
-                token
-                for token in self._vocabulary
-                if len(token) > 1 and token not in scores and token not in as_spelled
-            ]
-            if out_of_reach:
-                self._whole_words = StringIndex(out_of_reach, [self._ids[token] for token in out_of_reach])
+        self._words = ByteLevelWords(
+            self._ids,
+            merge_scores(self._ids, self._merges),
+            as_spelled=as_spelled,
+            split=self._split,
+            normalization=normalization,
+            whole_words_first=whole_words_first,
+        )
 
     @classmethod
     def from_files(
@@ -216,7 +206,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
 
     @property
     def trackables(self) -> list:
-        return [self._model.resource]
+        return self._words.resources
 
     @property
     def _words_need_space(self) -> bool:
@@ -224,12 +214,12 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
 
     def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         texts, _ = self._with_prefix(texts)
-        return tokenize_distinct_words(texts, self._find_words, self._encode_words, with_offsets=False).ids
+        return self._tokenize_words(texts, with_offsets=False).ids
 
     def _tokenize_with_offsets(self, texts: tf.Tensor) -> Tokens:
         tf = import_tensorflow()
         texts, is_prefixed = self._with_prefix(texts)
-        tokens = tokenize_distinct_words(texts, self._find_words, self._encode_words, with_offsets=True)
+        tokens = self._tokenize_words(texts, with_offsets=True)
         # a token that is nothing but the added space counts as part of the first character
         shift = tf.repeat(tf.cast(is_prefixed, tf.int32), tokens.ids.row_lengths())
         return Tokens(tokens.ids, tf.maximum(tokens.starts - shift, 0), tf.maximum(tokens.ends - shift, shift))
@@ -242,43 +232,22 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         is_prefixed = (texts != "") & (tf.strings.substr(texts, 0, 1) != " ")
         return tf.where(is_prefixed, tf.strings.join([" ", texts]), texts), is_prefixed
 
-    def _encode_words(self, texts: tf.Tensor, with_offsets: bool) -> Tokens:
-        tf = import_tensorflow()
-        words = texts
-        if self._choices["normalization"]:
-            import tensorflow_text
+    def _tokenize_words(self, texts: tf.Tensor, with_offsets: bool) -> Tokens:
+        words, places, row_splits, starts = words_at_spaces(texts, _APART, with_starts=with_offsets)
+        return tokens_of_words(self._encode_words(words, with_offsets), places, row_splits, starts)
 
-            words = tensorflow_text.normalize_utf8(texts, self._choices["normalization"])
-        lengths, owners = self._splitter_of_words(words)
-        # Latin-1 reads each byte as the character of that number.
-        byte_values = tf.strings.unicode_decode(words, "ISO-8859-1").values
-        characters = tf.gather(tf.constant(byte_to_code_point()), byte_values)
-        parts = tf.strings.unicode_encode(
-            tf.RaggedTensor.from_row_lengths(characters, lengths, validate=False), "UTF-8"
-        )
-        pieces = self._merge(parts)
-        part_splits = tf.searchsorted(owners, tf.range(tf.size(texts, out_type=tf.int64) + 1))
-        ids = tf.RaggedTensor.from_row_splits(pieces.values, tf.gather(pieces.row_splits, part_splits), validate=False)
+    def _encode_words(self, words: tf.Tensor, with_offsets: bool) -> Tokens:
+        tf = import_tensorflow()
+        ids = self._words.tokenize(words)
         if not with_offsets:
             return Tokens(ids)
+        texts = as_utf8(words)
         token_lengths = tf.gather(tf.constant(self._byte_lengths), ids.values)
         ends = cumulative_in_rows(token_lengths, ids.row_splits)
         starts = ends - token_lengths
         if self._choices["normalization"]:
-            starts, ends = self._before_normalization(texts, words, ids, starts, ends)
+            starts, ends = self._before_normalization(texts, self._words.normalize(texts), ids, starts, ends)
         return Tokens(ids, *to_characters(texts, ids, starts, ends))
-
-    def _merge(self, parts: tf.Tensor) -> tf.RaggedTensor:
-        tf = import_tensorflow()
-        if self._whole_words is None:
-            return self._model.tokenize(parts)
-        whole = self._whole_words(parts)
-        # What is a token already is left to the model as an empty string and then put in its place.
-        merged = self._model.tokenize(tf.where(whole >= 0, "", parts))
-        ids = tf.RaggedTensor.from_row_lengths(
-            tf.boolean_mask(whole, whole >= 0), tf.cast(whole >= 0, tf.int64), validate=False
-        )
-        return tf.concat([merged, ids], axis=1)
 
     def _before_normalization(
         self, texts: tf.Tensor, words: tf.Tensor, ids: tf.RaggedTensor, starts: tf.Tensor, ends: tf.Tensor

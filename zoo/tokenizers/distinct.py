@@ -78,20 +78,6 @@ def words_at_white_space(spaces: CodePointSet) -> Callable:
     return find
 
 
-def words_with_leading_space(spaces: CodePointSet) -> Callable:
-    """Words begin at each single space between two characters that are none; nothing is dropped.
-
-    All known patterns of byte-level BPE split a text there, whatever stands around.
-    """
-
-    def find(points: tf.Tensor, begins_row: tf.Tensor) -> tuple[None, tf.Tensor]:
-        is_space = spaces.holds(points)
-        begins_word = (points == ord(" ")) & ~previous(is_space, True) & ~following(is_space, True)
-        return None, begins_word | begins_row
-
-    return find
-
-
 def tokenize_distinct_words(
     texts: tf.Tensor, find_words: Callable, encode_words: Callable, with_offsets: bool
 ) -> Tokens:
@@ -100,7 +86,7 @@ def tokenize_distinct_words(
     Args:
         texts: `tf.string` `(batch,)`.
         find_words: Called with all code points of the batch, `(characters,)`, and whether each begins a row. Returns
-            whether each belongs to a word (`None`: all do) and whether it begins one.
+            whether each belongs to a word and whether it begins one.
         encode_words: Called with distinct words, `tf.string` `(words,)`, and `with_offsets`. Returns `Tokens` of these.
         with_offsets: Whether to return the positions in the text.
 
@@ -116,27 +102,37 @@ def tokenize_distinct_words(
     is_kept, begins_word = find_words(points, begins_row > 0)
     begins = tf.where(begins_word)[:, 0]
     word_splits = tf.searchsorted(begins, row_splits)  # the words before each row
-    if is_kept is None:
-        kept, borders = points, begins
-    else:
-        kept = tf.boolean_mask(points, is_kept)
-        borders = tf.gather(tf.cumsum(tf.cast(is_kept, tf.int64), exclusive=True), begins)
+    kept = tf.boolean_mask(points, is_kept)
+    borders = tf.gather(tf.cumsum(tf.cast(is_kept, tf.int64), exclusive=True), begins)
     borders = tf.concat([borders, tf.size(kept, out_type=tf.int64)[tf.newaxis]], axis=0)
     words = tf.strings.unicode_encode(tf.RaggedTensor.from_row_splits(kept, borders, validate=False), "UTF-8")
 
     distinct, word_ids = tf.unique(words)
     encoded = encode_words(distinct, with_offsets)
-    first = tf.gather(encoded.ids.row_starts(), word_ids)
-    lengths = tf.gather(encoded.ids.row_lengths(), word_ids)
-    positions = tf.ragged.range(first, first + lengths)
+    starts = tf.cast(begins - tf.gather(row_splits, _rows(word_splits)), tf.int32) if with_offsets else None
+    return tokens_of_words(encoded, word_ids, word_splits, starts)
+
+
+def tokens_of_words(encoded: Tokens, places: tf.Tensor, row_splits: tf.Tensor, starts: tf.Tensor | None) -> Tokens:
+    """Puts the tokens of all words of a batch of texts together.
+
+    Args:
+        encoded: `Tokens` of distinct words.
+        places: For each word of the texts, row after row, its place among the distinct ones: integers `(words,)`.
+        row_splits: The words before each row, int64 `(batch + 1,)`.
+        starts: For each word of the texts its first character, int32 `(words,)`; `None` for no positions.
+    """
+    tf = import_tensorflow()
+    first = tf.gather(encoded.ids.row_starts(), places)
+    lengths = tf.gather(encoded.ids.row_lengths(), places)
+    taken = tf.ragged.range(first, first + lengths)
     ids = tf.RaggedTensor.from_row_splits(
-        tf.gather(encoded.ids.values, positions.values), tf.gather(positions.row_splits, word_splits), validate=False
+        tf.gather(encoded.ids.values, taken.values), tf.gather(taken.row_splits, row_splits), validate=False
     )
-    if not with_offsets:
+    if starts is None:
         return Tokens(ids)
-    word_starts = tf.repeat(tf.cast(begins - tf.gather(row_splits, _rows(word_splits)), tf.int32), lengths)
-    starts, ends = (word_starts + tf.gather(part, positions.values) for part in (encoded.starts, encoded.ends))
-    return Tokens(ids, starts, ends)
+    starts = tf.repeat(starts, lengths)
+    return Tokens(ids, *(starts + tf.gather(part, taken.values) for part in (encoded.starts, encoded.ends)))
 
 
 def _rows(row_splits: tf.Tensor) -> tf.Tensor:

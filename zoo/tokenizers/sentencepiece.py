@@ -18,6 +18,7 @@ from zoo.tokenizers.offsets import to_characters
 from zoo.tokenizers.sentencepiece_check import MOST_BYTES, parse_model
 from zoo.tokenizers.sentencepiece_operations import SentencePieceOperations
 from zoo.tokenizers.sentencepiece_training import train_sentencepiece
+from zoo.tokenizers.sentencepiece_words import SentencePieceWords, splits_at_spaces
 from zoo.tokenizers.tensors import import_tensorflow
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
             and self._unknown_bytes > 0
         )
         self._model = SentencePieceOperations(proto)
+        self._words = SentencePieceWords(self._model, model) if splits_at_spaces(model) else None
         self._adds_space = model.normalizer_spec.add_dummy_prefix
 
     @classmethod
@@ -222,10 +224,10 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
 
     @property
     def trackables(self) -> list:
-        return [self._model.resource]
+        return [self._model.resource] + ([] if self._words is None else [self._words.resource])
 
     def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        return self._model.tokenize(texts)
+        return (self._model if self._words is None else self._words).tokenize(texts)
 
     def _tokenize_with_offsets(self, texts: tf.Tensor) -> Tokens:
         ids, starts, ends = self._model.tokenize_with_offsets(texts)

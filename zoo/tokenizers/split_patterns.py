@@ -70,8 +70,8 @@ class WordSplitter:
             strings: `tf.string` `(batch,)`.
 
         Returns:
-            `(lengths, owners)`: for each word its length in bytes and the row it is from, both int64 `(words,)`. The
-            words of a row follow one another without gap.
+            `(words, owners)`: the words, `tf.string` `(words,)`, and the row that each is from, int64 `(words,)`. The
+            words of a row follow one another without gap. They hold U+0001 in the place of U+0000.
         """
         tf = import_tensorflow()
         import tensorflow_text
@@ -87,7 +87,7 @@ class WordSplitter:
             owners = tf.gather(owners, split.value_rowids())
             is_word = split.values != _MARK
             words, owners = tf.boolean_mask(split.values, is_word), tf.boolean_mask(owners, is_word)
-        return tf.cast(tf.strings.length(words), tf.int64), owners
+        return words, owners
 
 
 def _translate(pattern: str) -> _Step:
