@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from zoo.generation.checks import as_seed
+from zoo.generation.checks import as_seed, is_integer
 from zoo.generation.loop import Loop
 from zoo.generation.programs import Programs, next_power_of_two
 from zoo.generation.request import GenerationCache, GenerationOptions
@@ -160,7 +160,8 @@ class Engine:
         loop = self.loop(options)
         capacity = ops.shape(tokens)[1] + options.max_new_tokens + options.slack
         carry = self._start(loop, capacity, None, tokens, limits, streams, seed, source)
-        is_long = options.max_new_tokens >= LONG_LOOP
+        most = options.max_new_tokens
+        is_long = not is_integer(most) or most >= LONG_LOOP  # a tensor may be anything
         with self.backbone.transposed_output() if is_long else contextlib.nullcontext():
             return loop.result(loop.advance(carry))
 
