@@ -274,7 +274,8 @@ def check_run(folder, recipe, results):
     card = (folder / "model_card.md").read_text()
     assert card.startswith("---\nlibrary_name: keras") and recipe in card and MEASURES[recipe][0] in card
     scores, use = card.split("## Use")
-    assert "{" not in scores and 'served = tf.saved_model.load("export")' in use
+    assert "{" not in scores
+    assert ('served = tf.saved_model.load("export")' in use) is (folder / "export").exists()
     # there is no test part
     has_test = recipe not in ("language_model", "pretrain_masked_lm")
     assert results.get("test_is_validation", False) is has_test

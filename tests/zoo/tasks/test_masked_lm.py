@@ -77,7 +77,7 @@ def test_learns(make_task, head):
     texts = [" ".join((cycle * 2)[start : start + 5]) for start in range(6)]
     # many small steps: a graph pays
     model.compile(keras.optimizers.Adam(0.02), run_eagerly=False)
-    losses = model.fit(texts * 160, epochs=14, verbose=0).history["loss"]
+    losses = model.fit(texts * 160, epochs=18, verbose=0).history["loss"]
     assert losses[-1] < 0.6 * losses[0]
     (guess,) = model.fill_mask("alpha beta <mask> omega theta", top_k=3)
     assert guess[0][0] == "\u2581gamma" and guess[0][1] > 0.5

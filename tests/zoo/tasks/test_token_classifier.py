@@ -71,9 +71,9 @@ def test_learns_names(make_task, texts):
             tags[-1].append("B-X" if word == "alpha" else "I-X" if inside else "O")
     model.compile(keras.optimizers.Adam(0.02))
     history = model.fit(
-        words * 12, tags * 12, epochs=2, batch_size=64, validation_data=(words, tags), verbose=0
+        words * 12, tags * 12, epochs=4, batch_size=64, validation_data=(words, tags), verbose=0
     ).history
-    assert history["val_accuracy"][1] > 0.97
+    assert history["val_accuracy"][-1] > 0.97
     found = model.entities("omega alpha gamma alpha")
     assert [entity[:-1] for entity in found] == [("X", "alpha", 6, 11, (1, 2)), ("X", "alpha", 18, 23, (3, 4))]
     (probabilities,) = model.predict(["omega alpha gamma alpha"])
