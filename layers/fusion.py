@@ -88,10 +88,12 @@ def _may_fuse(tensor: Any) -> bool:
         return False
     if isinstance(tensor, keras.KerasTensor):
         return False
-    shape = tuple(keras.ops.convert_to_tensor(tensor).shape)
+    shape = keras.ops.convert_to_tensor(tensor).shape
+    if shape.rank is None:
+        return False
     # of rows of unknown length there may be many; a batch alone, as in a step of a decoder, is small
     size = math.prod(_ROWS if size is None else size for size in shape)
-    return None in shape[1:] or size >= LEAST_SIZE
+    return None in tuple(shape[1:]) or size >= LEAST_SIZE
 
 
 # Rows that a batch of unknown size counts as, where its rows have a known size.

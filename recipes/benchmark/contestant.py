@@ -13,7 +13,6 @@ import dataclasses
 import importlib
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from recipes.benchmark.memory import peak_resident_bytes
 from recipes.benchmark.works import Work
 
 MARK = "turn: "
@@ -119,8 +119,8 @@ def main(spec: str) -> None:
         for _ in range(calls):
             step()
         seconds, processor = time.perf_counter() - started, time.process_time() - used
-        peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        print(MARK + json.dumps(dataclasses.asdict(Turn(seconds / calls, processor / calls, peak))), flush=True)
+        turn = Turn(seconds / calls, processor / calls, peak_resident_bytes())
+        print(MARK + json.dumps(dataclasses.asdict(turn)), flush=True)
 
 
 if __name__ == "__main__":

@@ -66,6 +66,17 @@ def measure(work: Callable[[], object]) -> int:
     return max(0, _status_of_memory(status)["VmHWM"] - before)
 
 
+def peak_resident_bytes() -> int:
+    """Returns the largest resident set that this process has had.
+
+    What the system counts as `ru_maxrss` includes the process that began this one.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        return _status_of_memory(status)["VmHWM"]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
 def _status_of_memory(status: Path) -> dict[str, int]:
     lines = (line.split() for line in status.read_text().splitlines() if line.startswith("Vm"))
     return {words[0].rstrip(":"): 1024 * int(words[1]) for words in lines}

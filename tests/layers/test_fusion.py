@@ -81,7 +81,14 @@ def is_compiled(concrete):
 @only_tensorflow
 @pytest.mark.parametrize(
     ("shape", "wanted"),
-    [(LARGE, True), ((3, 4), False), ((None, None, 8), True), ((None, 1, 64), False), ((None, 256, 1536), True)],
+    [
+        (LARGE, True),
+        ((3, 4), False),
+        ((None, None, 8), True),
+        ((None, 1, 64), False),
+        ((None, 256, 1536), True),
+        (None, False),
+    ],
 )
 def test_where_programs_are_made(shape, wanted):
     """For what is large or may be, not for a step of a decoder, and never where operations are to be portable."""

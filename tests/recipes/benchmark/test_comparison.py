@@ -1,6 +1,9 @@
 """The comparison with other libraries: what is counted, who runs, what is written."""
 
 import dataclasses
+import subprocess
+import sys
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -90,3 +93,12 @@ def test_tables_and_pictures(tmp_path):
     assert "| train_decoder | transformers | failed: ImportError: no torch |" in table
     comparison.plot(works, tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 1000
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="elsewhere the peak is that of the parent, too")
+def test_memory_is_that_of_the_process_alone():
+    """A process of a few megabytes, begun by one that holds many more."""
+    held = np.ones(100 << 18, "float32")
+    code = "from recipes.benchmark.memory import peak_resident_bytes; print(peak_resident_bytes())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 1 << 20 < int(done.stdout) < held.nbytes
