@@ -7,9 +7,7 @@ from recipes.common.config import run_recipe
 
 BENCHMARKS = {
     "comparison": "training, inference and generation compared with KerasHub and Transformers, and with the machine",
-    "generation": "tokens per second of greedy generation, compared with KerasHub's generate",
     "recurrent_step": "a training step of recurrent models compared with the same models made of keras.layers.GRU",
-    "training_step": "a training step of transformer_tiny compared with the same model made of KerasHub's layers",
     "tokenizers": "tokenizers compared with the tokenizers library: lines that differ, and speed",
     "loading": "time and peak of memory of loading a model from the files of each library",
     "layers": "growth of layers with the length, and attention compared with that of Keras and KerasHub",
