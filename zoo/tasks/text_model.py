@@ -68,8 +68,8 @@ class TextModel(keras.Model):
         """Configures training; what is left out gets the task's default.
 
         Args:
-            optimizer: Default `default_optimizer()`. On TensorFlow, `Adam` and `AdamW` of Keras update each weight by one
-                kernel, see `zoo.training.one_kernel`.
+            optimizer: Default `default_optimizer()`. On TensorFlow, `Adam` and `AdamW` of Keras update each weight by
+                one kernel, see `zoo.training.one_kernel`.
             loss: Default `default_loss()`. A cross-entropy by name or as a class is that of logits, which
                 the model returns.
             **kwargs: Passed on to `keras.Model.compile`. Without `metrics` and `weighted_metrics` the task's own
