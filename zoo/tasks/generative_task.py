@@ -89,6 +89,8 @@ class GenerativeTask(Task):
         truncate: bool | None = None,
         num_results: int | None = None,
         return_scores: bool = False,
+        draft: str | None = None,
+        lookahead: int = 4,
         jit_compile: bool = True,
     ) -> dict[str, Endpoint]:
         """Returns the endpoints of an export, for any batch size.
@@ -111,7 +113,8 @@ class GenerativeTask(Task):
         Args:
             seed: Seed of `serve`.
             sampler, processors, stop, max_length, max_new_tokens, strip_prompt, truncate, num_results, return_scores,
-                jit_compile: As for `generate`.
+                lookahead, jit_compile: As for `generate`.
+            draft: None or "prompt_lookup", as for `generate`; an export has no room for a second model.
 
         Raises:
             ValueError: If an argument is out of range.
@@ -126,6 +129,8 @@ class GenerativeTask(Task):
             strip_prompt=strip_prompt,
             truncate=truncate,
             num_results=num_results,
+            draft=draft,
+            lookahead=lookahead,
             jit_compile=jit_compile,
         )
         if num_results is None:
