@@ -65,7 +65,7 @@ class PromptLookup:
         return None, {"text": ops.slice_update(state["text"], (0, index), token_ids)}
 
     def decode_step(self, token_ids: Any, index: Any, state: Any, constants: Any) -> tuple[Any, dict[str, Any]]:
-        """Writes tokens `(batch,)` at `index`; returns logits `(batch, vocabulary)` of one token each, and the state."""
+        """Writes tokens `(batch,)` at `index`; returns logits `(batch, vocabulary)` of one token, and the state."""
         _, state = self.advance(ops.expand_dims(token_ids, 1), index, state, constants)
         text, end = state["text"], ops.cast(index, "int32") + 1
         if "source" in constants:

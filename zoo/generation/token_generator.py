@@ -12,7 +12,6 @@ from zoo.generation.prompt_lookup import PromptLookup
 from zoo.generation.request import GenerationOptions, room, split_stops
 from zoo.preprocessing.rows import shorten
 
-
 # The `draft` that needs no model.
 PROMPT_LOOKUP = "prompt_lookup"
 
