@@ -10,6 +10,7 @@ BENCHMARKS = {
     "recurrent_step": "a training step of recurrent models compared with the same models made of keras.layers.GRU",
     "tokenizers": "tokenizers compared with the tokenizers library: lines that differ, and speed",
     "prompt_lookup": "generation that proposes what stood in the text before, compared with one token at a time",
+    "programs": "operations, bytes and kernels of compiled training steps, for sizes of accelerators",
     "loading": "time and peak of memory of loading a model from the files of each library",
     "layers": "growth of layers with the length, and attention compared with that of Keras and KerasHub",
 }
