@@ -104,7 +104,7 @@ def test_classifier_keeps_temperature_and_thresholds(several, texts, tmp_path):
     with pytest.warns(UserWarning, match="starts untrained"):
         other = TextClassifier.from_preset(tmp_path / "preset", labels=["a", "b"])
     assert (other.temperature, other.threshold) == (1, 0.5)
-    with pytest.raises(ValueError, match="temperature must be 1.0 in files of another library"):
+    with pytest.raises(ValueError, match="threshold must be 0.5 in files of another library"):
         model.save_to_huggingface(tmp_path / "huggingface")
     # what is assigned is checked, too
     for name, value in (("temperature", 0), ("threshold", np.array([0.5] * 3)), ("threshold", 2)):
