@@ -1,6 +1,5 @@
 """Options of tasks that the files of other libraries have no place for."""
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -8,6 +7,7 @@ from keras import ops
 
 from zoo.huggingface.directory import head_layers
 from zoo.huggingface.weights import layer_view, leaves_of, variable_of
+from zoo.user_warnings import warn_user
 
 # what changes predictions, or stops them, and what the task is again when the files are read
 _DEFAULTS = {
@@ -40,9 +40,8 @@ def check_options(task: Any) -> None:
         if options[name] != default and not (name == "pairs" and len(task.labels) == 1)
     ]
     if lost:
-        warnings.warn(
-            f"Files of another library have no place for {', '.join(lost)}: give them to {kind}.from_preset again.",
-            stacklevel=4,
+        warn_user(
+            f"Files of another library have no place for {', '.join(lost)}: give them to {kind}.from_preset again."
         )
 
 

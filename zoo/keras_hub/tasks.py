@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from zoo.keras_hub.tokenizers import make_tokenizer, read_tokenizer, require_kin
 from zoo.keras_hub.weights import pairs_of
 from zoo.preprocessing.labels import have_same_outputs
 from zoo.storage import naming, open_h5, quote, read_json, replace_folder
+from zoo.user_warnings import warn_user
 
 TASK_FILE, TASK_WEIGHTS_FILE = "task.json", "task.weights.h5"
 
@@ -73,7 +73,7 @@ def load_task(
             found = "has no weights for the head of this task"
             if arguments is not None:
                 found = "has the head of this task for other labels than those given"
-            warnings.warn(f"{directory} {found}: it starts untrained.", stacklevel=6)
+            warn_user(f"{directory} {found}: it starts untrained.")
         else:
             theirs = _make_theirs(name, opened.theirs, head.write(task.options()))
             _load_head(theirs, directory / TASK_WEIGHTS_FILE)

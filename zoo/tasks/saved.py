@@ -1,6 +1,5 @@
 """Models that `save_to_preset` wrote, and folders of runs, among what `from_preset` reads."""
 
-import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ from zoo.tasks.kinds import task_class_of
 from zoo.tasks.saved_options import SavedOptions, naming_options, read_saved_options
 from zoo.tasks.saving import ADAPTERS, QUANTIZATION, QUANTIZED_HEAD, read_adapters
 from zoo.tokenizers import Tokenizer
+from zoo.user_warnings import warn_user
 
 
 class SavedReader(Reader):
@@ -186,7 +186,7 @@ def _from_open_preset(
         task = task_class(backbone, tokenizer, **{**of.shared_with(task_class, options), **given})
         found = "has no weights for the head of this task"
     if load_weights and len(task.weights) > len(backbone.weights):
-        warnings.warn(f"{directory} {found}: it starts untrained.", stacklevel=4)
+        warn_user(f"{directory} {found}: it starts untrained.")
     return task
 
 

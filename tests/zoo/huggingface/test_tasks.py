@@ -162,8 +162,9 @@ def test_without_weights(reference):
 def test_a_head_that_the_file_lacks_starts_untrained(reference):
     with pytest.warns(
         UserWarning, match="bert_base/model.safetensors has no weights for this head .projection.: it starts untrained"
-    ):
+    ) as found:
         huggingface.load_task(TextClassifier, reference / "bert_base", labels=["no", "yes"])
+    assert found[0].filename == __file__
     with pytest.warns(UserWarning, match="has this head .projection. for other labels than those given: it starts un"):
         task = huggingface.load_task(TextClassifier, reference / "bert_classifier", labels=["no", "yes", "so", "such"])
     assert len(task.labels) == 4

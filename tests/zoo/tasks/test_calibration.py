@@ -55,6 +55,21 @@ def test_what_no_temperature_is_best_for():
         calibration_error([], [])
 
 
+@pytest.mark.parametrize(
+    ("logits", "labels", "reason"),
+    [
+        ([[1.0, 0.0]] * 4, [0, 1, 1, 1], "is 100, the highest that is tried: equal probabilities .* are likelier"),
+        ([[1.0, -0.5]] * 3, [[0, 1], [0, 1], [1, 1]], "is 100, .*: equal probabilities .* class weights"),
+        ([[3000.0, 0.0]] * 4, [0, 0, 0, 1], "is 100, the highest that is tried: logits are very large"),
+        ([[1e-4, 0.0]] * 400, [0] * 399 + [1], "is 0.01, the lowest that is tried: logits are very small"),
+    ],
+)
+def test_temperature_at_a_bound_is_said(logits, labels, reason):
+    with pytest.warns(UserWarning, match=reason) as found:
+        fit_temperature(np.array(logits), np.array(labels))
+    assert found[0].filename == __file__
+
+
 def test_thresholds_have_the_highest_f1():
     from sklearn.metrics import f1_score
 
