@@ -83,8 +83,8 @@ class SentencePieceOperations:
 def with_normalization(proto: bytes) -> bytes:
     """Returns a SentencePiece model with a compiled normalization, which changes no text where it had none.
 
-    The library writes a line to the standard error output for each model without one that it loads ("precompiled_charsmap
-    is empty. use identity normalization."), and the copy of it in TensorFlow Text has no log level that can be set.
+    As the library loads a model without one, it writes a line to the standard error output ("precompiled_charsmap is
+    empty. use identity normalization."), and the copy of it in TensorFlow Text has no log level that can be set.
 
     Args:
         proto: A serialized `ModelProto`.
