@@ -114,7 +114,8 @@ def prepare(config: Any) -> None:
     if training.patience is not None and training.weights == "average" and training.average_checkpoints == 1:
         raise ConfigError(
             f"training.weights must be 'best' with training.patience {training.patience}: training stops after an "
-            "epoch that was not better, whose weights would be kept (or average several by training.average_checkpoints)"
+            "epoch that was not better, whose weights would be kept; or average several by "
+            "training.average_checkpoints"
         )
     if config.export and keras.backend.backend() != "tensorflow":
         raise ConfigError(
