@@ -89,7 +89,7 @@ class GenerativeTask(Task):
         truncate: bool | None = None,
         num_results: int | None = None,
         return_scores: bool = False,
-        jit_compile: bool = True,
+        jit_compile: bool | None = None,
     ) -> dict[str, Endpoint]:
         """Returns the endpoints of an export, for any batch size.
 
