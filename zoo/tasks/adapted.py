@@ -54,7 +54,7 @@ class AdapterReader(Reader):
         if described is None:
             return _of_strangers(kind, source, config, load_weights, tokenizer, choices)
         saved = saved_options_of(described, kind, source)
-        if saved.task is kind:
+        if issubclass(saved.task, kind):
             return _as_saved(saved, described, source, config, load_weights, tokenizer, choices)
         reader, base = _model_of(config, source)
         longest = described.max_length

@@ -40,6 +40,7 @@ class SavedReader(Reader):
     def load_task(self, kind: type, source: Path, load_weights: bool, tokenizer: Any, choices: dict[str, Any]) -> Any:
         with open_preset(source) as preset:
             saved = _read_saved(kind, preset)
+            kind = saved.of.task if issubclass(saved.of.task, kind) else kind
             is_same = saved.of.task is kind
             known = saved.of.parameters if is_same else parameters_of(kind, kind.preprocessor_class)
             # a task of one's own may have arguments of these names
