@@ -42,7 +42,7 @@ class TextGenerator(TokenGenerator):
         lookahead: int = 4,
         cache: GenerationCache | None = None,
         return_cache: bool = False,
-        jit_compile: bool = True,
+        jit_compile: bool | None = None,
     ) -> Any:
         """Writes a text for each text: its continuation, or with an encoder-decoder what it is mapped to.
 
@@ -87,7 +87,8 @@ class TextGenerator(TokenGenerator):
                 given again) are then put behind the results of that call, without computing these again. All rows
                 form one batch.
             return_cache: Whether to return a cache too. Excludes beam search, stop strings and `num_results`.
-            jit_compile: Whether XLA compiles the loop: seconds once per shape, then twice as fast.
+            jit_compile: Whether XLA compiles the loop: seconds once per shape, then twice as fast. Default True, but on
+                PyTorch, which has no XLA here, False.
 
         Returns:
             One text, or a list of as many as were given (with several results a list of lists); with `return_scores`
@@ -169,7 +170,7 @@ class TextGenerator(TokenGenerator):
         seed: int = 0,
         draft: Any = None,
         lookahead: int = 4,
-        jit_compile: bool = True,
+        jit_compile: bool | None = None,
     ) -> Iterator[Any]:
         """Writes texts piece by piece.
 

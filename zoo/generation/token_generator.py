@@ -47,7 +47,7 @@ class TokenGenerator:
         streams: Any = None,
         draft: Any = None,
         lookahead: int = 4,
-        jit_compile: bool = True,
+        jit_compile: bool | None = None,
     ) -> dict[str, Any]:
         """Continues rows of token ids, as one batch; needs no TensorFlow.
 

@@ -21,6 +21,7 @@ from zoo.tasks.arguments import default_of, parameters_of
 from zoo.tasks.saved_options import SavedOptions, naming_options
 from zoo.tokenizers import load_huggingface
 from zoo.tokenizers.chat.formats import get_chat_format
+from zoo.user_warnings import warn_user
 
 # adapters of models that are adapters
 MOST_STACKED = 8
@@ -53,7 +54,7 @@ class AdapterReader(Reader):
         if described is None:
             return _of_strangers(kind, source, config, load_weights, tokenizer, choices)
         saved = saved_options_of(described, kind, source)
-        if saved.task is kind:
+        if issubclass(saved.task, kind):
             return _as_saved(saved, described, source, config, load_weights, tokenizer, choices)
         reader, base = _model_of(config, source)
         longest = described.max_length
@@ -106,7 +107,7 @@ def _as_saved(
             found = (
                 "no weights for the head" if has_head_for else "the head of this task for other labels than those given"
             )
-            warnings.warn(f"{source} has {found}: it starts untrained.", stacklevel=5)
+            warn_user(f"{source} has {found}: it starts untrained.")
     return task
 
 
@@ -153,10 +154,9 @@ def _beside(source: Path, tokenizer: Any) -> Any:
         return tokenizer
     own = load_huggingface(source)
     if tokenizer is not None and own.get_vocabulary() != tokenizer.get_vocabulary():
-        warnings.warn(
+        warn_user(
             f"The tokenizer in {source} has {own.vocabulary_size} tokens, others than the {tokenizer.vocabulary_size} "
-            "of the model that the adapter is for: that of the model is used.",
-            stacklevel=6,
+            "of the model that the adapter is for: that of the model is used."
         )
         return tokenizer
     return own

@@ -91,7 +91,7 @@ class GenerativeTask(Task):
         return_scores: bool = False,
         draft: str | None = None,
         lookahead: int = 4,
-        jit_compile: bool = True,
+        jit_compile: bool | None = None,
     ) -> dict[str, Endpoint]:
         """Returns the endpoints of an export, for any batch size.
 
