@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import os
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from zoo.tokenizers.tensors import import_tensorflow
@@ -24,7 +25,7 @@ class EagerGraphs:
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._calls: collections.Counter = collections.Counter()
+        self._calls: dict[Hashable, Iterator[int]] = collections.defaultdict(lambda: itertools.count(1))
         self._graphs: dict[Hashable, Callable] = {}
 
     def run(self, function: Callable, owner: Any, choices: tuple[Hashable, ...], tensors: Sequence[Any]) -> Any:
@@ -60,8 +61,8 @@ class EagerGraphs:
             )
         key = (function, choices, *(tensor.dtype for tensor in tensors))
         if key not in self._graphs:
-            self._calls[key] += 1
-            if self._calls[key] < TRACED_CALL:
+            # of several threads one traces, while the others go on as before
+            if next(self._calls[key]) != TRACED_CALL:
                 return None
             self._graphs[key] = _make_graph(function, owner, choices, tensors)
         return self._graphs[key]
