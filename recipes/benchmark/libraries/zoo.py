@@ -32,7 +32,7 @@ def make(work: Work, *, dtype: str = "float32", jit_compile: bool = False) -> Ca
         return lambda: model.predict_on_batch(inputs)
     if work.job == "generate":
         return _generation(work, jit_compile)
-    model, batch = _task_and_batch(work)
+    model, batch = task_and_batch(work)
     model.compile(keras.optimizers.Adam(1e-4), TokenCrossEntropy(_SMOOTHING[work.model]), jit_compile=jit_compile)
     return lambda: model.train_on_batch(*batch)
 
@@ -56,7 +56,12 @@ def _config(work: Work) -> zoo.TransformerConfig:
     )
 
 
-def _task_and_batch(work: Work) -> tuple[zoo.Task, tuple[Any, ...]]:
+def task_and_batch(work: Work) -> tuple[zoo.Task, tuple[Any, ...]]:
+    """Returns a task to train and a batch for it.
+
+    Args:
+        work: The work, of a decoder or an encoder-decoder.
+    """
     backbone = zoo.Backbone.from_config(_config(work))
     ids = token_ids(work, longer=1)
     if work.model == "decoder":
