@@ -8,7 +8,7 @@ from recipes.common.config import run_recipe
 BENCHMARKS = {
     "comparison": "training, inference and generation compared with KerasHub and Transformers, and with the machine",
     "recurrent_step": "a training step of recurrent models compared with the same models made of keras.layers.GRU",
-    "vocabulary": "a training step whose logits are computed in pieces, compared with one that holds all of them",
+    "memory": "peak of memory of training, compared with KerasHub, and of reading long texts through a window",
     "tokenizers": "tokenizers compared with the tokenizers library: lines that differ, and speed",
     "loading": "time and peak of memory of loading a model from the files of each library",
     "layers": "growth of layers with the length, and attention compared with that of Keras and KerasHub",

@@ -45,7 +45,7 @@ class GenerativeTask(Task):
     ) -> None:
         super().__init__(backbone, preprocessor, **options)
         self.generation_defaults = GenerationDefaults.of(generation, backbone.config.vocabulary_size)
-        self.token_head = TokenHead(backbone.score, backbone.output_map, backbone.config.vocabulary_size)
+        self.token_head = TokenHead(backbone.score, backbone.output_map)
         self.generator = TextGenerator(self)
         self.scorer = TextScorer(self)
         self.built = True

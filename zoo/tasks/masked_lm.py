@@ -89,7 +89,7 @@ class MaskedLM(EncoderTask):
                 dtype=self.dtype_policy,
             )
             self.head.build((None, None, config.hidden_dim))
-        self.token_head = TokenHead(self._score, self._output_map, config.vocabulary_size)
+        self.token_head = TokenHead(self._score, self._output_map)
         self.built = True
 
     def own_options(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from zoo.backbones.output_map import OutputMap
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import Perplexity, TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
 from zoo.training.token_scores import Scoring, TokenScores, TokenTargets
-from zoo.training.vocabulary_pieces import fits_in_one_piece, score_in_pieces
+from zoo.training.vocabulary_pieces import score_in_pieces
 
 _METRICS = (Perplexity, TokenAccuracy, TokenCount, TokenNegativeLogLikelihood)
 # what a subclass may replace that is given the outputs of the model
@@ -23,17 +23,16 @@ _STEP: ContextVar[tuple["TokenHead", TokenTargets] | None] = ContextVar("_STEP",
 class TokenHead:
     """From vectors to logits over the vocabulary, or to the scores of labels.
 
-    A model with one gives `fit` and `evaluate` scores where all that `compile` was given can be computed from them and
-    the logits are too many to be held at a time. All else sees logits.
+    A model with one gives `fit` and `evaluate` scores where all that `compile` was given can be computed from them. All
+    else sees logits.
 
     Args:
         score: From vectors `(batch, length, dim)` to logits.
         output_map: Returns the same map as tensors, or None where there is no such map.
-        vocabulary_size: Number of logits of a token.
     """
 
-    def __init__(self, score: Callable, output_map: Callable[[], OutputMap | None], vocabulary_size: int) -> None:
-        self._score, self._output_map, self._vocabulary_size = score, output_map, vocabulary_size
+    def __init__(self, score: Callable, output_map: Callable[[], OutputMap | None]) -> None:
+        self._score, self._output_map = score, output_map
         self._scoring: Scoring | None = None
 
     def compile(self, model_class: type, loss: Any, metrics: Any) -> None:
@@ -78,7 +77,7 @@ class TokenHead:
             training: Whether there will be a backward pass.
         """
         head, targets = _STEP.get() or (None, None)
-        if head is not self or fits_in_one_piece(vectors, self._vocabulary_size):
+        if head is not self:
             return self._score(vectors)
         output_map = self._output_map()
         if output_map is None:

@@ -23,11 +23,11 @@ from zoo.training.losses import check_labels, gradient_by_logits, score_labels
 from zoo.training.metrics import are_hits
 from zoo.training.token_scores import Scoring, TokenScores, TokenTargets
 
-# Logits of a piece: 64 MiB in float32, in two or three copies.
-LOGITS_AT_A_TIME = 2**24
+# Logits of a piece: 16 MiB in float32, in three or four copies.
+LOGITS_AT_A_TIME = 2**22
 # A piece over a large vocabulary has more: for each piece the whole gradient of the kernel is added to, which on a CPU
 # takes as long as the products of 20 to 40 tokens.
-LEAST_TOKENS_AT_A_TIME = 512
+LEAST_TOKENS_AT_A_TIME = 256
 
 
 def tokens_at_a_time(vocabulary_size: int) -> int:
@@ -37,17 +37,6 @@ def tokens_at_a_time(vocabulary_size: int) -> int:
         vocabulary_size: Number of logits of a token.
     """
     return max(LEAST_TOKENS_AT_A_TIME, LOGITS_AT_A_TIME // vocabulary_size)
-
-
-def fits_in_one_piece(vectors: Any, vocabulary_size: int) -> bool:
-    """Returns whether all logits are few enough to be held at a time; false where the number of tokens is not known.
-
-    Args:
-        vectors: `(batch, length, dim)`.
-        vocabulary_size: Number of logits of a token.
-    """
-    batch, length, _ = vectors.shape
-    return None not in (batch, length) and batch * length <= tokens_at_a_time(vocabulary_size)
 
 
 def score_in_pieces(
@@ -87,37 +76,28 @@ def score_in_pieces(
         kernel=ops.stop_gradient(kernel), bias=None if bias is None else ops.stop_gradient(bias)
     )
 
-    def advance(index: Any, total: Any, kept: list[Any], gradients: list[Any]) -> tuple[Any, ...]:
+    def score(index: Any) -> tuple[list[Any], list[Any]]:
+        """Sums over the tokens of a piece, and values of each."""
         rows, labels, weights = (piece_of[name][index] for name in ("vectors", "labels", "weights"))
         logits = _logits(fixed, rows)
         losses, log_likelihoods, probabilities = score_labels(logits, labels, scoring.label_smoothing)
-        scores = [log_likelihoods, *([are_hits(logits, labels)] if scoring.with_hits else [])]
-        total = total + ops.sum(losses * weights, keepdims=True)
+        sums, values = [ops.sum(losses * weights)], [log_likelihoods]
+        if scoring.with_hits:
+            values.append(are_hits(logits, labels))
         if with_gradient:
             upstream = gradient_by_logits(probabilities, labels, scoring.label_smoothing, weights)
-            gradients = _add_gradients(gradients, index, fixed, rows, logits, upstream)
-        kept = [replace_block(all_, index, one) for all_, one in zip(kept, scores, strict=True)]
-        return after(index, gradients[-1] if with_gradient else total), total, kept, gradients
+            by_vectors, *by_weights = _gradients(fixed, rows, logits, upstream)
+            sums, values = [*sums, *by_weights], [*values, by_vectors]
+        return sums, values
 
-    per_token = (pieces.count, pieces.rows)
-    gradients = []
+    (total, *by_weights), values = pieces.visit(score)
     if with_gradient:
-        # the gradient of the bias before that of the kernel, which is known last
-        gradients = [ops.zeros((*per_token, dim), kernel.dtype)]
-        if output_map.trains:
-            gradients += [] if bias is None else [ops.zeros((vocabulary_size,), "float32")]
-            gradients += [ops.zeros((vocabulary_size, dim), "float32")]
-    kept = [ops.zeros(per_token, "float32") for _ in range(1 + scoring.with_hits)]
-    _, total, kept, gradients = ops.while_loop(
-        lambda index, *_: index < pieces.count, advance, (0, ops.zeros((1,), "float32"), kept, gradients)
-    )
-    total = ops.squeeze(total, 0)
-    if with_gradient:
+        *values, by_vectors = values
         tensors = [vectors]
         if output_map.trains:
             tensors += [kernel] if bias is None else [bias, kernel]
-        total = _with_gradients(total, tensors, [pieces.join(gradients[0]), *gradients[1:]])
-    return TokenScores(total, *(ops.reshape(pieces.join(scores), shape) for scores in kept))
+        total = _with_gradients(total, tensors, [by_vectors, *by_weights])
+    return TokenScores(total, *(ops.reshape(scores, shape) for scores in values))
 
 
 class _Pieces:
@@ -146,8 +126,34 @@ class _Pieces:
         values = ops.reshape(values, (self.rows, self.count, *values.shape[1:]))
         return ops.swapaxes(values, 0, 1)
 
-    def join(self, pieces: Any) -> Any:
-        """The other way round."""
+    def visit(self, function: Callable[[Any], tuple[list[Any], list[Any]]]) -> tuple[list[Any], list[Any]]:
+        """Calls a function with the number of each piece, one piece after the other.
+
+        The first piece is not part of the loop: a batch that fits into it is spared the loop and the sums, whether or
+        not its size is known. TensorFlow also keeps zeros to begin with for as long as the program lives.
+
+        Args:
+            function: Returns sums over the tokens of a piece, and values of its tokens, `(tokens of a piece, ...)`.
+
+        Returns:
+            The sums over all tokens, and the values of all, `(tokens, ...)`.
+        """
+
+        def advance(index: Any, sums: list[Any], all_values: list[Any]) -> tuple[Any, list[Any], list[Any]]:
+            more, values = function(index)
+            sums = [old + new for old, new in zip(sums, more, strict=True)]
+            all_values = [replace_block(old, index, new) for old, new in zip(all_values, values, strict=True)]
+            return after(index, sums[-1]), sums, all_values
+
+        sums, values = function(0)
+        values = [ops.broadcast_to(value, (self.count, self.rows, *value.shape[1:])) for value in values]
+        if not (isinstance(self.count, int) and self.count == 1):
+            begin = (after(0, sums[-1]), sums, values)
+            _, sums, values = ops.while_loop(lambda index, *_: index < self.count, advance, begin)
+        return sums, [self._join(value) for value in values]
+
+    def _join(self, pieces: Any) -> Any:
+        """`(pieces, tokens of a piece, ...)` to `(tokens, ...)`."""
         values = ops.swapaxes(pieces, 0, 1)
         return ops.reshape(values, (self.count * self.rows, *pieces.shape[2:]))[: self._num_tokens]
 
@@ -170,31 +176,24 @@ def _logits(output_map: OutputMap, vectors: Any) -> Any:
     return logits if cap is None else cap * ops.tanh(logits / cap)
 
 
-def _add_gradients(
-    gradients: list[Any], index: Any, output_map: OutputMap, vectors: Any, logits: Any, upstream: Any
-) -> list[Any]:
-    """Gradients by vectors and, where these train, bias and kernel, with those of a piece added.
+def _gradients(output_map: OutputMap, vectors: Any, logits: Any, upstream: Any) -> list[Any]:
+    """Gradients by vectors and, where these train, bias and kernel; those by weights in float32.
 
     Args:
-        gradients: Those so far.
-        index: Number of the piece.
         output_map: The map.
-        vectors: The vectors of the piece, `(tokens, dim)`.
+        vectors: The vectors of a piece, `(tokens, dim)`.
         logits: Its logits.
         upstream: The gradient by them.
     """
     if output_map.soft_cap is not None:
         upstream = upstream * (1.0 - ops.square(logits / output_map.soft_cap))
     rounded = ops.cast(upstream, vectors.dtype)
-    by_vectors, *by_weights = gradients
-    sums = []
-    if output_map.trains:
-        sums = [] if output_map.bias is None else [ops.sum(upstream, axis=0)]
-        sums += [ops.cast(_product(rounded, vectors, transpose_a=True), "float32")]
-    return [
-        replace_block(by_vectors, index, ops.matmul(rounded, output_map.kernel)),
-        *(old + new for old, new in zip(by_weights, sums, strict=True)),
-    ]
+    by_vectors = ops.matmul(rounded, output_map.kernel)
+    if not output_map.trains:
+        return [by_vectors]
+    # that of the kernel is known last
+    by_bias = [] if output_map.bias is None else [ops.sum(upstream, axis=0)]
+    return [by_vectors, *by_bias, ops.cast(_product(rounded, vectors, transpose_a=True), "float32")]
 
 
 def _with_gradients(total: Any, tensors: list[Any], gradients: list[Any]) -> Any:

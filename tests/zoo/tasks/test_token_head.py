@@ -224,18 +224,6 @@ def test_no_tensor_holds_all_logits(scored, task_class):
     assert list(largest.values()) == [True, False]
 
 
-def test_all_logits_at_a_time_where_they_are_few(monkeypatch, scored):
-    monkeypatch.setattr(pieces, "LOGITS_AT_A_TIME", LOGITS)
-    task = make()
-    task.compile(loss=TokenCrossEntropy())
-    inputs, labels, weights = batch(task)
-    if BACKEND == "tensorflow":
-        task.train_step((keras.tree.map_structure(ops.convert_to_tensor, inputs), labels, weights))
-    else:
-        task.train_on_batch(inputs, labels, weights)
-    assert not scored
-
-
 class Doubled(CausalLM):
     def call(self, inputs, training=None):
         return 2.0 * super().call(inputs, training)

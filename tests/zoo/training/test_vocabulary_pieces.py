@@ -201,11 +201,12 @@ def test_label_out_of_range():
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="elsewhere shapes are known")
+@pytest.mark.parametrize("limit", [44, 10**6])  # several pieces; one
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_numbers_of_tokens_that_are_not_known(monkeypatch, jit_compile):
+def test_numbers_of_tokens_that_are_not_known(monkeypatch, jit_compile, limit):
     import tensorflow as tf
 
-    monkeypatch.setattr(pieces, "LOGITS_AT_A_TIME", 44)
+    monkeypatch.setattr(pieces, "LOGITS_AT_A_TIME", limit)
     tensors, labels, weights = problem(6)
     shapes = [(None, None, DIM), (VOCABULARY, DIM), (VOCABULARY,), (None, None), (None, None)]
     kinds = ["float32", "float32", "float32", "int32", "float32"]
