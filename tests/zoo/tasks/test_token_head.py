@@ -34,7 +34,7 @@ EMBEDDINGS = {
 }
 
 
-def make(task_class=CausalLM, embedding="tied", **options):
+def make(task_class=CausalLM, embedding="tied", *, remat=False):
     keras.utils.set_random_seed(3)
     architecture = task_class.architectures[0]
     config = TransformerConfig(
@@ -48,8 +48,9 @@ def make(task_class=CausalLM, embedding="tied", **options):
         norm=NormConfig(placement="pre"),
         embedding=EMBEDDINGS[embedding],
         dropout=0.0,
+        remat=remat,
     )
-    return randomized(task_class(Backbone.from_config(config), **options))
+    return randomized(task_class(Backbone.from_config(config)))
 
 
 def randomized(task):
@@ -142,8 +143,10 @@ def test_fit_step_by_step(scored):
     assert scored
 
 
-def test_mixed_bfloat16(scored):
-    keras.config.set_dtype_policy("mixed_bfloat16")
+# JAX has no products of float16 on a processor
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", *(["mixed_float16"] if BACKEND == "tensorflow" else [])])
+def test_half_precision(scored, policy):
+    keras.config.set_dtype_policy(policy)
     try:
         theirs = run(make(embedding="untied with bias"), keras_loss())
         ours = run(make(embedding="untied with bias"), TokenCrossEntropy())
@@ -152,6 +155,26 @@ def test_mixed_bfloat16(scored):
     assert scored
     # eight bits of gradients up to 1, four steps at a rate of 0.5
     assert_same(ours, theirs, rtol=0.02, atol=0.03)
+
+
+def test_blocks_that_are_computed_again(scored):
+    theirs = run(make(remat=True), keras_loss())
+    ours = run(make(remat=True), TokenCrossEntropy())
+    assert scored
+    assert_same(ours, theirs)
+
+
+class Smoothed(keras.losses.Loss):
+    def call(self, y_true, y_pred):
+        target = ops.one_hot(ops.cast(y_true, "int32"), VOCABULARY)
+        return keras.losses.categorical_crossentropy(target, y_pred, from_logits=True, label_smoothing=0.2)
+
+
+def test_label_smoothing(scored):
+    theirs = run(make(), Smoothed(reduction="mean_with_sample_weight"))
+    ours = run(make(), TokenCrossEntropy(0.2))
+    assert scored
+    assert_same(ours, theirs)
 
 
 def test_metrics_are_those_of_the_logits(scored):
