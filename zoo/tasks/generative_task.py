@@ -12,6 +12,7 @@ from zoo.generation import GenerationDefaults, GraphGenerator, TextGenerator, Te
 from zoo.generation.checks import as_seed
 from zoo.preprocessing.rows import as_sequence
 from zoo.tasks.task import Task
+from zoo.tasks.token_head import TokenHead
 
 TEXTS = Field("texts", ("batch",), "string", "prompts, or sources of an encoder-decoder")
 SEED = Field("seed", (), "int64", "seed of the sampler, from 0 to 2**32 - 1")
@@ -44,6 +45,7 @@ class GenerativeTask(Task):
     ) -> None:
         super().__init__(backbone, preprocessor, **options)
         self.generation_defaults = GenerationDefaults.of(generation, backbone.config.vocabulary_size)
+        self.token_head = TokenHead(backbone.score, backbone.output_map)
         self.generator = TextGenerator(self)
         self.scorer = TextScorer(self)
         self.built = True

@@ -103,6 +103,6 @@ def test_tables_and_pictures(tmp_path):
 def test_memory_is_that_of_the_process_alone():
     """A process of a few megabytes, begun by one that holds many more."""
     held = np.ones(100 << 18, "float32")
-    code = "from recipes.benchmark.memory import peak_resident_bytes; print(peak_resident_bytes())"
+    code = "from recipes.benchmark.peak_memory import peak_resident_bytes; print(peak_resident_bytes())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 1 << 20 < int(done.stdout) < held.nbytes
