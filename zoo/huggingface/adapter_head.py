@@ -10,7 +10,7 @@ from zoo.huggingface.directory import head_layers
 from zoo.huggingface.family import all_families
 from zoo.huggingface.weights import Row, named_layers, table_rows
 from zoo.storage import TensorFiles, quote_key
-from zoo.user_warnings import warn_user
+from zoo.storage.user_warnings import warn_user
 
 
 def head_to_write(task: Any, names: Names) -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ from zoo.huggingface.family import get_family
 from zoo.huggingface.weights import Row
 from zoo.storage import TensorFiles, naming, open_tensor_file, quote_key, replace_folder, write_tensors
 from zoo.storage.checkpoint import CONFIG_FILE as MODEL_FILE
-from zoo.user_warnings import warn_user
+from zoo.storage.user_warnings import warn_user
 
 # in the names of weights of the model itself
 COPY = ".base_layer"

@@ -19,7 +19,7 @@ from zoo.storage import TensorFiles, naming, open_checkpoint, quote
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
 from zoo.storage.deferred import deferred
 from zoo.storage.mxfp4 import unpacked
-from zoo.user_warnings import warn_user
+from zoo.storage.user_warnings import warn_user
 
 
 def is_huggingface(directory: str | os.PathLike) -> bool:

@@ -8,7 +8,7 @@ from zoo.generation import GenerationDefaults, get_processors, get_sampler, regi
 from zoo.huggingface.generation_keys import KEYS, NEUTRAL, OF_SAMPLES, RULES, UNSUPPORTED, Rule
 from zoo.storage import naming, quote, quote_key, read_json
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
-from zoo.user_warnings import warn_user
+from zoo.storage.user_warnings import warn_user
 
 GENERATION_FILE = "generation_config.json"
 # Draws are from so many tokens where a file does not say how many.

@@ -7,7 +7,7 @@ from keras import ops
 
 from zoo.huggingface.directory import head_layers
 from zoo.huggingface.weights import layer_view, leaves_of, variable_of
-from zoo.user_warnings import warn_user
+from zoo.storage.user_warnings import warn_user
 
 # what changes predictions, or stops them, and what the task is again when the files are read
 _DEFAULTS = {

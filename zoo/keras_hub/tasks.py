@@ -14,7 +14,7 @@ from zoo.keras_hub.tokenizers import make_tokenizer, read_tokenizer, require_kin
 from zoo.keras_hub.weights import pairs_of
 from zoo.preprocessing.labels import have_same_outputs
 from zoo.storage import naming, open_h5, quote, read_json, replace_folder
-from zoo.user_warnings import warn_user
+from zoo.storage.user_warnings import warn_user
 
 TASK_FILE, TASK_WEIGHTS_FILE = "task.json", "task.weights.h5"
 

@@ -16,12 +16,12 @@ from zoo.huggingface.directory import head_layers
 from zoo.storage import Reader, find_reader, open_tensor_file, register_reader
 from zoo.storage.hub import PREFIX as HUB
 from zoo.storage.hub import is_address
+from zoo.storage.user_warnings import warn_user
 from zoo.tasks.adapter_options import OPTIONS_FILE, AdapterOptions, read_adapter_options, saved_options_of
 from zoo.tasks.arguments import default_of, parameters_of
 from zoo.tasks.saved_options import SavedOptions, naming_options
 from zoo.tokenizers import load_huggingface
 from zoo.tokenizers.chat.formats import get_chat_format
-from zoo.user_warnings import warn_user
 
 # adapters of models that are adapters
 MOST_STACKED = 8

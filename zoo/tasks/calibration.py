@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.user_warnings import warn_user
+from zoo.storage.user_warnings import warn_user
 
 # temperatures that are tried
 _LOWEST, _HIGHEST = 0.01, 100.0
