@@ -1,0 +1,189 @@
+"""Filters of documents: plain functions from a text to whether it stays."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from recipes.common.errors import ConfigError, nearest, shown
+
+Filter = Callable[[str], bool]
+
+# the most frequent words of running text that each language hardly shares with the others
+_FUNCTION_WORDS = {
+    "de": "der die das und ist nicht von mit sich auf ein eine dem den zu auch",
+    "en": "the be to of and that have with is was for it as his he on",
+    "es": "el la los las de que y en un una por con para su no es",
+    "fr": "le la les de des et est que dans une pour qui sur pas au du",
+    "it": "il la di che e un una per non sono con del della le gli si",
+}
+
+
+def characters(text: str, least: int = 0, most: int | None = None) -> bool:
+    """Whether a text has so many characters.
+
+    Args:
+        text: The text.
+        least, most: The bounds; None for none.
+    """
+    return least <= len(text) and (most is None or len(text) <= most)
+
+
+def words(text: str, least: int = 0, most: int | None = None) -> bool:
+    """Whether a text has so many words, split at white space.
+
+    Args:
+        text: The text.
+        least, most: The bounds; None for none.
+    """
+    return characters(text.split(), least, most)
+
+
+def word_length(text: str, least: float = 3, most: float = 10) -> bool:
+    """Whether the mean number of characters of a word is within bounds (Rae et al. 2021, "Gopher", table A1).
+
+    Args:
+        text: The text.
+        least, most: The bounds.
+    """
+    found = text.split()
+    return bool(found) and least <= sum(map(len, found)) / len(found) <= most
+
+
+def alphabetic_words(text: str, least: float = 0.8) -> bool:
+    """Whether enough of the words have a letter (Rae et al. 2021, table A1).
+
+    Args:
+        text: The text.
+        least: Least share, from 0 to 1.
+    """
+    found = text.split()
+    return bool(found) and sum(any(map(str.isalpha, word)) for word in found) >= least * len(found)
+
+
+def repeated_lines(text: str, most: float = 0.3) -> bool:
+    """Whether few of the lines repeat an earlier one (Rae et al. 2021, table A1).
+
+    Args:
+        text: The text.
+        most: Most share of such lines, from 0 to 1.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return not lines or 1 - len(set(lines)) / len(lines) <= most
+
+
+def repeated_words(text: str, most: float = 0.2, length: int = 2) -> bool:
+    """Whether the most frequent sequence of words takes few of the characters (Rae et al. 2021, table A1).
+
+    Args:
+        text: The text.
+        most: Most share of the characters, from 0 to 1.
+        length: Words of the sequence.
+    """
+    found = text.split()
+    counts = Counter(zip(*(found[start:] for start in range(length)), strict=False))
+    if not counts:
+        return True
+    sequence, count = max(counts.items(), key=lambda item: item[1] * sum(map(len, item[0])))
+    return count == 1 or count * sum(map(len, sequence)) <= most * sum(map(len, found))
+
+
+def script(text: str, name: str = "LATIN", least: float = 0.7) -> bool:
+    """Whether enough of the letters are of a script.
+
+    Args:
+        text: The text.
+        name: How Unicode names the script: LATIN, CYRILLIC, GREEK, ARABIC, HIRAGANA, CJK, ...
+        least: Least share, from 0 to 1.
+    """
+    letters = [character for character in text if character.isalpha()]
+    return bool(letters) and sum(_script(letter) == name for letter in letters) >= least * len(letters)
+
+
+def language(text: str, code: str = "en", least: int = 2) -> bool:
+    """Whether a text has function words of a language, and more than of the others that are known.
+
+    Args:
+        text: The text.
+        code: de, en, es, fr or it.
+        least: Least number of function words (Rae et al. 2021 ask for two).
+
+    Raises:
+        ValueError: The language is none of these.
+    """
+    if code not in _FUNCTION_WORDS:
+        raise ValueError(f"code must be one of {', '.join(_FUNCTION_WORDS)}, got {code!r}")
+    found = Counter(re.findall(r"\w+", text.lower()))
+    counts = {key: sum(found[word] for word in words.split()) for key, words in _FUNCTION_WORDS.items()}
+    return counts[code] >= max(least, max(counts.values()))
+
+
+_FILTERS: dict[str, Callable[..., bool]] = {
+    function.__name__: function
+    for function in (
+        characters,
+        words,
+        word_length,
+        alphabetic_words,
+        repeated_lines,
+        repeated_words,
+        script,
+        language,
+    )
+}
+
+
+def make_filters(given: Sequence[str | dict[str, Any]]) -> list[tuple[str, Filter]]:
+    """Returns filters with their names.
+
+    Args:
+        given: Names of functions of this module, import paths of others (`my_module.my_filter`), or mappings of
+            `filter` to such a name and of arguments to their values.
+
+    Raises:
+        ConfigError: If there is no such function, or it does not take the arguments.
+
+    Example:
+
+    >>> [(name, keeps)] = make_filters([{"filter": "words", "least": 3}])
+    >>> keeps("two words")
+    False
+    """
+    return [_make(each) for each in given]
+
+
+def _make(given: str | dict[str, Any]) -> tuple[str, Filter]:
+    options = {"filter": given} if isinstance(given, str) else dict(given)
+    name = options.pop("filter", None)
+    if not isinstance(name, str):
+        raise ConfigError(f"filters must hold names, or mappings with the key filter, got {shown(given)}")
+    function = _imported(name) if "." in name else _FILTERS.get(name)
+    if function is None:
+        near = nearest(name, _FILTERS)
+        hint = f"did you mean {near!r}?" if near else f"known: {', '.join(_FILTERS)}, or my_module.my_filter"
+        raise ConfigError(f"filters: there is no filter {name!r}; {hint}")
+    try:
+        inspect.signature(function).bind("", **options)
+        function("", **options)
+    except TypeError as error:
+        raise ConfigError(f"filters: {name} takes {inspect.signature(function)}: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"filters: {name}: {error}") from error
+    return name, lambda text: bool(function(text, **options))
+
+
+def _imported(path: str) -> Callable[..., bool]:
+    module_name, _, name = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module_name), name)
+    except Exception as error:  # a module of one's own may raise anything
+        raise ConfigError(f"filters: {path} cannot be imported ({type(error).__name__}: {error})") from error
+
+
+def _script(letter: str) -> str:
+    return unicodedata.name(letter, "").partition(" ")[0]

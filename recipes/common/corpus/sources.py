@@ -1,0 +1,191 @@
+"""The input of a corpus: files and data sets, cut into parts that are read one at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import itertools
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, BinaryIO
+
+from recipes.common.data.text_files import suffix_of
+from recipes.common.errors import ConfigError, DataError, errors_of, shown
+
+HUB = "hf://datasets/"
+JSON_LINES = (".jsonl", ".ndjson")
+_GZIP_MAGIC = b"\x1f\x8b"
+# where large files are cut; small enough that no part fills the memory
+PART_BYTES, _PART_ROWS = 16 << 20, 20_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A part of the input.
+
+    Args:
+        path: The file, or the name of the data set.
+        kind: "text", "json_lines", "parquet" or "data_set".
+        start, end: Bytes of a plain file, row groups of a Parquet file, or rows of a data set; 0 and None for a
+            compressed file, which is read as a whole.
+        size: Bytes, or rows, by which shards are made equally large.
+    """
+
+    path: str
+    kind: str
+    start: int
+    end: int | None
+    size: int
+
+
+def import_extra(module: str, extra: str) -> ModuleType:
+    """Imports a module that an optional extra installs.
+
+    Args:
+        module: Its name.
+        extra: The extra.
+
+    Raises:
+        ConfigError: If it is not installed, with the command that installs it.
+    """
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module + ".").startswith(error.name + "."):
+            raise
+        raise ConfigError(
+            f"{error.name} is not installed: pip install 'keras-transformer-zoo[{extra}]' (or pip install -e '.[{extra}]')"
+        ) from error
+
+
+def find_parts(names: Sequence[str], unit: str, split: str, part_bytes: int = PART_BYTES) -> list[Part]:
+    """Returns the parts of the input, in the order of the names and, of a pattern, in that of the alphabet.
+
+    Args:
+        names: Files, patterns such as `dir/*.txt.gz`, folders of saved data sets, or `hf://datasets/owner/name`.
+        unit: What a document of a text file is: "file", "paragraph" or "line". Documents are not cut.
+        split: Which part of a data set is read.
+        part_bytes: About how long a part of a plain file is.
+
+    Raises:
+        DataError: If there is nothing of a name, or it cannot be read in parts.
+    """
+    parts = []
+    for name in names:
+        if name.startswith(HUB) or os.path.isdir(name):
+            rows = len(open_data_set(name, split))
+            starts = range(0, rows, _PART_ROWS)
+            ends = [min(start + _PART_ROWS, rows) for start in starts]
+            parts += [Part(name, "data_set", *pair, pair[1] - pair[0]) for pair in zip(starts, ends, strict=True)]
+            continue
+        found = [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
+        if not found:
+            raise DataError(f"input: there is no file {shown(name, 300)}")
+        for file in found:
+            parts += _parts_of_file(Path(file), unit, part_bytes)
+    return parts
+
+
+def open_data_set(name: str, split: str) -> Any:
+    """Returns a data set of the Hugging Face library, whose rows stay on the disk.
+
+    Args:
+        name: The folder where `save_to_disk` has written it, or `hf://datasets/owner/name`.
+        split: The part of it.
+
+    Raises:
+        DataError: If there is none, or no such part.
+    """
+    datasets = import_extra("datasets", "datasets")
+    with errors_of(f"input: {name}"):
+        if name.startswith(HUB):
+            return datasets.load_dataset(name.removeprefix(HUB), split=split)
+        found = datasets.load_from_disk(name)
+        if isinstance(found, datasets.DatasetDict):
+            if split not in found:
+                raise DataError(f"input: {name} has no part {split!r}; it has {', '.join(found)}")
+            return found[split]
+        return found
+
+
+def state_of(parts: Iterable[Part]) -> dict[str, list[int]]:
+    """Returns size and time of change of the files, by which a run that goes on notices that they are others.
+
+    Args:
+        parts: The parts of the input.
+    """
+    files = sorted({part.path for part in parts if part.kind != "data_set"})
+    return {file: [os.stat(file).st_size, os.stat(file).st_mtime_ns] for file in files}
+
+
+def share_out(parts: Sequence[Part], shards: int | None) -> list[list[Part]]:
+    """Returns the parts that each shard is made of: neighbours, about equally much.
+
+    Args:
+        parts: The parts of the input.
+        shards: The number of shards; None for 64, or as many as there are parts if there are fewer.
+
+    Raises:
+        ConfigError: If there are more shards than parts.
+    """
+    if shards is None:
+        shards = min(64, len(parts))
+    if shards > len(parts):
+        raise ConfigError(
+            f"shards must be at most {len(parts)}, the parts that the input has, got {shards}: plain text and JSON "
+            f"lines are cut every {PART_BYTES >> 20} MiB, Parquet into row groups, compressed files are not cut"
+        )
+    total, done, end = sum(part.size for part in parts), 0, 0
+    shares = []
+    for left in range(shards, 0, -1):
+        start = end
+        # one at least, and one at least for each of the others
+        while (
+            end == start
+            or (left == 1 and end < len(parts))
+            or (done + parts[end].size / 2 <= total * (shards - left + 1) / shards and len(parts) - end >= left)
+        ):
+            done += parts[end].size
+            end += 1
+        shares.append(list(parts[start:end]))
+    return shares
+
+
+def _parts_of_file(path: Path, unit: str, part_bytes: int) -> list[Part]:
+    if not path.is_file():
+        raise DataError(f"input: {path} is no file")
+    size, suffix = path.stat().st_size, suffix_of(path)
+    if suffix == ".parquet":
+        parquet = import_extra("pyarrow.parquet", "corpus")
+        with errors_of(f"input: {path}"):
+            metadata = parquet.read_metadata(path)
+        groups = [metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)]
+        return [Part(str(path), "parquet", number, number + 1, size) for number, size in enumerate(groups)]
+    if suffix == ".json":
+        raise DataError(f"input: {path}: an array of JSON cannot be read in parts: write JSON lines (.jsonl)")
+    kind = "json_lines" if suffix in JSON_LINES else "text"
+    with open(path, "rb") as stream:
+        compressed = stream.read(2) == _GZIP_MAGIC
+        if compressed or (kind == "text" and unit == "file"):
+            return [Part(str(path), kind, 0, None, size)]
+        cuts = [0]
+        while cuts[-1] < size:
+            cuts.append(_next_cut(stream, cuts[-1] + part_bytes, size, kind == "text" and unit == "paragraph"))
+    return [Part(str(path), kind, *pair, pair[1] - pair[0]) for pair in itertools.pairwise(cuts)]
+
+
+def _next_cut(stream: BinaryIO, place: int, size: int, at_empty_line: bool) -> int:
+    """The first place from which on a new line, or what follows an empty line, begins."""
+    if place >= size:
+        return size
+    stream.seek(place)
+    stream.readline()  # the rest of a line
+    while at_empty_line:
+        line = stream.readline()
+        if not line.strip():
+            break
+    return min(stream.tell(), size)
