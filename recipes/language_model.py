@@ -4,9 +4,10 @@
     python -m recipes.language_model --config recipes/configs/shakespeare_char.yaml
     python -m recipes.language_model --data.train a.txt b.txt --data.validation c.txt --run_folder runs/mine
     python -m recipes.language_model --model.start_from hf://openai-community/gpt2 --data.train a.txt ...
+    python -m recipes.language_model --data.train corpus --training.length 1024 ...    # of recipes.prepare_text
 
-The text is cut into windows, or with `--data.packing documents` packed in rows where no document sees another. The
-same command resumes an interrupted run.
+The text is cut into windows, or with `--data.packing documents` packed in rows where no document sees another. A
+prepared corpus may be larger than the memory. The same command resumes an interrupted run.
 """
 
 from __future__ import annotations
@@ -19,13 +20,21 @@ from typing import Any, Literal
 
 import zoo
 from recipes.common.config import run_recipe, setting
-from recipes.common.data.data_sets import open_parts
-from recipes.common.data.plain_text import PLAIN, read_plain
+from recipes.common.corpus.shards import Corpus
 from recipes.common.errors import ConfigError
 from recipes.common.evaluation.text_metrics import perplexity
 from recipes.common.finish import decoded, finish
 from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import make_sampler
+from recipes.common.training.corpora import (
+    TRAIN_HELP,
+    WEIGHTS_HELP,
+    adopt_tokenizer,
+    check_tokenizer,
+    open_corpora,
+    open_texts,
+)
+from recipes.common.training.corpus_batches import CorpusRows
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
 from recipes.common.training.models import ModelConfig, make_or_load_task
 from recipes.common.training.packed_documents import PackedDocuments
@@ -41,8 +50,9 @@ _MOST_NUMBERS = 1 << 26
 class DataConfig:
     """Where the text comes from."""
 
-    train: list[str] = setting(["date_lines"], "Text files, plain or .gz, or the name of a data set.")
-    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
+    train: list[str] = setting(["date_lines"], TRAIN_HELP)
+    validation: list[str] = setting([], "Text files or a data set; empty for the validation part of what train names.")
+    weights: list[float] = setting([], WEIGHTS_HELP)
     unit: Literal["file", "paragraph", "line"] = setting("file", "What a document of a file is.", of_files=True)
     packing: Literal["windows", "documents"] = setting(
         "windows", "Windows of all documents joined, or rows of whole documents that do not see each other."
@@ -120,14 +130,14 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
             f"training.batches_per_epoch {training.batches_per_epoch}, got {training.batch_size}"
         )
     with RunFolder(config.run_folder, config) as run:
-        data = config.data
-        train_text, validation_text = open_parts(data, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit))
-        task = make_model(config, run, train_text)
+        corpora = open_corpora(config)
+        train_text, validation_text = open_texts(config.data, corpora)
+        task = make_model(config, run, train_text, corpora)
         prompts = config.prompts
         if prompts is None:
             prompts = first_words(validation_text, task.backbone.config.max_length)
         check_prompts(prompts, task)
-        batches, validation = make_batches(config, task, train_text, validation_text)
+        batches, validation = make_batches(config, task, train_text, validation_text, corpora)
 
         def samples() -> list[str]:
             return task.generate(prompts, sampler=sampler, max_new_tokens=config.new_tokens, jit_compile=False)
@@ -164,20 +174,36 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
 
 
 def make_batches(
-    config: LanguageModelConfig, task: zoo.CausalLM, train_text: list[str], validation_text: list[str]
-) -> tuple[TokenWindows | PackedDocuments, TokenWindows | PackedDocuments]:
+    config: LanguageModelConfig,
+    task: zoo.CausalLM,
+    train_text: list[str],
+    validation_text: list[str],
+    corpora: Sequence[Corpus],
+) -> tuple[TokenWindows | PackedDocuments | CorpusRows, TokenWindows | PackedDocuments]:
     """Returns batches of the training text, and those of the validation text, which hold every token once."""
     training = config.training
     shape = {"length": training.length, "batch_size": training.batch_size}
     held_out = {"length": training.length, "batch_size": 64}
     count, seed = training.batches_per_epoch, training.seed
-    if config.data.packing == "documents":
-        batches = PackedDocuments(task, train_text, batches_per_epoch=count, seed=seed, **shape)
+    separate = config.data.packing == "documents"
+    if separate:
         validation = PackedDocuments(task, validation_text, **held_out)
     else:
-        ids = [task.tokenizer.tokenize(documents).values.numpy() for documents in (train_text, validation_text)]
-        batches = TokenWindows(ids[0], random_windows=count, seed=seed, **shape)
-        validation = TokenWindows(ids[1], **held_out)
+        validation = TokenWindows(task.tokenizer.tokenize(validation_text).values.numpy(), **held_out)
+    if corpora:
+        batches = CorpusRows(
+            corpora,
+            separate=separate,
+            batch_size=training.batch_size,
+            batches_per_epoch=count,
+            weights=config.data.weights or None,
+            seed=seed,
+        )
+    elif separate:
+        batches = PackedDocuments(task, train_text, batches_per_epoch=count, seed=seed, **shape)
+    else:
+        ids = task.tokenizer.tokenize(train_text).values.numpy()
+        batches = TokenWindows(ids, random_windows=count, seed=seed, **shape)
     print(f"training: {batches.number_of_tokens} tokens; validation: {validation.number_of_tokens} tokens")
     return batches, validation
 
@@ -210,10 +236,15 @@ def check_prompts(prompts: Sequence[str], task: zoo.CausalLM) -> None:
             raise ConfigError(f"prompts must have 1 to {most} tokens each, got {prompt!r} with {length}")
 
 
-def make_model(config: LanguageModelConfig, run: RunFolder, texts: Sequence[str]) -> zoo.CausalLM:
+def make_model(
+    config: LanguageModelConfig, run: RunFolder, texts: Sequence[str], corpora: Sequence[Corpus]
+) -> zoo.CausalLM:
     """Returns the compiled model, new or a saved one."""
     options: dict[str, Any] = {}
-    if config.model.start_from is None:
+    if corpora and config.model.start_from is None:
+        adopt_tokenizer(corpora, run)
+        options["add_start_token"] = corpora[0].start_id is not None
+    elif config.model.start_from is None:
         # a window has no beginning that a start token could mark; a saved model goes on as it is
         options["add_start_token"] = False if config.data.packing == "windows" else None
     defaults = {"max_length": config.training.length}
@@ -225,6 +256,8 @@ def make_model(config: LanguageModelConfig, run: RunFolder, texts: Sequence[str]
             f"training.length must be at most the model's max_length={task.backbone.config.max_length}, got "
             f"{config.training.length}"
         )
+    if corpora:
+        check_corpora(config, task, corpora)
     task.compile(
         optimizer=make_optimizer(config.training, config.training.batches_per_epoch, task),
         loss=TokenCrossEntropy(config.training.label_smoothing),
@@ -232,6 +265,19 @@ def make_model(config: LanguageModelConfig, run: RunFolder, texts: Sequence[str]
         jit_compile=config.training.jit_compile,
     )
     return task
+
+
+def check_corpora(config: LanguageModelConfig, task: zoo.CausalLM, corpora: Sequence[Corpus]) -> None:
+    """Raises a `ConfigError` for corpora that were prepared otherwise than the run needs them."""
+    check_tokenizer(corpora, task.tokenizer)
+    path, length, begins = corpora[0].path, corpora[0].length, corpora[0].start_id is not None
+    if config.training.length != length:
+        raise ConfigError(f"training.length must be {length}, as the rows of {path} have, got {config.training.length}")
+    if config.data.packing == "documents" and task.preprocessor.adds_start_token != begins:
+        raise ConfigError(
+            f"data.train: the documents of {path} begin {'with the' if begins else 'without a'} start token, those of "
+            f"the model {'without' if begins else 'with'} one: prepare_text --start_token {str(not begins).lower()}"
+        )
 
 
 if __name__ == "__main__":

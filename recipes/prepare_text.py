@@ -50,8 +50,8 @@ class PrepareTextConfig:
     resumes = True
 
     input: list[str] = setting(
-        help="Files or patterns: plain text, JSON lines, each perhaps .gz, Parquet; folders of data sets of the Hugging "
-        "Face library, or hf://datasets/owner/name."
+        help="Files or patterns: plain text, JSON lines, each perhaps .gz, Parquet; folders of data sets of the "
+        "Hugging Face library, or hf://datasets/owner/name."
     )
     tokenizer: str = setting(help="Folder of a tokenizer, run folder, directory of a model, or hf://owner/name.")
     output: str = setting(help="Folder of the corpus; the same command goes on in it.")
@@ -62,7 +62,8 @@ class PrepareTextConfig:
         [], "Functions of recipes.common.corpus.filters, or my_module.my_filter: [words, {filter: words, least: 5}]."
     )
     deduplicate: Literal["none", "exact", "minhash"] = setting(
-        "exact", "Whether documents of the same words are left out, or also those with most of the words."
+        "exact",
+        "What is left out where it occurs again: the same text but for white space, or what is similar, too.",
     )
     threshold: float = setting(
         0.8, "Share of five-word sequences that near duplicates have in common.", above=0.1, below=1
@@ -91,6 +92,9 @@ def main(config: PrepareTextConfig) -> dict[str, Any]:
     for module in _MODULES:
         import_extra(module, "corpus")
     make_filters(config.filters)
+    usual = PrepareTextConfig.__dataclass_fields__["threshold"].default
+    if config.deduplicate != "minhash" and config.threshold != usual:
+        raise ConfigError(f"threshold must be {usual} with deduplicate {config.deduplicate!r}, got {config.threshold}")
     tokenizer = load_tokenizer(config)
     folder = Path(config.output)
     folder.mkdir(parents=True, exist_ok=True)
@@ -276,8 +280,8 @@ def report(index: dict[str, Any], bad: BadLines) -> str:
     lines += [
         "",
         f"{index['tokens']:,} tokens, {index['tokens'] / max(index['documents'], 1):.1f} of a document, one for "
-        f"{index['characters'] / max(index['tokens'], 1):.2f} characters; {index['rows']:,} rows of {index['length']} in "
-        f"{len(index['shards'])} shards. Lines {bad.report()}.",
+        f"{index['characters'] / max(index['tokens'], 1):.2f} characters; {index['rows']:,} rows of "
+        f"{index['length']} in {len(index['shards'])} shards. Lines {bad.report()}.",
         "",
     ]
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
     python -m recipes.pretrain_masked_lm                                    # on generated dates, in minutes
     python -m recipes.pretrain_masked_lm --config recipes/configs/gutenberg_masked_lm.yaml
+    python -m recipes.pretrain_masked_lm --data.train corpus ...            # of recipes.prepare_text
     python -m recipes.classify --model.start_from runs/masked_lm/model ...
 
 Tokens, or whole words (`--masking.whole_words true`), are hidden anew in every epoch. The same command resumes an
@@ -12,18 +13,28 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 import zoo
 from recipes.common.config import run_recipe, setting
-from recipes.common.data.data_sets import open_parts
-from recipes.common.data.plain_text import PLAIN, cut_texts, read_plain
+from recipes.common.corpus.shards import Corpus
+from recipes.common.data.plain_text import cut_texts
+from recipes.common.errors import ConfigError
 from recipes.common.evaluation.text_metrics import perplexity
 from recipes.common.finish import finish
 from recipes.common.run_folder import RunFolder
+from recipes.common.training.corpora import (
+    TRAIN_HELP,
+    WEIGHTS_HELP,
+    adopt_tokenizer,
+    check_tokenizer,
+    open_corpora,
+    open_texts,
+)
+from recipes.common.training.corpus_batches import CorpusExamples
 from recipes.common.training.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,
@@ -32,14 +43,16 @@ from recipes.common.training.encoder_recipe import (
 )
 from recipes.common.training.fitting import prepare
 from recipes.common.training.models import make_or_load_task
+from zoo.preprocessing.token_rows import added_count
 
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
     """Where the text comes from."""
 
-    train: list[str] = setting(["date_lines"], "Text files, plain or .gz, or the name of a data set.")
-    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
+    train: list[str] = setting(["date_lines"], TRAIN_HELP)
+    validation: list[str] = setting([], "Text files or a data set; empty for the validation part of what train names.")
+    weights: list[float] = setting([], WEIGHTS_HELP)
     unit: Literal["paragraph", "line"] = setting("paragraph", "What a text of a file is.", of_files=True)
     words_per_text: int = setting(48, "Longer texts are cut into texts of so many words.", least=2, most=1 << 16)
     on_error: Literal["raise", "skip"] = setting("raise", "At a line that is not UTF-8: stop, or skip and count it.")
@@ -87,15 +100,23 @@ def main(config: MaskedLMConfig) -> dict[str, Any]:
     started = time.monotonic()
     prepare(config)
     with RunFolder(config.run_folder, config) as run:
-        data = config.data
-        parts = open_parts(data, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit))
-        train, validation = (cut_texts(documents, data.words_per_text) for documents in parts)
+        corpora = open_corpora(config)
+        parts = open_texts(config.data, corpora)
+        train, validation = (cut_texts(documents, config.data.words_per_text) for documents in parts)
+        if corpora and config.model.start_from is None:
+            adopt_tokenizer(corpora, run)
         options = {"mask_rate": config.masking.rate, "whole_words": config.masking.whole_words, "truncate": True}
         task = make_or_load_task(
             zoo.MaskedLM, config.model, config.tokenizer, run, lambda: train, mask_token="<mask>", **options
         )
         seconds, logs = train_encoder_task(
-            task, run, config.training, (train, None), (validation, None), metric="loss", mode="min"
+            task,
+            run,
+            config.training,
+            corpus_batches(config, task, corpora) if corpora else (train, None),
+            (validation, None),
+            metric="loss",
+            mode="min",
         )
         results = {
             "parameters": task.count_params(),
@@ -116,6 +137,29 @@ def main(config: MaskedLMConfig) -> dict[str, Any]:
             print(f"{text}\n  -> {', '.join(f'{token} {probability:.2f}' for token, probability in guesses[0])}")
         export = {} if config.export else None
         return finish(run, "pretrain_masked_lm", task, results, started, export=export, trial=trial)
+
+
+def corpus_batches(config: MaskedLMConfig, task: zoo.MaskedLM, corpora: Sequence[Corpus]) -> CorpusExamples:
+    """Returns the training batches of prepared corpora, after a look at whether they fit the task."""
+    check_tokenizer(corpora, task.tokenizer)
+    if config.masking.whole_words:
+        raise ConfigError(
+            "masking.whole_words must be false with a prepared corpus, whose words are not known, got true"
+        )
+    preprocessor, length = task.preprocessor, corpora[0].length
+    most = preprocessor.sequence_length - added_count(1, **preprocessor.special_tokens())
+    if length > most:
+        raise ConfigError(
+            f"data.train: the rows of {corpora[0].path} have {length} tokens, and the model takes {most}: "
+            f"prepare_text --length {most}, or a larger max_length in model.options"
+        )
+    return CorpusExamples(
+        corpora,
+        preprocessor,
+        batch_size=config.training.batch_size,
+        weights=config.data.weights or None,
+        seed=config.training.seed,
+    )
 
 
 def with_gap(task: zoo.MaskedLM, text: str) -> str:

@@ -109,6 +109,8 @@ class MaskedLMPreprocessor(EncoderPreprocessor):
         inputs = super().inputs(ids)
         true_ids = inputs["token_ids"]
         candidates = tf.cast(self._at_tokens(ids.with_values(tf.ones_like(ids.values))), tf.bool)
+        for separator in {self.tokenizer.start_id, self.tokenizer.end_id} - {None}:
+            candidates &= true_ids != separator  # between the documents of a packed row
         if seed is not None:
             seed = tf.stack([tf.cast(seed, tf.int64), tf.reduce_sum(tf.cast(true_ids, tf.int64))])
         ordinary = np.setdiff1d(

@@ -145,6 +145,7 @@ def write_documents(path: Path, documents: Iterable[str]) -> int:
     """
     count = 0
     with open(path, "w", encoding="utf-8", newline="\n") as stream:
-        for count, text in enumerate(documents, 1):
+        for text in documents:
             stream.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+            count += 1
     return count

@@ -1,6 +1,6 @@
 """Documents that occur several times, exactly or nearly: which of them are left out.
 
-Exact duplicates have the same words. Near duplicates share most of their sequences of five words: their MinHash
+Exact duplicates differ in white space alone. Near duplicates share most of their sequences of five words: their MinHash
 signatures (by the library `datasketch`) agree in as many numbers as the threshold asks for. Pairs to compare are those
 that agree in a band of the signature. Of each group of duplicates the first document stays.
 
@@ -29,7 +29,7 @@ _FACTORS = np.random.default_rng(0).integers(1 << 63, size=NUMBERS_OF_A_SIGNATUR
 
 
 def words_of(text: str) -> list[str]:
-    """Returns the words that documents are compared by: letters and digits, in small letters.
+    """Returns the words that near duplicates are found by: letters and digits, in small letters.
 
     Args:
         text: The text.
@@ -37,14 +37,13 @@ def words_of(text: str) -> list[str]:
     return re.findall(r"\w+", text.casefold())
 
 
-def exact_key(words: Sequence[str], text: str) -> bytes:
-    """Returns 16 bytes that are the same for texts of the same words; for a text without words, for the same text.
+def exact_key(text: str) -> bytes:
+    """Returns 16 bytes that are the same for texts that differ in white space alone.
 
     Args:
-        words: The words of the text.
         text: The text.
     """
-    return hashlib.blake2b((" ".join(words) or text).encode("utf-8"), digest_size=16).digest()
+    return hashlib.blake2b(" ".join(text.split()).encode("utf-8"), digest_size=16).digest()
 
 
 def signature(words: Sequence[str]) -> np.ndarray:

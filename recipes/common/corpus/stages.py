@@ -96,10 +96,9 @@ def read_shard(task: ShardTask) -> dict[str, Any]:
             counts[name] += 1
             characters[name] += len(text)
             if not code:
-                words = duplicates.words_of(text)
-                keys += duplicates.exact_key(words, text)
+                keys += duplicates.exact_key(text)
                 if near:
-                    signatures.write(duplicates.signature(words).tobytes())
+                    signatures.write(duplicates.signature(duplicates.words_of(text)).tobytes())
     if near:
         _write_bands(settings, number, counts["kept"])
     with atomic_write(settings.work(f"keys-{number:05d}.npz")) as path, open(path, "wb") as stream:

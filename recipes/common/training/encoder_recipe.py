@@ -14,6 +14,7 @@ from recipes.common.training.fitting import TrainingConfig, make_optimizer, trai
 from recipes.common.training.models import ModelConfig
 from recipes.common.training.optimizers import SCHEDULE_HELP
 from recipes.common.training.tokenizers import TokenizerConfig
+from zoo.training import ResumableBatches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +75,7 @@ def train_encoder_task(
     task: Any,
     run: RunFolder,
     config: EncoderTrainingConfig,
-    training: tuple[Any, Any],
+    training: tuple[Any, Any] | ResumableBatches,
     validation: tuple[Any, Any],
     *,
     metric: str,
@@ -88,8 +89,8 @@ def train_encoder_task(
         task: The task.
         run: The run folder.
         config: The configuration.
-        training: Inputs and targets.
-        validation: Likewise.
+        training: Inputs and targets, or batches with `number_of_rows` and `number_cut`.
+        validation: Inputs and targets.
         metric: Metric of the validation that decides about the best epoch.
         mode: "min" or "max".
         loss: The loss. Default that of the task.
@@ -99,7 +100,9 @@ def train_encoder_task(
         Seconds of training, of all processes, and the metrics of the validation with the weights that were kept.
     """
     options = {"batch_size": config.batch_size, "seed": config.seed}
-    batches = ExampleBatches(task.preprocessor, *training, class_weight=class_weight, **options)
+    batches = training
+    if not isinstance(training, ResumableBatches):
+        batches = ExampleBatches(task.preprocessor, *training, class_weight=class_weight, **options)
     held_out = ExampleBatches(task.preprocessor, *validation, shuffle=False, **options)
     print(f"training: {batches.number_of_rows} examples; validation: {held_out.number_of_rows}")
     for name, part in (("training", batches), ("validation", held_out)):

@@ -1,0 +1,126 @@
+"""The corpora that a run trains from: found, checked against each other and against the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from recipes.common.config import differences
+from recipes.common.corpus.shards import HELD_OUT_FILE, TOKENIZER_FOLDER, Corpus, fingerprint, is_corpus
+from recipes.common.data.data_sets import open_part, open_parts, refuse_file_keys
+from recipes.common.data.plain_text import PLAIN, read_plain
+from recipes.common.data.text_files import read_objects
+from recipes.common.errors import BadLines, ConfigError, DataError, shown
+from recipes.common.run_folder import RunFolder
+from zoo.storage import replace_folder
+from zoo.tokenizers import Tokenizer
+
+TRAIN_HELP = "Text files, plain or .gz, the name of a data set, or corpora of recipes.prepare_text."
+WEIGHTS_HELP = "Share of each corpus in the training, in passes of its own; empty for all rows in each pass."
+
+
+def open_corpora(config: Any) -> list[Corpus]:
+    """Returns the corpora that `data.train` names; none where it names files or a data set.
+
+    Args:
+        config: The configuration of a recipe, with the groups `data` and `tokenizer`.
+
+    Raises:
+        ConfigError: If corpora and files are mixed, or a key has no effect with corpora.
+        DataError: If the corpora differ in their tokenizers or the lengths of their rows.
+    """
+    data = config.data
+    found = [is_corpus(name) for name in data.train]
+    if not any(found):
+        if data.weights:
+            raise ConfigError(f"data.weights must be [] without prepared corpora in data.train, got {data.weights}")
+        return []
+    if not all(found):
+        raise ConfigError(f"data.train must name prepared corpora alone, or none, got {shown(data.train, 300)}")
+    if not data.validation:
+        refuse_file_keys(data, ["unit"])
+    changed = [name for name in differences(type(config)(), config) if name.startswith("tokenizer.")]
+    if changed:
+        raise ConfigError(f"{changed[0]} must not be given with a prepared corpus, whose tokenizer is taken")
+    corpora = [Corpus(name) for name in data.train]
+    for corpus in corpora[1:]:
+        for name in ("tokenizer", "length", "start_id"):
+            if corpus.index[name] != corpora[0].index[name]:
+                raise DataError(
+                    f"{corpus.path} and {corpora[0].path} must have the same {name}, got {corpus.index[name]} and "
+                    f"{corpora[0].index[name]}"
+                )
+    return corpora
+
+
+def open_texts(data: Any, corpora: Sequence[Corpus]) -> tuple[list[str], list[str]]:
+    """Returns the documents of training and validation as text; those of the training not where they are prepared.
+
+    Args:
+        data: The group `data` of a configuration.
+        corpora: What `open_corpora` has found.
+
+    Raises:
+        ConfigError, DataError: If there is no validation part, and see `open_parts`.
+    """
+
+    def read(files: Sequence[str], bad: BadLines) -> list[str]:
+        return read_plain(files, bad, unit=data.unit)
+
+    if not corpora:
+        train, validation = open_parts(data, PLAIN, read)
+        return train, validation
+    if not data.validation:
+        return [], held_out_texts(corpora)
+    return [], open_part(data.validation, "validation", PLAIN, read, data.on_error)[0]
+
+
+def held_out_texts(corpora: Sequence[Corpus]) -> list[str]:
+    """Returns the documents that were held out of the corpora.
+
+    Args:
+        corpora: The corpora.
+
+    Raises:
+        ConfigError: If there are none.
+    """
+    texts = []
+    for corpus in corpora:
+        if (corpus.path / HELD_OUT_FILE).is_file() and corpus.index.get("held_out_documents"):
+            texts += [record["text"] for record, _ in read_objects(corpus.path / HELD_OUT_FILE, BadLines("raise"))]
+    if not texts:
+        raise ConfigError(
+            "data.validation must be given, as no documents were held out (by prepare_text --validation 0.01, for example)"
+        )
+    return texts
+
+
+def adopt_tokenizer(corpora: Sequence[Corpus], run: RunFolder) -> None:
+    """Makes the tokenizer of the corpora that of a run that has none yet.
+
+    Args:
+        corpora: The corpora.
+        run: The run folder.
+    """
+    if not run.tokenizer.is_dir():
+        with replace_folder(run.tokenizer, lambda old: False, "tokenizer") as folder:
+            Tokenizer.load(corpora[0].path / TOKENIZER_FOLDER).save(folder)
+
+
+def check_tokenizer(corpora: Sequence[Corpus], tokenizer: Tokenizer) -> None:
+    """Checks that the model reads the ids of the corpora as they were written.
+
+    Args:
+        corpora: The corpora.
+        tokenizer: The tokenizer of the model.
+
+    Raises:
+        ConfigError: If it is another one.
+    """
+    path: Path = corpora[0].path
+    if fingerprint(tokenizer) != corpora[0].index["tokenizer"]:
+        raise ConfigError(
+            f"data.train: {path} was prepared with another tokenizer ({corpora[0].load_tokenizer().vocabulary_size} "
+            f"tokens) than that of the model ({tokenizer.vocabulary_size} tokens): prepare the text with the latter"
+        )

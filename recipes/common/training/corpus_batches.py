@@ -1,0 +1,156 @@
+"""Batches of prepared corpora, larger than the memory, by tf.data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from recipes.common.corpus.order import RowOrder
+from recipes.common.corpus.shards import Corpus
+from recipes.common.errors import ConfigError, require_options
+from zoo.training import ResumableBatches
+
+# from tokens (rows, length + 1) and how many each row has, to what a batch holds
+Assemble = Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray]]
+
+
+class CorpusBatches(ResumableBatches):
+    """A reproducible, resumable `tf.data.Dataset` of batches of rows of prepared corpora, read as they are needed.
+
+    The rows are an endless stream (`RowOrder`): passes, each a permutation of the whole index, or a mixture.
+    Batch `b` of epoch `e` is the rows from `(e * number_of_batches + b) * batch_size` on. So it does not depend on
+    where the training was entered, nor on how many processes share it: each of `n` reads an `n`-th of every batch.
+
+    Args:
+        corpora: The corpora, all with rows of one length and of one tokenizer.
+        batch_size: Rows of a batch, of all processes together.
+        batches_per_epoch: Number of batches of an epoch; None for one pass, but for the rows of a batch that is not
+            full, which begin the next epoch.
+        weights: See `RowOrder`.
+        seed: Seed of the order, at least 0.
+        process, processes: Which of how many processes this one is.
+
+    Attributes:
+        dataset, number_of_batches: See `ResumableBatches`. Elements are tokens int32 `(rows, length + 1)` and how many
+            each row has, int32 `(rows,)`, or what `assembled` makes of these.
+        number_of_tokens: Tokens of the corpora.
+
+    Raises:
+        ConfigError: An argument is out of range.
+
+    Example:
+
+    >>> batches = CorpusBatches([Corpus("corpus")], batch_size=32, batches_per_epoch=1000)
+    """
+
+    def __init__(
+        self,
+        corpora: Sequence[Corpus],
+        *,
+        batch_size: int,
+        batches_per_epoch: int | None = None,
+        weights: Sequence[float] | None = None,
+        seed: int = 0,
+        process: int = 0,
+        processes: int = 1,
+    ) -> None:
+        require_options(batch_size=batch_size, batches_per_epoch=batches_per_epoch, seed=seed)
+        if not 0 <= process < processes or batch_size % processes:
+            raise ConfigError(
+                f"training.batch_size must be a multiple of the {processes} processes, of which this is number "
+                f"{process}, got {batch_size}"
+            )
+        try:
+            self._order = RowOrder([corpus.rows for corpus in corpora], weights, seed)
+        except ValueError as error:
+            raise ConfigError(f"data.{error}") from error
+        self._corpora, self._batch_size, self._length = corpora, batch_size, corpora[0].length
+        self._share = batch_size // processes
+        self._first = process * self._share
+        self.number_of_tokens = sum(corpus.tokens for corpus in corpora)
+        super().__init__(batches_per_epoch or max(1, self._order.rows // batch_size), self._batches_of_epoch)
+
+    def _batches_of_epoch(self, epoch: tf.Tensor) -> tf.data.Dataset:
+        first = epoch * self.number_of_batches
+
+        def read(number: tf.Tensor) -> Any:
+            tokens, lengths = tf.numpy_function(self._read, [number], [tf.int32] * 2, stateful=False)
+            shape = (self._share, self._length + 1)
+            return self.assemble(tf.ensure_shape(tokens, shape), tf.ensure_shape(lengths, shape[:1]), number)
+
+        return tf.data.Dataset.range(first, first + self.number_of_batches).map(read)
+
+    def assemble(self, tokens: tf.Tensor, lengths: tf.Tensor, number: tf.Tensor) -> Any:
+        """Returns what a batch is; a graph function.
+
+        Args:
+            tokens: The rows, int32 `(rows, length + 1)`.
+            lengths: How many tokens each has, int32 `(rows,)`.
+            number: The number of the batch since the beginning of the training, int64.
+        """
+        return tokens, lengths
+
+    def _read(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        places = int(number) * self._batch_size + self._first + np.arange(self._share)
+        corpora, rows = self._order.rows_at(places)
+        tokens = np.zeros((self._share, self._length + 1), np.int32)
+        lengths = np.zeros(self._share, np.int32)
+        for index in np.unique(corpora):
+            chosen = corpora == index
+            tokens[chosen], lengths[chosen] = self._corpora[index].read(rows[chosen])
+        return tokens, lengths
+
+
+class CorpusRows(CorpusBatches):
+    """Batches for a language model that predicts each next token: `(inputs, labels, sample_weight)`.
+
+    Args:
+        corpora: See `CorpusBatches`.
+        separate: Whether tokens see their own document only, with positions from its beginning or that of the row; what
+            follows an end token is then not predicted.
+        **options: See `CorpusBatches`.
+    """
+
+    def __init__(self, corpora: Sequence[Corpus], *, separate: bool, **options: Any) -> None:
+        self._separate, self._end_id = separate, corpora[0].end_id
+        super().__init__(corpora, **options)
+
+    def assemble(self, tokens: tf.Tensor, lengths: tf.Tensor, number: tf.Tensor) -> Any:
+        token_ids, labels = tokens[:, :-1], tokens[:, 1:]
+        places = tf.range(self._length)[None]
+        mask = places < lengths[:, None] - 1
+        inputs = {"token_ids": token_ids, "padding_mask": mask}
+        if not self._separate:
+            return inputs, labels, tf.cast(mask, tf.float32)
+        is_end = token_ids == self._end_id
+        begins = tf.concat([tf.zeros_like(is_end[:, :1]), is_end[:, :-1]], axis=1)
+        sequence_ids = tf.cumsum(tf.cast(begins, tf.int32), axis=1)
+        # the numbers only grow, so the first place of a document is the number of those of earlier documents
+        starts = tf.searchsorted(sequence_ids, sequence_ids, side="left")
+        inputs["sequence_ids"] = tf.where(mask, sequence_ids, -1)
+        inputs["positions"] = tf.where(mask, places - starts, 0)
+        return inputs, labels, tf.cast(mask & ~is_end, tf.float32)
+
+
+class CorpusExamples(CorpusBatches):
+    """Batches that the preprocessor of an encoder makes of the rows, such as those of a masked language model.
+
+    Args:
+        corpora: See `CorpusBatches`.
+        preprocessor: The preprocessor, whose `collate` takes ragged "ids".
+        **options: See `CorpusBatches`.
+    """
+
+    def __init__(self, corpora: Sequence[Corpus], preprocessor: Any, *, seed: int = 0, **options: Any) -> None:
+        self._preprocessor, self._seed = preprocessor, seed
+        self.number_of_rows, self.number_cut = sum(corpus.rows for corpus in corpora), 0
+        super().__init__(corpora, seed=seed, **options)
+
+    def assemble(self, tokens: tf.Tensor, lengths: tf.Tensor, number: tf.Tensor) -> Any:
+        # the token behind the last is the first of another row
+        ids = tf.RaggedTensor.from_tensor(tokens[:, :-1], lengths=tf.minimum(lengths, self._length))
+        inputs, labels, weights = self._preprocessor.collate({"ids": ids}, None, None, self._seed * 10**15 + number)
+        return inputs, labels, weights
