@@ -58,7 +58,7 @@ def import_extra(module: str, extra: str) -> ModuleType:
         if error.name is None or not (module + ".").startswith(error.name + "."):
             raise
         raise ConfigError(
-            f"{error.name} is not installed; the extra {extra!r} brings it: pip install 'keras-transformer-zoo[{extra}]'"
+            f"{error.name} is not installed; the extra {extra} brings it: pip install keras-transformer-zoo[{extra}]"
         ) from error
 
 

@@ -91,7 +91,7 @@ def held_out_texts(corpora: Sequence[Corpus]) -> list[str]:
             texts += [record["text"] for record, _ in read_objects(corpus.path / HELD_OUT_FILE, BadLines("raise"))]
     if not texts:
         raise ConfigError(
-            "data.validation must be given, as no documents were held out (by prepare_text --validation 0.01, for example)"
+            "data.validation must be given, as no documents were held out of the corpora (prepare_text --validation)"
         )
     return texts
 

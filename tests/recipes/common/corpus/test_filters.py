@@ -1,0 +1,53 @@
+import pytest
+
+from recipes.common.corpus.filters import make_filters
+from recipes.common.errors import ConfigError
+
+ENGLISH = "The cat sat on the mat and it was happy that the dog was not in the house with her."
+GERMAN = "Die Katze saß auf der Matte und war froh, dass der Hund nicht mit in dem Haus war."
+
+
+@pytest.mark.parametrize(
+    ("given", "kept", "dropped"),
+    [
+        ({"filter": "characters", "least": 3, "most": 5}, "four", "sixsix"),
+        ({"filter": "words", "least": 2}, "two words", "one"),
+        ("word_length", "some usual words", "a b c d"),
+        ("alphabetic_words", "four words and 5", "1 2 3 words"),
+        ("repeated_lines", "a\nb\nc\nd", "a\na\na\nb"),
+        ("repeated_words", ENGLISH, "buy now " * 10),
+        ("script", "lettres latines", "русский текст"),
+        ({"filter": "script", "name": "CYRILLIC"}, "русский текст", "latin"),
+        ("language", ENGLISH, GERMAN),
+        ({"filter": "language", "code": "de"}, GERMAN, ENGLISH),
+        ("language", ENGLISH, "42 * 17 = 714"),
+        ("str.isalpha.nothing", None, None),
+    ],
+)
+def test_filters(given, kept, dropped):
+    if kept is None:
+        with pytest.raises(ConfigError, match="cannot be imported"):
+            make_filters([given])
+        return
+    [(name, keeps)] = make_filters([given])
+    assert keeps(kept) and not keeps(dropped)
+    assert name == (given if isinstance(given, str) else given["filter"])
+
+
+def test_a_filter_of_ones_own():
+    [(_, keeps)] = make_filters([{"filter": "fnmatch.fnmatch", "pat": "a*"}])
+    assert keeps("abc") and not keeps("bc")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("wrds", "did you mean 'words'"),
+        ({"filter": "words", "leest": 3}, "words takes"),
+        ({"filter": "language", "code": "tlh"}, "code must be one of"),
+        ({"least": 3}, "mappings with the key filter"),
+    ],
+)
+def test_mistakes(given, message):
+    with pytest.raises(ConfigError, match=message):
+        make_filters([given])

@@ -1,0 +1,97 @@
+import gzip
+import json
+
+import pytest
+
+from recipes.common.corpus.documents import read_documents
+from recipes.common.corpus.sources import Part, find_parts, share_out
+from recipes.common.errors import BadLines, ConfigError, DataError
+
+TEXT = "\ufeffOne line\nand its second.\n\n\n  Two\r\n\r\nThree ü — ß\n   \nFour\nends without a line feed"
+PARAGRAPHS = ["One line and its second.", "Two", "Three ü — ß", "Four ends without a line feed"]
+LINES = ["One line", "and its second.", "Two", "Three ü — ß", "Four", "ends without a line feed"]
+
+
+def documents(parts, unit="line", key="text", bad=None):
+    bad = bad or BadLines("raise")
+    return [text for part in parts for text in read_documents(part, unit, key, "train", bad)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 20, 1000])
+@pytest.mark.parametrize("unit", ["paragraph", "line"])
+def test_no_document_is_cut(tmp_path, unit, size):
+    file = tmp_path / "a.txt"
+    file.write_bytes(TEXT.encode())
+    parts = find_parts([str(file)], unit, "train", part_bytes=size)
+    assert (len(parts) > 1) == (size < 60)
+    assert documents(parts, unit) == (LINES if unit == "line" else PARAGRAPHS)
+    assert sum(part.size for part in parts) == len(TEXT.encode())
+
+
+def test_whole_and_compressed_files(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"one\ntwo\n")
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"three\n\nfour"))
+    (tmp_path / "empty.txt").write_bytes(b"")
+    parts = find_parts([str(tmp_path / "*.txt*")], "file", "train")
+    assert documents(parts, "file") == ["one\ntwo\n", "three\n\nfour\n"]
+    assert documents(parts, "paragraph") == ["one two", "three", "four"]
+
+
+@pytest.mark.parametrize("size", [1, 50, 10**6])
+def test_json_lines(tmp_path, size):
+    rows = [{"text": f"number {number}\nü", "id": number} for number in range(9)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    assert documents(find_parts([str(tmp_path / "a.jsonl")], "line", "train", size)) == [row["text"] for row in rows]
+
+
+def test_bad_rows_are_counted(tmp_path):
+    rows = ['{"text": "good"}', "{", '{"other": 1}', '{"text": 3}', '{"text": " "}', "", '{"text": "end"}']
+    (tmp_path / "a.jsonl").write_bytes("\n".join(rows).encode() + b'\n{"text": "\xff"}')
+    parts, bad = find_parts([str(tmp_path / "a.jsonl")], "line", "train"), BadLines("skip")
+    assert documents(parts, bad=bad) == ["good", "end"]
+    assert bad.total == 5 and all("a.jsonl, byte" in origin for found in bad.origins.values() for origin in found)
+    place = int(bad.origins["key missing"][0].split()[-1])
+    assert (tmp_path / "a.jsonl").read_bytes()[place - 1 :].startswith(b'{"other"')
+    with pytest.raises(DataError, match="not a JSON object"):
+        documents(parts)
+
+
+def test_parquet(tmp_path):
+    arrow = pytest.importorskip("pyarrow", reason="the extra 'corpus' is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    texts = [f"text {number}" for number in range(2500)]
+    parquet.write_table(arrow.table({"content": texts}), tmp_path / "a.parquet", row_group_size=1200)
+    parts = find_parts([str(tmp_path / "a.parquet")], "line", "train")
+    assert len(parts) == 3
+    assert documents(parts, key="content") == texts
+    with pytest.raises(DataError, match="no column 'text'; it has content"):
+        documents(parts)
+
+
+def test_data_set(tmp_path):
+    datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
+    rows = datasets.Dataset.from_dict({"text": [f"text {number}" for number in range(30)]})
+    datasets.DatasetDict({"train": rows, "test": rows.select([3])}).save_to_disk(tmp_path / "set")
+    assert documents(find_parts([str(tmp_path / "set")], "line", "train")) == rows["text"][:]
+    with pytest.raises(DataError, match="has no part 'dev'; it has train, test"):
+        find_parts([str(tmp_path / "set")], "line", "dev")
+
+
+def test_shares_are_neighbours_of_about_one_size():
+    for sizes in ([1] * 10, [100, 1, 1, 1], [1, 1, 1, 100], [5, 50, 5, 50, 5], [0, 0, 3]):
+        parts = [Part(str(number), "text", 0, size, size) for number, size in enumerate(sizes)]
+        for count in range(1, len(parts) + 1):
+            shares = share_out(parts, count)
+            assert [part for share in shares for part in share] == parts
+            assert len(shares) == count and all(shares)
+            # none is above its share by more than its largest part
+            assert max(sum(part.size for part in share) for share in shares) <= sum(sizes) / count + max(sizes)
+    with pytest.raises(ConfigError, match="shards must be at most 3"):
+        share_out(parts, 4)
+
+
+def test_mistakes(tmp_path):
+    (tmp_path / "a.json").write_text("[]")
+    for name, message in (("none*.txt", "there is no file"), ("a.json", "write JSON lines")):
+        with pytest.raises(DataError, match=message):
+            find_parts([str(tmp_path / name)], "line", "train")

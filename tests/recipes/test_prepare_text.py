@@ -1,0 +1,246 @@
+"""Preparing text: what the folder of a corpus holds, by formulas of its own; interrupted, killed, on Ray."""
+
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("array_record", reason="the extra 'corpus' is not installed")
+pytest.importorskip("datasketch", reason="the extra 'corpus' is not installed")
+
+from recipes import prepare_text  # noqa: E402
+from recipes.common.config import parse  # noqa: E402
+from recipes.common.corpus import stages  # noqa: E402
+from recipes.common.corpus.shards import Corpus  # noqa: E402
+from recipes.common.errors import ConfigError, DataError, RunFolderError  # noqa: E402
+from zoo.tokenizers import ByteLevelBPETokenizer  # noqa: E402
+from zoo.tokenizers.byte_alphabet import byte_characters  # noqa: E402
+
+END = "<|endoftext|>"
+WORDS = "sun moon star sky cloud rain wind storm snow ice fire smoke ash dust sand stone rock hill river lake".split()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    options = {"pad_token": END, "start_token": END, "end_token": END}
+    ByteLevelBPETokenizer([END, *byte_characters()], [], **options).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """Six files of paragraphs; some occur again in the next file, or with another word."""
+    folder, generator = tmp_path_factory.mktemp("texts"), np.random.default_rng(0)
+    documents = []
+    for number in range(6):
+        found = [" ".join(generator.choice(WORDS, size=generator.integers(30, 60))) + "." for _ in range(12)]
+        if documents:
+            found[3] = documents[-1][2]
+            found[7] = documents[-1][5].replace(".", " again.")
+        documents.append(found)
+        (folder / f"{number}.txt.gz").write_bytes(gzip.compress("\n\n".join(found).encode()))
+    return folder, documents
+
+
+def prepare(texts, tokenizer, output, *words):
+    options = ["--input", str(texts / "*.txt.gz"), "--tokenizer", str(tokenizer), "--output", str(output)]
+    options += ["--length", "32", "--shards", "3", "--processes", "1", *words]
+    return prepare_text.main(parse(prepare_text.PrepareTextConfig, options))
+
+
+def contents(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+def expected_rows(documents, length):
+    """The rows of one shard, document by document: an id is the place of the byte's character, the end token 0."""
+    alphabet = {byte: place for place, byte in enumerate(bytes_in_order(), 1)}
+    stream = [token for text in documents for token in [*(alphabet[byte] for byte in text.encode()), 0]]
+    return [stream[start : start + length + 1] for start in range(0, len(stream) - 1, length)]
+
+
+def bytes_in_order():
+    """The bytes in the order of their characters in the vocabulary: GPT-2's table, written out by its definition."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    of_byte = {byte: chr(byte) for byte in printable}
+    of_byte.update({byte: chr(256 + n) for n, byte in enumerate(b for b in range(256) if b not in printable)})
+    of_character = {character: byte for byte, character in of_byte.items()}
+    return [of_character[character] for character in byte_characters()]
+
+
+def test_rows_hold_every_document_once(texts, tokenizer, tmp_path):
+    folder, documents = texts
+    index = prepare(folder, tokenizer, tmp_path / "corpus", "--deduplicate", "minhash")
+    corpus = Corpus(tmp_path / "corpus")
+    kept = [text for number, found in enumerate(documents) for text in (found if not number else without(found, 3, 7))]
+    per_shard = [12 + 10, 10 + 10, 10 + 10]
+    rows, start = [], 0
+    for count in per_shard:
+        rows += expected_rows(kept[start : start + count], 32)
+        start += count
+    tokens, lengths = corpus.read(np.arange(corpus.rows))
+    assert [row[:length].tolist() for row, length in zip(tokens, lengths, strict=True)] == rows
+    assert index["documents"] == 62 and index["tokens"] == sum(len(text) + 1 for text in kept)
+    assert index["counts"]["decisions"] == {"train": 62, "held_out": 0, "exact": 5, "near": 5}
+    assert index["characters"] == sum(map(len, kept)) and index["dtype"] == "uint16"
+    report = (tmp_path / "corpus" / "report.md").read_text()
+    assert re.search(r"\| exact duplicates \| 5 \|", report) and re.search(r"\| read \| 72 \|", report)
+    assert not (tmp_path / "corpus" / "work").exists()
+    # what is read in another order is the same
+    order = np.random.default_rng(0).permutation(corpus.rows)
+    np.testing.assert_array_equal(corpus.read(order)[0], tokens[order])
+
+
+def without(documents, *places):
+    return [text for place, text in enumerate(documents) if place not in places]
+
+
+def test_filters_and_held_out_documents(texts, tokenizer, tmp_path):
+    folder, documents = texts
+    options = ["--filters", "[{filter: words, most: 45}]", "--validation", "0.3", "--deduplicate", "none"]
+    index = prepare(folder, tokenizer, tmp_path / "corpus", *options)
+    short = [text for found in documents for text in found if len(text.split()) <= 45]
+    lines = (tmp_path / "corpus" / "validation.jsonl").read_text().splitlines()
+    held_out = [json.loads(line)["text"] for line in lines]
+    assert index["counts"]["documents"] == {"kept": len(short), "words": 72 - len(short)}
+    assert 0.1 * len(short) < len(held_out) < 0.5 * len(short)
+    assert index["documents"] + len(held_out) == len(short) and set(held_out) < set(short)
+    # a text is held out wherever it occurs
+    tokens, lengths = Corpus(tmp_path / "corpus").read(np.arange(index["rows"]))
+    whole = np.array(bytes_in_order(), np.uint8)
+    stream = [token for row, length in zip(tokens, lengths, strict=True) for token in row[: min(length, 32)]]
+    trained = bytes(10 if token == 0 else whole[token - 1] for token in stream).decode()
+    assert not any(text in trained for text in held_out)
+
+
+@pytest.mark.parametrize("stage", ["read_shard", "find_duplicates", "pack_shard"])
+def test_interrupted_and_continued(texts, tokenizer, tmp_path, monkeypatch, stage):
+    folder, _ = texts
+    options = ["--deduplicate", "minhash", "--validation", "0.1"]
+    prepare(folder, tokenizer, tmp_path / "whole", *options)
+    calls, function = [], getattr(stages, stage)
+
+    def interrupted(task):
+        calls.append(task)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return function(task)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, stage, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(folder, tokenizer, tmp_path / "parts", *options)
+        assert not (tmp_path / "parts" / "corpus.json").exists()
+        done = {name: path.stat().st_mtime_ns for name, path in files(tmp_path / "parts")}
+        prepare(folder, tokenizer, tmp_path / "parts", *options)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+    # a shard that was there has not been made again
+    now = dict(files(tmp_path / "parts"))
+    shards = [name for name in done if name.endswith(".array_record")]
+    assert all(now[name].stat().st_mtime_ns == done[name] for name in shards)
+    assert len(shards) == (2 if stage == "pack_shard" else 0)
+
+
+def files(folder):
+    return [(str(path.relative_to(folder)), path) for path in folder.rglob("*") if path.is_file()]
+
+
+def test_killed_processes(texts, tokenizer, tmp_path):
+    """Two processes are killed as soon as there is a shard, and go on; the bytes are those of one process."""
+    folder, _ = texts
+    prepare(folder, tokenizer, tmp_path / "whole")
+    command = [sys.executable, "-m", "recipes.prepare_text", "--input", str(folder / "*.txt.gz")]
+    command += ["--tokenizer", str(tokenizer), "--output", str(tmp_path / "killed"), "--length", "32", "--shards", "3"]
+    root = Path(prepare_text.__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": str(root), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    process = subprocess.Popen([*command, "--processes", "2"], env=environment, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not list((tmp_path / "killed").glob("work/read-*.json")):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert process.returncode == -signal.SIGKILL, process.stderr.read()
+    prepare(folder, tokenizer, tmp_path / "killed", "--processes", "2")
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+def test_ray_gives_the_same_bytes(texts, tokenizer, tmp_path):
+    ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    pytest.importorskip("ray.data")
+    folder, _ = texts
+    options = ["--deduplicate", "minhash", "--filters", "[{filter: words, most: 50}]"]
+    prepare(folder, tokenizer, tmp_path / "local", *options)
+    ray.init(num_cpus=2, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+    try:
+        prepare(folder, tokenizer, tmp_path / "ray", *options, "--engine", "ray")
+    finally:
+        ray.shutdown()
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+
+
+def test_other_settings_or_files(texts, tokenizer, tmp_path, monkeypatch):
+    folder, _ = texts
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, "pack_shard", lambda task: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            prepare(folder, tokenizer, tmp_path / "corpus")
+    with pytest.raises(RunFolderError, match="unit: 'paragraph' in the folder, 'line' now"):
+        prepare(folder, tokenizer, tmp_path / "corpus", "--unit", "line")
+    prepare(folder, tokenizer, tmp_path / "corpus")
+    before = contents(tmp_path / "corpus")
+    prepare(folder, tokenizer, tmp_path / "corpus")  # complete
+    assert contents(tmp_path / "corpus") == before
+    with pytest.raises(RunFolderError, match="length: 32 in the folder, 16 now"):
+        prepare(folder, tokenizer, tmp_path / "corpus", "--length", "16")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes").write_text("")
+    with pytest.raises(RunFolderError, match="holds 'notes'"):
+        prepare(folder, tokenizer, tmp_path / "full")
+
+
+def test_changed_input(tokenizer, tmp_path, monkeypatch):
+    (tmp_path / "texts").mkdir()
+    for number in range(3):
+        (tmp_path / "texts" / f"{number}.txt.gz").write_bytes(gzip.compress(b"a b c"))
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, "pack_shard", lambda task: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            prepare(tmp_path / "texts", tokenizer, tmp_path / "corpus")
+    (tmp_path / "texts" / "1.txt.gz").write_bytes(gzip.compress(b"a b c d"))
+    with pytest.raises(DataError, match="has changed since"):
+        prepare(tmp_path / "texts", tokenizer, tmp_path / "corpus")
+
+
+def test_damaged_corpus(texts, tokenizer, tmp_path):
+    folder, _ = texts
+    prepare(folder, tokenizer, tmp_path / "corpus")
+    shard = tmp_path / "corpus" / "shards" / "00001.array_record"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(DataError, match="the corpus is damaged"):
+        Corpus(tmp_path / "corpus")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--threshold", "0.5"], "threshold must be 0.8 with deduplicate 'exact'"),
+        (["--filters", "[nonsense]"], "there is no filter 'nonsense'"),
+        (["--shards", "99"], "shards must be at most 6"),
+        (["--tokenizer", "nowhere"], "tokenizer: "),
+    ],
+)
+def test_mistakes(texts, tokenizer, tmp_path, words, message):
+    with pytest.raises(ConfigError, match=message):
+        prepare(texts[0], tokenizer, tmp_path / "corpus", *words)
