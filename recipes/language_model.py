@@ -32,7 +32,7 @@ from recipes.common.training.corpora import (
     adopt_tokenizer,
     check_tokenizer,
     open_corpora,
-    open_texts,
+    open_running_text,
 )
 from recipes.common.training.corpus_batches import CorpusRows
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
@@ -131,7 +131,7 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
         )
     with RunFolder(config.run_folder, config) as run:
         corpora = open_corpora(config)
-        train_text, validation_text = open_texts(config.data, corpora)
+        train_text, validation_text = open_running_text(config.data, corpora)
         task = make_model(config, run, train_text, corpora)
         prompts = config.prompts
         if prompts is None:

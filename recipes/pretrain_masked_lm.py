@@ -32,7 +32,7 @@ from recipes.common.training.corpora import (
     adopt_tokenizer,
     check_tokenizer,
     open_corpora,
-    open_texts,
+    open_running_text,
 )
 from recipes.common.training.corpus_batches import CorpusExamples
 from recipes.common.training.encoder_recipe import (
@@ -101,7 +101,7 @@ def main(config: MaskedLMConfig) -> dict[str, Any]:
     prepare(config)
     with RunFolder(config.run_folder, config) as run:
         corpora = open_corpora(config)
-        parts = open_texts(config.data, corpora)
+        parts = open_running_text(config.data, corpora)
         train, validation = (cut_texts(documents, config.data.words_per_text) for documents in parts)
         if corpora and config.model.start_from is None:
             adopt_tokenizer(corpora, run)

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from recipes.common.corpus.sources import import_extra
-from recipes.common.errors import DataError
+from recipes.common.data.text_files import read_objects
+from recipes.common.errors import BadLines, ConfigError, DataError
 
 INDEX_FILE, TOKENIZER_FOLDER, HELD_OUT_FILE = "corpus.json", "tokenizer", "validation.jsonl"
 FORMAT = 1
@@ -115,6 +116,27 @@ def is_corpus(folder: str | os.PathLike) -> bool:
         folder: The path.
     """
     return Path(folder, INDEX_FILE).is_file()
+
+
+def held_out_texts(folders: Iterable[str | os.PathLike]) -> list[str]:
+    """Returns the documents that were held out of corpora.
+
+    Args:
+        folders: The folders.
+
+    Raises:
+        ConfigError: If there are none.
+    """
+    texts = []
+    for folder in folders:
+        path = Path(folder, HELD_OUT_FILE)
+        if path.is_file() and path.stat().st_size:
+            texts += [record["text"] for record, _ in read_objects(path, BadLines("raise"))]
+    if not texts:
+        raise ConfigError(
+            "data.validation must be given, as no documents were held out of the corpora (prepare_text --validation)"
+        )
+    return texts
 
 
 class Corpus:

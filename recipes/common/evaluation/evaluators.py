@@ -9,6 +9,7 @@ from typing import Any
 
 import zoo
 from recipes import embed, prefer, rerank
+from recipes.common.corpus.shards import held_out_texts, is_corpus
 from recipes.common.data.chat_data import CONVERSATIONS
 from recipes.common.data.chat_files import read_conversations
 from recipes.common.data.data_sets import is_name
@@ -222,9 +223,16 @@ def _answer(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     return evaluate_answers(task, questions), left_out
 
 
+def _running_text(held_out: HeldOut) -> tuple[list[str], int]:
+    data = held_out.data
+    if held_out.split != "train" and not data.validation and all(map(is_corpus, data.train)):
+        return held_out_texts(data.train), 0
+    return open_rows(held_out, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit))
+
+
 def _language_model(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     data = held_out.data
-    documents, left_out = open_rows(held_out, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit))
+    documents, left_out = _running_text(held_out)
     length = held_out.length
     if length is None and held_out.config is not None:
         length = held_out.config.training.length
@@ -232,9 +240,8 @@ def _language_model(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
 
 
 def _masked_lm(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
-    data = held_out.data
-    documents, left_out = open_rows(held_out, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit))
-    texts = cut_texts(documents, data.words_per_text)
+    documents, left_out = _running_text(held_out)
+    texts = cut_texts(documents, held_out.data.words_per_text)
     of_kind = evaluate_masked_lm if isinstance(task, zoo.MaskedLM) else evaluate_replaced_tokens
     return of_kind(task, texts), left_out
 

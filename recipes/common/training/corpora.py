@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from recipes.common.config import differences
-from recipes.common.corpus.shards import HELD_OUT_FILE, TOKENIZER_FOLDER, Corpus, fingerprint, is_corpus
+from recipes.common.corpus.shards import TOKENIZER_FOLDER, Corpus, fingerprint, held_out_texts, is_corpus
 from recipes.common.data.data_sets import open_part, open_parts, refuse_file_keys
 from recipes.common.data.plain_text import PLAIN, read_plain
-from recipes.common.data.text_files import read_objects
 from recipes.common.errors import BadLines, ConfigError, DataError, shown
 from recipes.common.run_folder import RunFolder
 from zoo.storage import replace_folder
@@ -54,7 +53,7 @@ def open_corpora(config: Any) -> list[Corpus]:
     return corpora
 
 
-def open_texts(data: Any, corpora: Sequence[Corpus]) -> tuple[list[str], list[str]]:
+def open_running_text(data: Any, corpora: Sequence[Corpus]) -> tuple[list[str], list[str]]:
     """Returns the documents of training and validation as text; those of the training not where they are prepared.
 
     Args:
@@ -72,28 +71,8 @@ def open_texts(data: Any, corpora: Sequence[Corpus]) -> tuple[list[str], list[st
         train, validation = open_parts(data, PLAIN, read)
         return train, validation
     if not data.validation:
-        return [], held_out_texts(corpora)
+        return [], held_out_texts(data.train)
     return [], open_part(data.validation, "validation", PLAIN, read, data.on_error)[0]
-
-
-def held_out_texts(corpora: Sequence[Corpus]) -> list[str]:
-    """Returns the documents that were held out of the corpora.
-
-    Args:
-        corpora: The corpora.
-
-    Raises:
-        ConfigError: If there are none.
-    """
-    texts = []
-    for corpus in corpora:
-        if (corpus.path / HELD_OUT_FILE).is_file() and corpus.index.get("held_out_documents"):
-            texts += [record["text"] for record, _ in read_objects(corpus.path / HELD_OUT_FILE, BadLines("raise"))]
-    if not texts:
-        raise ConfigError(
-            "data.validation must be given, as no documents were held out of the corpora (prepare_text --validation)"
-        )
-    return texts
 
 
 def adopt_tokenizer(corpora: Sequence[Corpus], run: RunFolder) -> None:
