@@ -18,12 +18,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import filelock
-
 from recipes.common.config import run_recipe, setting
 from recipes.common.corpus import duplicates, stages
 from recipes.common.corpus.engines import run_all
 from recipes.common.corpus.filters import make_filters
+from recipes.common.corpus.output_folder import WORK_FOLDER, compare, locked, planned
 from recipes.common.corpus.shards import (
     FORMAT,
     HELD_OUT_FILE,
@@ -33,13 +32,13 @@ from recipes.common.corpus.shards import (
     fingerprint,
     is_corpus,
 )
-from recipes.common.corpus.sources import Part, find_parts, import_extra, share_out, state_of
-from recipes.common.errors import BadLines, ConfigError, DataError, RunFolderError, errors_of, shown
+from recipes.common.corpus.sources import Part, find_parts, import_extra, share_out
+from recipes.common.errors import BadLines, ConfigError, DataError, errors_of
 from recipes.common.processes import threads_each
-from zoo.storage import atomic_write, remove, remove_incomplete, replace_folder, write_text_atomically
+from zoo.storage import atomic_write, remove, replace_folder, write_text_atomically
 from zoo.tokenizers import Tokenizer
 
-_PLAN_FILE, _LOCK_FILE, _REPORT_FILE = "plan.json", ".lock", "report.md"
+_REPORT_FILE = "report.md"
 _MODULES = ("array_record.python.array_record_module", "datasketch")
 
 
@@ -97,13 +96,7 @@ def main(config: PrepareTextConfig) -> dict[str, Any]:
         raise ConfigError(f"threshold must be {usual} with deduplicate {config.deduplicate!r}, got {config.threshold}")
     tokenizer = load_tokenizer(config)
     folder = Path(config.output)
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(folder / _LOCK_FILE)
-    try:
-        lock.acquire(blocking=False)
-    except filelock.Timeout as error:
-        raise RunFolderError(f"output: another process writes to {shown(str(folder), 300)}") from error
-    with lock:
+    with locked(folder):
         if is_corpus(folder):
             index = json.loads((folder / INDEX_FILE).read_text(encoding="utf-8"))
             compare(index["settings"], settings_of(config, tokenizer), folder)
@@ -143,52 +136,19 @@ def settings_of(config: PrepareTextConfig, tokenizer: Tokenizer) -> dict[str, An
     return {**fields, "tokenizer": fingerprint(tokenizer)}
 
 
-def compare(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
-    """Raises a `RunFolderError` that names the settings with which a folder was made otherwise."""
-    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    if names:
-        lines = [f"  {name}: {shown(before.get(name))} in the folder, {shown(now.get(name))} now" for name in names]
-        raise RunFolderError(
-            f"{str(folder)!r} holds a corpus that was made otherwise; take the old values, or name another folder:\n"
-            + "\n".join(lines)
-        )
-
-
 def make_plan(config: PrepareTextConfig, tokenizer: Tokenizer, folder: Path) -> list[list[Part]]:
     """Returns the parts of the input that each shard is made of, as an earlier run has planned, or planned now."""
-    remove_incomplete(folder)
-    settings, path = settings_of(config, tokenizer), folder / stages.WORK_FOLDER / _PLAN_FILE
-    if path.is_file():
-        plan = json.loads(path.read_text(encoding="utf-8"))
-        compare(plan["settings"], settings, folder)
-        shares = [[Part(**part) for part in share] for share in plan["shares"]]
-        try:
-            files = state_of(part for share in shares for part in share)
-        except OSError as error:
-            raise DataError(f"input: {error.filename}, with which {str(folder)!r} was begun, is gone") from error
-        changed = [file for file, state in plan["files"].items() if state != files[file]]
-        if changed:
-            raise DataError(
-                f"input: {changed[0]} is not what it was when {str(folder)!r} was begun: remove that folder"
-            )
-        print(f"{folder}: going on")
+
+    def plan() -> list[list[Part]]:
+        parts = find_parts(config.input, config.unit, config.split)
+        if not parts:
+            raise DataError(f"input: {' '.join(config.input)} holds nothing")
+        shares = share_out(parts, config.shards)
+        with replace_folder(folder / TOKENIZER_FOLDER, lambda old: True, "tokenizer") as place:
+            tokenizer.save(place)
         return shares
-    content = sorted(entry.name for entry in folder.iterdir() if entry.name not in (_LOCK_FILE, TOKENIZER_FOLDER))
-    if content and content != [stages.WORK_FOLDER]:
-        raise RunFolderError(f"{str(folder)!r} holds {content[0]!r} and is no corpus: name a new or an empty folder")
-    parts = find_parts(config.input, config.unit, config.split)
-    if not parts:
-        raise DataError(f"input: {' '.join(config.input)} holds nothing")
-    shares = share_out(parts, config.shards)
-    with replace_folder(folder / TOKENIZER_FOLDER, lambda old: True, "tokenizer") as place:
-        tokenizer.save(place)
-    plan = {
-        "settings": settings,
-        "files": state_of(parts),
-        "shares": [[vars(part) for part in share] for share in shares],
-    }
-    write_text_atomically(path, json.dumps(plan))
-    return shares
+
+    return planned(folder, settings_of(config, tokenizer), plan, mine=[TOKENIZER_FOLDER])
 
 
 def prepare(
@@ -251,7 +211,7 @@ def prepare(
                 with open(settings.work(f"validation-{number:05d}.jsonl"), "rb") as part:
                     shutil.copyfileobj(part, whole)
     write_text_atomically(folder / INDEX_FILE, json.dumps(index, indent=1))
-    remove(folder / stages.WORK_FOLDER)
+    remove(folder / WORK_FOLDER)
     print(report(index, bad_lines(config, read)))
     return index
 

@@ -22,13 +22,14 @@ import numpy as np
 from recipes.common.corpus import duplicates
 from recipes.common.corpus.documents import read_documents, write_documents
 from recipes.common.corpus.filters import make_filters
+from recipes.common.corpus.output_folder import WORK_FOLDER
 from recipes.common.corpus.shards import dtype_for, join_documents, packed_rows, write_shard
 from recipes.common.corpus.sources import Part
 from recipes.common.errors import BadLines
 from zoo.storage import atomic_write, write_text_atomically
 from zoo.tokenizers import Tokenizer
 
-WORK_FOLDER, SHARD_FOLDER = "work", "shards"
+SHARD_FOLDER = "shards"
 # what becomes of a document that the filters keep
 _FATES = ("train", "held_out", "exact", "near")
 TRAIN, HELD_OUT, EXACT, NEAR = range(len(_FATES))

@@ -1,0 +1,151 @@
+"""Apply: labels, vectors, summaries, translations for files of any size, by an exported model.
+
+    python -m recipes.apply runs/reviews/export --input 'texts/*.jsonl' --output labelled
+    python -m recipes.apply runs/dates --input lines.txt.gz --output dates --processes 4
+    python -m recipes.apply runs/chat/export --endpoint generate --options '{seed: 1, max_new_tokens: 50}' ...
+
+A line of the results is a record of the input with what the model made of it as `output`, in the order of the input:
+the value where the endpoint has one output, an object of all where it has several. The same command goes on where it
+was interrupted. `--engine ray` does the same on a Ray cluster.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+from recipes.common.config import run_recipe, setting
+from recipes.common.corpus.application import (
+    DESCRIPTION_FILE,
+    OUTPUT,
+    Application,
+    ApplyTask,
+    apply_shard,
+    bind,
+    describe_endpoint,
+    export_folder,
+)
+from recipes.common.corpus.engines import run_all
+from recipes.common.corpus.output_folder import WORK_FOLDER, compare, locked, planned
+from recipes.common.corpus.sources import find_parts
+from recipes.common.errors import BadLines, ConfigError, DataError
+from recipes.common.processes import threads_each
+from zoo.storage import remove, write_text_atomically
+
+_INDEX_FILE = "results.json"
+# small, so that all processes have work and little is done again
+_PART_BYTES = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class ApplyConfig:
+    """Applies an exported model to all records of files."""
+
+    resumes = True
+
+    model: str = setting(
+        help="Folder of a SavedModel that this library has written, or of a run with one.", words="first"
+    )
+    input: list[str] = setting(
+        help="Files or patterns: plain text (a record a line), JSON lines, each perhaps .gz, Parquet; folders of data "
+        "sets of the Hugging Face library, or hf://datasets/owner/name."
+    )
+    output: str = setting(help="Folder of the results; the same command goes on in it.")
+    endpoint: str | None = setting(None, "Endpoint of the model; null for its default one.")
+    keys: dict[str, str] = setting(
+        {}, "Key, or column, of each input of texts: {texts: review}; without it text for texts, else the input's name."
+    )
+    options: dict[str, Any] = setting({}, "Values of the endpoint's other inputs, such as {seed: 1}.")
+    keep: list[str] | None = setting(None, "Keys of the records that stand in the results; null for all.")
+    split: str = setting("train", "Part of a data set of the Hugging Face library.")
+    batch_size: int = setting(32, "Records of a call.", least=1, most=1 << 16)
+    part_bytes: int = setting(
+        _PART_BYTES, "About how long the part of a file is that a shard of results is for.", least=1
+    )
+    on_error: Literal["raise", "skip"] = setting(
+        "raise", "At a record that cannot be read or that the model refuses: stop, or leave it out and count it."
+    )
+    engine: Literal["local", "ray"] = setting("local", "Processes of this machine, or a Ray cluster.", harmless=True)
+    processes: int | None = setting(
+        1, "Processes of this machine, each with the model in memory; null for one per core.", harmless=True, least=1
+    )
+
+
+def main(config: ApplyConfig) -> dict[str, Any]:
+    """Runs the recipe.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        What is written to `results.json` in the folder: numbers of records and of those left out, and the files.
+    """
+    started = time.monotonic()
+    endpoint, described = describe_endpoint(config.model, config.endpoint)
+    keys = bind(described, config.keys, config.options)
+    if OUTPUT in (config.keep or ()):
+        raise ConfigError(f"keep must not hold {OUTPUT!r}, the key of what the model makes")
+    model = export_folder(config.model).absolute()
+    application = Application(
+        str(model), endpoint, keys, config.options, config.split, config.keep, config.on_error, config.batch_size
+    )
+    settings = {
+        **{name: value for name, value in dataclasses.asdict(application).items() if name != "model"},
+        "model": _fingerprint(model),
+        "input": config.input,
+        "part_bytes": config.part_bytes,
+    }
+    folder = Path(config.output)
+    with locked(folder):
+        index_path = folder / _INDEX_FILE
+        if index_path.is_file():
+            index = json.loads(index_path.read_text(encoding="utf-8"))
+            compare(index["settings"], settings, folder)
+            print(f"{folder} is complete")
+            return index
+        shares = planned(folder, settings, lambda: _shares(config), mine=())
+        tasks = [ApplyTask(application, folder.absolute(), number, share) for number, share in enumerate(shares)]
+        missing = [task for task in tasks if not task.account.is_file()]
+        run_all(apply_shard, missing, config.engine, config.processes or threads_each(1), "applying")
+        results = [json.loads(task.account.read_text(encoding="utf-8")) for task in tasks]
+        bad = BadLines(config.on_error)
+        for result in results:
+            bad.counts.update(result["bad"])
+            for cause, origins in result["origins"].items():
+                bad.origins[cause] = [*bad.origins.get(cause, []), *origins][:10]
+        index = {
+            "records": sum(result["records"] for result in results),
+            "left_out": dict(bad.counts),
+            "files": {task.path.name: result["records"] for task, result in zip(tasks, results, strict=True)},
+            "settings": settings,
+        }
+        write_text_atomically(index_path, json.dumps(index, indent=1))
+        remove(folder / WORK_FOLDER)
+    seconds = time.monotonic() - started
+    print(f"{folder}: {index['records']:,} records, {index['records'] / seconds:,.1f} a second; lines {bad.report()}")
+    return index
+
+
+def _shares(config: ApplyConfig) -> list[list[Any]]:
+    parts = find_parts(config.input, "line", config.split, config.part_bytes)
+    if not parts:
+        raise DataError(f"input: {' '.join(config.input)} holds nothing")
+    return [[part] for part in parts]
+
+
+def _fingerprint(model: Path) -> str:
+    """What tells a SavedModel from another one: program, description and weights."""
+    hashed = hashlib.sha256()
+    variables = model / "variables"
+    for path in [model / "saved_model.pb", model / DESCRIPTION_FILE, *sorted(variables.glob("variables.data-*"))]:
+        with open(path, "rb") as stream:
+            hashed.update(hashlib.file_digest(stream, "sha256").digest())
+    return hashed.hexdigest()
+
+
+if __name__ == "__main__":
+    run_recipe(main, ApplyConfig, "apply")
