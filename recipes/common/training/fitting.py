@@ -72,7 +72,7 @@ class TrainingConfig:
     accumulation_steps: int | None = setting(
         None, "Batches whose gradients are averaged before an update.", least=1, most=10**6
     )
-    dtype: str = setting("float32", "Dtype policy, for example mixed_bfloat16.")
+    dtype: str = setting("float32", "Dtype policy; mixed_bfloat16 is faster on accelerators and on some processors.")
     jit_compile: bool = setting(False, "Whether XLA compiles the training step.")
     patience: int | None = setting(
         None, "Epochs without a better validation metric after which training stops.", least=0

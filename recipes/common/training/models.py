@@ -13,6 +13,7 @@ from recipes.common.errors import ConfigError, errors_of, shown, warnings_of
 from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import require_trained
 from recipes.common.training.architectures import check_architecture
+from recipes.common.training.precision import advise_policy
 from recipes.common.training.tokenizers import TokenizerConfig, load_or_train_tokenizer
 from zoo.backbones import Backbone
 from zoo.backbones.adapters import DEFAULT_TARGETS
@@ -152,6 +153,9 @@ def make_or_load_task(
         task = make_task(kind, model.preset, trained, {**(defaults or {}), **model.choices}, **task_options)
         name = model.preset
     print(f"{name}: {task.count_params():,} parameters")
+    advice = advise_policy(task.backbone.config.hidden_dim)
+    if advice:
+        print(advice)
     adapt(task, model)
     return task
 
