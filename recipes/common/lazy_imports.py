@@ -36,6 +36,9 @@ class LazyImports(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Returns where one of the modules is, as the other finders say it, with a loader that waits."""
+        if target is None and fullname in sys.modules:
+            # asked for its path, a package that waited has just run, and imported this module
+            return ModuleSpec(fullname, _Loaded(sys.modules[fullname]))
         if fullname not in self._names:
             return None
         others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
@@ -55,6 +58,19 @@ class _Waiting(Loader):
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__.loader = module.__loader__ = self._loader
         module.__class__ = _LazyModule
+
+
+class _Loaded(Loader):
+    """Gives the module that there is: a second one would have the same classes again."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module, self._spec = module, module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec
 
 
 class _LazyModule(ModuleType):

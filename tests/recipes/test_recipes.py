@@ -228,7 +228,7 @@ def finished(tmp_path_factory):
                     states.append(self)
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(fitting, "TrainingState", RecordedState)
+                patch.setattr(zoo.training, "TrainingState", RecordedState)
                 results = run(recipe, folder, "run")
             (state,) = states
             runs[recipe] = folder, results, state

@@ -137,6 +137,9 @@ class Backbone(keras.Model):
             )
         super().save(*args, **kwargs)
 
+    # Whether prompts are fed token by token, so that a graph is for one length of them.
+    unrolls_prompts = False
+
     def start_decoding(self, inputs: dict[str, Any], capacity: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns what a decoding loop carries and what it only reads.
 

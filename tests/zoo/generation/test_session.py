@@ -260,6 +260,8 @@ def test_cached_tokens_are_not_fed_again(engines, backbones, monkeypatch):
         return advance(token_ids, *arguments)
 
     monkeypatch.setattr(backbones["rotary"], "advance", counted)
+    # a program for all lengths knows none
+    monkeypatch.setattr(engine_module, "shares_lengths", lambda options: False)
     fresh = Engine(backbones["rotary"])
     cache = session.cache()
     fresh.begin([[*cache.token_ids[0], 5]], options, cache=cache)
@@ -350,10 +352,32 @@ def test_numbers_of_new_tokens_share_programs(backbones):
     assert counts == [2, 2, 2, 2]
 
 
+@pytest.mark.parametrize("kind", ["rotary", "window"])
+def test_texts_of_all_lengths_share_programs(kind):
+    """The second length may be traced anew, for any; then no other one is."""
+    backbone, traces = make_backbone(kind), []
+    advance = backbone.advance
+
+    def counted(*arguments):
+        traces.append(arguments)
+        return advance(*arguments)
+
+    backbone.advance = counted
+    engine, counts = Engine(backbone), []
+    for prompt, length, rows in [(9, 4, 1), (20, 17, 2), (3, 30, 5), (30, 9, 1), (12, 33, 4), (2, 25, 8), (17, 1, 3)]:
+        prompts = [list(range(2, 2 + prompt))[-20:] for _ in range(rows)]
+        texts = engine.begin(prompts, options_of(end_ids=(), length=length)).advance().generated()
+        alone = Engine(make_backbone(kind)).begin(prompts[:1], options_of(end_ids=(), length=length))
+        assert texts == alone.advance().generated() * rows
+        counts.append(len(traces))
+    assert counts[-1] == counts[2] and len(engine._programs) == 2
+
+
 def test_programs_are_few(backbones, monkeypatch):
     engine = Engine(backbones["rotary"])
     monkeypatch.setattr(engine._programs, "_most", 3)
-    texts = [engine.begin([[5] * length], options_of()).advance().generated() for length in (1, 9, 17, 1)]
+    stops = (9, 8, 7, 9)
+    texts = [engine.begin([[5]], options_of(stops=(stop,))).advance().generated() for stop in stops]
     assert len(engine._programs) == 3 and texts[0] == texts[3]
 
 
