@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 import layers
-from recipes.benchmark.memory import peak_memory
+from recipes.benchmark.peak_memory import peak_memory
 from recipes.benchmark.steps import random_inputs, traced_step
 from recipes.benchmark.timing import calls_per_turn, median_ratio, time_in_turn
 from recipes.common.config import setting

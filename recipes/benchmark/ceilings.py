@@ -17,9 +17,9 @@ def product_shapes(work: Work) -> list[tuple[int, int, int]]:
     """Returns the shapes `(rows, inner, columns)` of the matrix products that a work mostly consists of.
 
     Args:
-        work: The work.
+        work: The work, which generates nothing.
     """
-    rows = work.batch_size * (work.length if work.job != "generate" else work.beams)
+    rows = work.batch_size * work.length
     width, wide = work.hidden_dim, work.intermediate_dim
     shapes = [(rows, width, width), (rows, width, wide), (rows, wide, width)]
     if work.model != "encoder":
@@ -49,11 +49,14 @@ def product_speed(shape: tuple[int, int, int], dtype: str) -> float:
 def ceiling(work: Work) -> dict[str, float]:
     """Returns the operations per second of each type that a work would run at, were it products alone.
 
-    Every shape counts by its share of the operations: the mean is harmonic.
+    Every shape counts by its share of the operations: the mean is harmonic. Where tokens are generated, weights are
+    read once for few rows: there it is the bytes per second of memory.
 
     Args:
         work: The work.
     """
+    if work.job == "generate":
+        return {"memory": memory_bandwidth()}
     speeds = {}
     for dtype in ("float32", "bfloat16"):
         shapes = product_shapes(work)
@@ -64,13 +67,16 @@ def ceiling(work: Work) -> dict[str, float]:
 
 
 def memory_bandwidth(megabytes: int = 256) -> float:
-    """Returns bytes per second that one core reads from memory.
+    """Returns bytes per second that all cores read from memory.
 
     Args:
         megabytes: Size of what is read: more than the caches hold.
     """
-    numbers = np.ones(megabytes << 18, "float32")
-    return numbers.nbytes / _fastest(numbers.max)
+    import tensorflow as tf
+
+    numbers = tf.ones(megabytes << 18)
+    largest = tf.function(tf.reduce_max, autograph=False)
+    return 4.0 * int(tf.size(numbers)) / _fastest(lambda: largest(numbers))
 
 
 def _fastest(work: Callable[[], Any]) -> float:

@@ -17,7 +17,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from recipes.benchmark.ceilings import ceiling, memory_bandwidth
+from recipes.benchmark.ceilings import ceiling
 from recipes.benchmark.contestant import Contestant, ContestantError, Turn
 from recipes.benchmark.step_data import write_results
 from recipes.benchmark.works import WORKS, Work
@@ -65,7 +65,7 @@ def main(config: Config) -> dict[str, Any]:
     missing = [name for name in pythons if not _has(pythons[name], name)]
     for name in missing:
         print(f"{name} is left out: {pythons[name]} cannot import it")
-    results: dict[str, Any] = {"memory_bandwidth": round(memory_bandwidth()), "missing": missing, "works": {}}
+    results: dict[str, Any] = {"missing": missing, "works": {}}
     for name in tqdm(config.works, desc="works"):
         present = {library: pythons[library] for library in config.libraries if library not in missing}
         results["works"][name] = compare(WORKS[name], present, rounds=config.rounds, seconds=config.seconds)
@@ -86,7 +86,7 @@ def compare(work: Work, pythons: Mapping[str, str], *, rounds: int, seconds: flo
         seconds: Length of a turn, at least.
 
     Returns:
-        `libraries` with the figures of each, `ceiling` in operations per second of each type.
+        `libraries` with the figures of each, `ceiling` in operations per second of each type, or bytes of memory.
     """
     found: dict[str, Any] = {"unit": work.unit, "ceiling": ceiling(work), "libraries": {}}
     with contextlib.ExitStack() as stack:
@@ -129,15 +129,16 @@ def summary(work: Work, turns: Sequence[Turn], ceilings: Mapping[str, float]) ->
     Args:
         work: The work.
         turns: What its turns took.
-        ceilings: Operations per second that the machine reaches with products alone.
+        ceilings: What `ceiling` returned for the work.
     """
+    needed = work.bytes_read if "memory" in ceilings else work.operations
     seconds = statistics.median(turn.seconds for turn in turns)
     return {
         "items_per_second": work.items / seconds,
         "slowest": work.items / max(turn.seconds for turn in turns),
         "fastest": work.items / min(turn.seconds for turn in turns),
         "processor_seconds": statistics.median(turn.processor_seconds for turn in turns),
-        "share_of_ceiling": work.operations / seconds / max(ceilings.values()),
+        "share_of_ceiling": needed / seconds / max(ceilings.values()),
         "peak_bytes": max(turn.peak_bytes for turn in turns),
     }
 

@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from recipes.benchmark.memory import peak_resident_bytes
+from recipes.benchmark.peak_memory import peak_resident_bytes
 from recipes.benchmark.works import Work
 
 MARK = "turn: "

@@ -21,7 +21,7 @@ import ml_dtypes
 import numpy as np
 
 import zoo
-from recipes.benchmark.memory import peak_memory
+from recipes.benchmark.peak_memory import peak_memory
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError
 

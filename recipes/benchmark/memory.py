@@ -1,88 +1,130 @@
-"""Peak memory of a piece of work, measured in a process of its own."""
+"""Peak of memory: of training a decoder, compared with KerasHub, and of reading long texts through a window.
+
+Each way of training has a process of its own. Its peak is the largest resident set since it started, libraries
+included. Its time is that of all processors together, in turn with the other ways.
+"""
 
 from __future__ import annotations
 
-import importlib
-import json
-import resource
-import subprocess
-import sys
+import contextlib
+import dataclasses
+import statistics
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from recipes.common.errors import RecipeError
+import keras
 
-_MARK = "peak memory: "
+import zoo
+from recipes.benchmark.contestant import Contestant
+from recipes.benchmark.libraries.batches import token_ids
+from recipes.benchmark.peak_memory import peak_memory
+from recipes.benchmark.step_data import write_results
+from recipes.benchmark.steps import traced_step
+from recipes.benchmark.works import WORKS
+from recipes.common.config import setting
+
+# library, and what its `make` is given
+WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+    "zoo": ("zoo", {}),
+    "zoo, remat": ("zoo", {"remat": True}),
+    "zoo, all logits": ("zoo", {"all_logits": True}),
+    "KerasHub": ("keras_hub", {}),
+}
 
 
-def peak_memory(make: str, **arguments: Any) -> int:
-    """Measures how much memory a function needs beyond what its process held before the call.
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Measures the memory of training and of long inputs."""
 
-    A fresh process makes the function, which leaves libraries, weights, inputs and a traced graph behind, and calls it
-    once. What counts is the largest resident set during the call.
+    vocabulary_sizes: list[int] = setting([8192, 50257], "Sizes of vocabularies to train with.", least=1)
+    batch_size: int = setting(8, "Rows of a batch to train with.", least=1)
+    length: int = setting(256, "Tokens of such a row.", least=1)
+    dtype: str = setting("float32", "Dtype policy of training.")
+    rounds: int = setting(3, "Turns of each way of training.", least=1)
+    long_lengths: list[int] = setting([4096, 8192, 16384, 32768], "Tokens of a text to read.", least=1)
+    window: int = setting(512, "Tokens that one of it attends to, itself included.", least=1)
+    output: str = setting("runs/benchmark/memory.json", "File for the figures.")
+
+
+def main(config: Config) -> dict[str, Any]:
+    """Runs the benchmark and prints two tables.
 
     Args:
-        make: "module:function". The function is called with `arguments` and returns another one, without arguments,
-            that does the work.
-        arguments: Values that JSON can hold.
+        config: The configuration.
 
     Returns:
-        Bytes.
-
-    Raises:
-        RecipeError: The process failed; the message holds the end of what it said.
-
-    Example:
-
-    >>> peak_memory("recipes.benchmark.layer_growth:make_step", kind="recurrent", length=1024)
+        For each vocabulary and way of training peak bytes and processor seconds, for each length bytes.
     """
-    command = [sys.executable, "-m", "recipes.benchmark.memory", make, json.dumps(arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    found = [line for line in done.stdout.splitlines() if line.startswith(_MARK)]
-    if done.returncode or not found:
-        raise RecipeError(
-            f"the process that measures the memory of {make} with {arguments} ended with code {done.returncode}: "
-            f"{done.stderr.strip()[-500:]}"
-        )
-    return int(found[-1][len(_MARK) :])
+    results: dict[str, Any] = {"training": [], "reading": []}
+    print("| vocabulary | way | peak, MB | / KerasHub | processor seconds |\n| --- | --- | --- | --- | --- |")
+    for size in config.vocabulary_sizes:
+        for row in train(size, config):
+            results["training"].append(row)
+            print(
+                f"| {size:,} | {row['way']} | {row['peak_bytes'] / 1e6:,.0f} | {row['of_keras_hub']:.2f} | "
+                f"{row['processor_seconds']:.2f} |"
+            )
+    print("\n| tokens | MB beyond weights and inputs |\n| --- | --- |")
+    for length in config.long_lengths:
+        found = peak_memory("recipes.benchmark.memory:make_reading", length=length, window=config.window)
+        results["reading"].append({"length": length, "bytes": found})
+        print(f"| {length:,} | {found / 1e6:,.0f} |")
+    write_results(config.output, {"config": dataclasses.asdict(config), **results})
+    return results
 
 
-def measure(work: Callable[[], object]) -> int:
-    """Calls a function and returns by how many bytes the resident set of this process exceeded its size before.
+def train(vocabulary_size: int, config: Config) -> list[dict[str, Any]]:
+    """Measures each way of training.
 
     Args:
-        work: The function.
+        vocabulary_size: Number of tokens.
+        config: The other sizes.
     """
-    status = Path("/proc/self/status")
-    if not status.exists():  # not Linux: the peak since the process started, in kibibytes but for macOS
-        unit = 1 if sys.platform == "darwin" else 1024
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        work()
-        return unit * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here on
-    before = _status_of_memory(status)["VmRSS"]
-    work()
-    return max(0, _status_of_memory(status)["VmHWM"] - before)
+    sizes = {name: getattr(config, name) for name in ("batch_size", "length")}
+    work = dataclasses.replace(WORKS["train_decoder"], vocabulary_size=vocabulary_size, **sizes)
+    with contextlib.ExitStack() as stack:
+        processes = {
+            way: stack.enter_context(Contestant(library, work, {"dtype": config.dtype, **mode}))
+            for way, (library, mode) in WAYS.items()
+        }
+        for process in processes.values():
+            process.turn(2)
+        turns = [{way: process.turn(1) for way, process in processes.items()} for _ in range(config.rounds)]
+    peaks = {way: turns[-1][way].peak_bytes for way in WAYS}
+    return [
+        {
+            "vocabulary_size": vocabulary_size,
+            "way": way,
+            "peak_bytes": peaks[way],
+            "of_keras_hub": round(peaks[way] / peaks["KerasHub"], 3),
+            "processor_seconds": statistics.median(turn[way].processor_seconds for turn in turns),
+        }
+        for way in WAYS
+    ]
 
 
-def peak_resident_bytes() -> int:
-    """Returns the largest resident set that this process has had.
+def make_reading(length: int, window: int) -> Callable[[], Any]:
+    """Returns a pass over one text of the decoder of the training, whose attention has a window.
 
-    What the system counts as `ru_maxrss` includes the process that began this one.
+    Args:
+        length: Tokens of the text.
+        window: Tokens that one of them attends to, itself included.
     """
-    status = Path("/proc/self/status")
-    if status.exists():
-        return _status_of_memory(status)["VmHWM"]
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    work = dataclasses.replace(WORKS["train_decoder"], job="infer", batch_size=1, length=length)
+    backbone = zoo.Backbone.from_config(
+        zoo.TransformerConfig(
+            "decoder",
+            vocabulary_size=work.vocabulary_size,
+            hidden_dim=work.hidden_dim,
+            num_layers=work.num_layers,
+            max_length=length,
+            attention=zoo.AttentionConfig(work.num_heads, window=(window - 1, 0)),
+            feed_forward=zoo.FeedForwardConfig(work.intermediate_dim),
+            position=zoo.PositionConfig("rotary"),
+        )
+    )
 
+    def read(ids: Any) -> Any:
+        return backbone({"token_ids": ids, "padding_mask": keras.ops.ones_like(ids, dtype="bool")}, training=False)
 
-def _status_of_memory(status: Path) -> dict[str, int]:
-    lines = (line.split() for line in status.read_text().splitlines() if line.startswith("Vm"))
-    return {words[0].rstrip(":"): 1024 * int(words[1]) for words in lines}
-
-
-if __name__ == "__main__":
-    module, _, function = sys.argv[1].partition(":")
-    work = getattr(importlib.import_module(module), function)(**json.loads(sys.argv[2]))
-    print(f"{_MARK}{measure(work)}")
+    return traced_step(read, token_ids(work), backbone.variables, backward=False)

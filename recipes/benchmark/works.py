@@ -67,6 +67,12 @@ class Work:
             forward += tokens * head
         return forward * (3 if self.job == "train" else 1)
 
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of float32 weights that are read while tokens are generated: all of them for each token of a row."""
+        layer = 4 * self.hidden_dim * self.hidden_dim + 2 * self.hidden_dim * self.intermediate_dim
+        return 4 * self.new_tokens * (self.num_layers * layer + self.hidden_dim * self.vocabulary_size)
+
 
 _GPT = Work("train", "decoder", 8, 256, 6, 384, 6, 1536, 8192)
 _TINY = Work("train", "encoder_decoder", 128, 20, 4, 128, 4, 256, 10000, dropout=0.3)

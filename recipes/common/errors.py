@@ -1,11 +1,13 @@
-"""What a user of a recipe can put right: errors, bad lines of data, and how both are written."""
+"""What a user of a recipe can put right: errors, warnings, bad lines of data, and how they are written."""
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+import sys
 import types
 import typing
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
@@ -55,6 +57,28 @@ def errors_of(key: str) -> Iterator[None]:
     except (OSError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
         text = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(f"{key}: {text if len(text) <= 600 else text[:600] + '...'}") from error
+
+
+@contextlib.contextmanager
+def warnings_of(key: str) -> Iterator[None]:
+    """Writes what a library warns of to stderr, one line each that begins with a key in place of a line of code.
+
+    Args:
+        key: The key whose value is looked at.
+
+    Example:
+
+    >>> with warnings_of("model.start_from"):
+    ...     task = kind.from_preset(config.model.start_from)
+    """
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for each in found:
+        if issubclass(each.category, UserWarning):
+            print(f"{key}: {' '.join(str(each.message).split())}", file=sys.stderr)
+        else:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 def require_options(**options: int | None) -> None:

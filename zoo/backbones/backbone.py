@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from zoo.backbones.adapters import Adapters, active_variables, is_factor, size_of
+from zoo.backbones.output_map import OutputMap
 from zoo.config import RecurrentConfig, TransformerConfig, config_from_dict
 from zoo.export import Endpoint, Field, require_format, write_saved_model
 from zoo.storage import find_reader
@@ -29,8 +30,9 @@ class Backbone(keras.Model):
     Weights exist as soon as the object does. `Backbone.from_config(config)` makes the right class for any
     configuration.
 
-    A backbone that decodes defines `start_decoding`, `advance` and `logits`, and where its state has room for so many
-    tokens only `resize_state`. A subclass names its `config_class`.
+    A backbone that decodes defines `start_decoding` and `advance`, and where its state has room for so many tokens only
+    `resize_state`; one that predicts tokens `output_vectors`, `score` and `output_map`. A subclass names its
+    `config_class`.
 
     Args:
         config: The configuration.
@@ -136,6 +138,39 @@ class Backbone(keras.Model):
                 "save() needs a backbone whose weights are not quantized: quantize() a task of it, whose files keep it."
             )
         super().save(*args, **kwargs)
+
+    def logits(self, hidden: Any) -> Any:
+        """Returns the logits of hidden states, `(batch, length, vocabulary)`.
+
+        Args:
+            hidden: `(batch, length, width)`, those that decide on the next token.
+
+        Reference:
+            Vaswani et al. 2017, section 3.4 (shared with the embedding); Gemma Team 2024, "Gemma 2", section 2 (soft
+            cap).
+        """
+        return self.score(self.output_vectors(hidden))
+
+    def output_vectors(self, hidden: Any) -> Any:
+        """Returns hidden states led to the width of the table of output vectors, `(batch, length, output_dim)`.
+
+        Args:
+            hidden: `(batch, length, width)`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not predict tokens.")
+
+    def score(self, vectors: Any) -> Any:
+        """Returns the logits of vectors, `(batch, length, vocabulary)`.
+
+        Args:
+            vectors: `(batch, length, output_dim)`: the width of the embedding's table, or that of the hidden states
+                where the output projection is one of its own.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not predict tokens.")
+
+    def output_map(self) -> OutputMap | None:
+        """Returns what `score` computes as tensors; None where it is more than that, see `OutputMap.of_layer`."""
+        raise NotImplementedError(f"{type(self).__name__} does not predict tokens.")
 
     # Whether prompts are fed token by token, so that a graph is for one length of them.
     unrolls_prompts = False

@@ -11,6 +11,7 @@ from layers.dropout import Dropout
 from layers.embeddings import TokenEmbedding
 from layers.recurrent import RecurrentDecoder, RecurrentEncoder, ScheduledSampling
 from zoo.backbones.backbone import Backbone, require_right_padding
+from zoo.backbones.output_map import OutputMap
 from zoo.config import RecurrentConfig
 from zoo.generation.random import draw
 
@@ -187,18 +188,17 @@ class RecurrentSeq2Seq(Backbone):
         embedded = self.source_dropout(self.source_embedding(token_ids), training=training)
         return self.encoder(embedded, padding_mask, training=training)
 
-    def logits(self, hidden: Any) -> Any:
-        """Returns the logits of readouts.
+    def output_vectors(self, hidden: Any) -> Any:
+        return self.target_embedding.narrow(hidden) if self.output_projection is None else hidden
 
-        Args:
-            hidden: `(..., readout width)`.
-
-        Returns:
-            `(..., vocabulary)`.
-        """
+    def score(self, vectors: Any) -> Any:
         if self.output_projection is None:
-            return self.target_embedding.project(hidden)
-        return self.output_projection(hidden)
+            return self.target_embedding.score(vectors)
+        return self.output_projection(vectors)
+
+    def output_map(self) -> OutputMap | None:
+        tied = self.output_projection is None
+        return OutputMap.of_layer(self.target_embedding.table if tied else self.output_projection)
 
     def transposed_output(self) -> contextlib.AbstractContextManager:
         return self.target_embedding.transposed() if self.output_projection is None else contextlib.nullcontext()

@@ -11,6 +11,7 @@ from layers.dense import Dense
 from layers.embeddings import SegmentEmbedding, TokenEmbedding
 from zoo.backbones import lengths
 from zoo.backbones.backbone import Backbone, require_right_padding
+from zoo.backbones.output_map import OutputMap
 from zoo.backbones.stack import TransformerStack
 from zoo.config import TransformerConfig
 from zoo.export import Field
@@ -248,35 +249,12 @@ class Transformer(Backbone):
             training=training,
         )
 
-    def logits(self, hidden: Any) -> Any:
-        """Returns the logits of hidden states.
-
-        Args:
-            hidden: `(batch, length, hidden_dim)`.
-
-        Returns:
-            `(batch, length, vocabulary)`.
-
-        Reference:
-            Vaswani et al. 2017, section 3.4 (shared with the embedding); Gemma Team 2024, "Gemma 2", section 2 (soft
-            cap).
-        """
+    def output_vectors(self, hidden: Any) -> Any:
         if self.output_factor is not None:
-            hidden = self.output_factor(hidden)
-        elif self.output_projection is None:
-            hidden = self.token_embedding.narrow(hidden)
-        return self.score(hidden)
+            return self.output_factor(hidden)
+        return self.token_embedding.narrow(hidden) if self.output_projection is None else hidden
 
     def score(self, vectors: Any) -> Any:
-        """Returns the logits of vectors that a head has led to the width of the output table.
-
-        Args:
-            vectors: `(batch, length, output_dim)`: the width of the embedding's table, or `hidden_dim` where the output
-                projection is one of its own.
-
-        Returns:
-            `(batch, length, vocabulary)`.
-        """
         embedding = self.config.embedding
         if embedding.output_scale is not None:
             vectors = vectors * embedding.output_scale
@@ -291,6 +269,13 @@ class Transformer(Backbone):
 
     def transposed_output(self) -> contextlib.AbstractContextManager:
         return self.token_embedding.transposed() if self.output_projection is None else contextlib.nullcontext()
+
+    def output_map(self) -> OutputMap | None:
+        embedding = self.config.embedding
+        options = {"scale": embedding.output_scale, "soft_cap": embedding.logit_soft_cap}
+        if self.output_projection is not None:
+            return OutputMap.of_layer(self.output_projection, **options)
+        return OutputMap.of_layer(self.token_embedding.table, self.output_bias, **options)
 
     def pool(self, hidden: Any) -> Any:
         """Returns one vector per row: `tanh(dense(first hidden state))`.

@@ -19,6 +19,7 @@ from zoo.generation.graph import GraphGenerator
 from zoo.generation.penalties import FrequencyPenalty, LogitBias, PresencePenalty, RepetitionPenalty
 from zoo.generation.processors import Context, LogitProcessor, get_processors, register_processor
 from zoo.generation.programs import compiled, next_power_of_two, pad_batch
+from zoo.generation.prompt_lookup import PromptLookup
 from zoo.generation.request import GenerationCache, GenerationOptions
 from zoo.generation.samplers import Greedy, Sample, Sampler, get_sampler, register_sampler
 from zoo.generation.score import TextScorer, score
@@ -49,6 +50,7 @@ __all__ = [
     "NoRepeatNGram",
     "Normalized",
     "PresencePenalty",
+    "PromptLookup",
     "RepetitionPenalty",
     "Sample",
     "Sampler",

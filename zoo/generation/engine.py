@@ -21,7 +21,7 @@ from zoo.preprocessing.token_rows import padded_length
 # New tokens that caches have room for at first; they are doubled when a text is longer.
 FIRST_ROOM = 256
 
-# Steps from which on a loop of several rows is worth a copy of the output's matrix.
+# Steps from which on a loop of several rows (or proposals of one) is worth a copy of the output's matrix.
 LONG_LOOP = 16
 
 
@@ -33,7 +33,8 @@ class Engine:
 
     Args:
         backbone: A backbone that decodes, see `zoo.backbones.backbone.Backbone`.
-        draft: Backbone of the draft model of speculative decoding, or None.
+        draft: What proposes tokens in speculative decoding: the backbone of a smaller model, a
+            `zoo.generation.PromptLookup`, or None.
 
     Example:
 
@@ -97,7 +98,7 @@ class Engine:
         capacity = width + min(rounded.max_new_tokens, FIRST_ROOM) + options.slack
         if options.lookahead:
             # caches grow up to this size, and those of a window forget from then on
-            self._require_rewinding(width + rounded.max_new_tokens + options.slack)
+            self.require_rewinding(width + rounded.max_new_tokens + options.slack)
         state, fed = self._continued(cache, options, batch, lengths, width, capacity)
         streams = range(count) if streams is None else streams
         rows = [np.pad(np.asarray(values, "int32"), (0, batch - count)) for values in (limits, streams)]
@@ -116,7 +117,7 @@ class Engine:
     def advance(self, options: GenerationOptions, carry: Any, until: int, steps: int) -> Any:
         """Runs the compiled loop until `until` tokens have been generated, after `steps` more, or all rows are done."""
         loop = self.loop(options)
-        rows = carry["moving"]["done"].shape[0] * loop.width
+        rows = carry["moving"]["done"].shape[0] * loop.width * max(options.lookahead, 1)
         is_long = rows > 1 and steps >= LONG_LOOP
 
         def run(carry: Any, until: Any, most: Any) -> Any:
@@ -156,7 +157,7 @@ class Engine:
             limits: Most tokens for each row, `(batch,)`.
             streams: Stream of random numbers of each row, `(batch,)`.
             seed: Seed, an integer scalar.
-            options: How to generate, without a draft.
+            options: How to generate.
 
         Returns:
             What `zoo.generation.decode` returns.
@@ -188,7 +189,8 @@ class Engine:
 
     # Steps of the beginning.
 
-    def _require_rewinding(self, capacity: int) -> None:
+    def require_rewinding(self, capacity: int) -> None:
+        """Raises a ValueError if proposals cannot be taken back within so many positions."""
         if not (self.backbone.can_rewind(capacity) and self.draft.can_rewind(capacity)):
             raise ValueError(
                 "draft must be None where caches forget, since proposals are taken back: recurrent states, and caches "

@@ -5,9 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 from zoo.generation.chat import AnswerEdges, require_chat, with_end_of_turn
+from zoo.generation.checks import require_count
 from zoo.generation.programs import compiled, pad_batch
 from zoo.generation.request import EXTRA_LENGTH, before_texts, room, split_stops, streams_of, with_results
 from zoo.generation.texts import continuations, cut_at_stops
+from zoo.generation.token_generator import PROMPT_LOOKUP
+from zoo.preprocessing.rows import shorten
 from zoo.preprocessing.token_rows import dense, padded_length
 
 
@@ -22,6 +25,7 @@ class GraphGenerator:
         generator: The `TextGenerator`.
         sampler, processors, stop, max_length, max_new_tokens, strip_prompt, truncate, num_results: As for
             `TextGenerator.generate`, as are the scores.
+        draft, lookahead: Likewise, but not a model: a graph holds one.
         **options: Further fields of `zoo.generation.GenerationOptions`.
     """
 
@@ -37,6 +41,8 @@ class GraphGenerator:
         strip_prompt: bool = False,
         truncate: bool | None = None,
         num_results: int | None = None,
+        draft: str | None = None,
+        lookahead: int = 4,
         **options: Any,
     ) -> None:
         self._generator, self._preprocessor = generator, generator.preprocessor
@@ -47,6 +53,12 @@ class GraphGenerator:
         self._limited = self._chosen.max_length is not None or self._chosen.max_new_tokens is not None
         self._longest = self._chosen.max_length or generator.longest
         self._strip_prompt, self._num_results, self._options = strip_prompt, num_results, options
+        if draft not in (None, PROMPT_LOOKUP):
+            raise ValueError(f"draft must be None or {PROMPT_LOOKUP!r} here, got {shorten(draft)}.")
+        self._engine = generator.engine_with(draft)
+        if draft is not None:
+            self._options = {**options, "lookahead": require_count("lookahead", lookahead)}
+            self._engine.require_rewinding(self._longest + lookahead)
         # what conversations share with texts is traced and compiled once
         self._programs: list[tuple[Any, Callable]] = []
 
@@ -104,7 +116,7 @@ class GraphGenerator:
                 # no more tokens than any row of the batch may generate
                 most = tf.minimum(most, tf.shape(source["encoder_token_ids"])[1] + EXTRA_LENGTH)
             fitting = dataclasses.replace(settings, max_new_tokens=most)
-            return self._generator.engine.decode(tokens, source, limits, streams, seed, fitting)
+            return self._engine.decode(tokens, source, limits, streams, seed, fitting)
 
         self._programs.append((settings, compiled(decode, settings.jit_compile)))
         return self._programs[-1][1]

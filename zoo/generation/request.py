@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -32,7 +33,7 @@ class GenerationOptions:
         end_ids: Id or ids of end tokens; none: `()`.
         pad_id: What fills outputs behind their end.
         lookahead: Proposals per round of a draft model; 0 without one.
-        jit_compile: Whether XLA compiles the loop.
+        jit_compile: Whether XLA compiles the loop; None for True on the backends TensorFlow and JAX, which have it.
 
     Raises:
         ValueError: If an argument is out of range, or `lookahead` is given with a sampler that a draft cannot serve.
@@ -45,7 +46,7 @@ class GenerationOptions:
     end_ids: Any = ()
     pad_id: int = 0
     lookahead: int = 0
-    jit_compile: bool = True
+    jit_compile: bool | None = None
 
     def __post_init__(self) -> None:
         if not ops.is_tensor(self.max_new_tokens):
@@ -58,6 +59,8 @@ class GenerationOptions:
             "pad_id": as_ids("pad_id", self.pad_id)[0],
             "lookahead": require_count("lookahead", self.lookahead, 0),
         }
+        if self.jit_compile is None:
+            normal["jit_compile"] = keras.backend.backend() in ("tensorflow", "jax")
         for name, value in normal.items():
             object.__setattr__(self, name, value)
         if self.lookahead and not self.sampler.has_weights:

@@ -42,7 +42,7 @@ class TextGenerator(TokenGenerator):
         lookahead: int = 4,
         cache: GenerationCache | None = None,
         return_cache: bool = False,
-        jit_compile: bool = True,
+        jit_compile: bool | None = None,
     ) -> Any:
         """Writes a text for each text: its continuation, or with an encoder-decoder what it is mapped to.
 
@@ -80,13 +80,15 @@ class TextGenerator(TokenGenerator):
             seed: Seed of a random sampler, from 0 to 2**32 - 1; the same seed gives the same texts.
             batch_size: Texts per batch.
             draft: A smaller model with the same tokenizer that proposes tokens (speculative decoding): the same
-                distribution of texts in less time. With samplers that define `weights`.
-            lookahead: Tokens that the draft proposes at a time.
+                distribution of texts in less time. "prompt_lookup" proposes what followed the last tokens earlier in
+                the text, see `zoo.generation.PromptLookup`. With samplers that define `weights`.
+            lookahead: Tokens that are proposed at a time.
             cache: What an earlier call returned: `texts` (or `beginnings` with an encoder-decoder, whose sources are
                 given again) are then put behind the results of that call, without computing these again. All rows
                 form one batch.
             return_cache: Whether to return a cache too. Excludes beam search, stop strings and `num_results`.
-            jit_compile: Whether XLA compiles the loop: seconds once per shape, then twice as fast.
+            jit_compile: Whether XLA compiles the loop: seconds once per shape, then twice as fast. Default True, but on
+                PyTorch, which has no XLA here, False.
 
         Returns:
             One text, or a list of as many as were given (with several results a list of lists); with `return_scores`
@@ -142,7 +144,7 @@ class TextGenerator(TokenGenerator):
         # a cache has its rows in the order of the texts
         batches = None if cache is not None or return_cache else batch_size
         given = {"options": options, "seed": seed, "cache": cache}
-        results, session = self._run(self._engine_with(draft), asked, request, repeats, stops, batches, given)
+        results, session = self._run(self.engine_with(draft), asked, request, repeats, stops, batches, given)
         before = [b""] * len(request.before) if strip_prompt else request.before
         texts, scores = _by_text(results, before, repeats, per_text)
         answer = [texts, *([scores] if return_scores else [])]
@@ -168,7 +170,7 @@ class TextGenerator(TokenGenerator):
         seed: int = 0,
         draft: Any = None,
         lookahead: int = 4,
-        jit_compile: bool = True,
+        jit_compile: bool | None = None,
     ) -> Iterator[Any]:
         """Writes texts piece by piece.
 
@@ -216,7 +218,7 @@ class TextGenerator(TokenGenerator):
         )
         if not request.prompts:
             return iter(())
-        engine, every = self._engine_with(draft), np.arange(len(request.prompts))
+        engine, every = self.engine_with(draft), np.arange(len(request.prompts))
         session = engine.begin(**request.take(every), options=settings, seed=seed)
         first = [b"" if strip_prompt else text for text in request.before]
         texts = TextSession(session, self.preprocessor, stops, asked.edges)

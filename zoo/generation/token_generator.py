@@ -8,8 +8,12 @@ import numpy as np
 from zoo.generation.checks import is_integer, require_count
 from zoo.generation.defaults import GenerationDefaults
 from zoo.generation.engine import Engine
+from zoo.generation.prompt_lookup import PromptLookup
 from zoo.generation.request import GenerationOptions, room, split_stops
 from zoo.preprocessing.rows import shorten
+
+# The `draft` that needs no model.
+PROMPT_LOOKUP = "prompt_lookup"
 
 
 class TokenGenerator:
@@ -25,6 +29,7 @@ class TokenGenerator:
         self.engine = Engine(task.backbone)
         # the draft that was used last, with its engine
         self._drafted: tuple[Any, Engine] | None = None
+        self._looking_up: Engine | None = None
 
     def generate_tokens(
         self,
@@ -42,7 +47,7 @@ class TokenGenerator:
         streams: Any = None,
         draft: Any = None,
         lookahead: int = 4,
-        jit_compile: bool = True,
+        jit_compile: bool | None = None,
     ) -> dict[str, Any]:
         """Continues rows of token ids, as one batch; needs no TensorFlow.
 
@@ -106,7 +111,7 @@ class TokenGenerator:
         limits = room(lengths, source_lengths, longest, preprocessor.start_tokens)
         for row in np.flatnonzero(limits < 1):
             raise ValueError(f"prompts[{row}] must be shorter than {longest} tokens, got {lengths[row]}.")
-        session = self._engine_with(draft).begin(
+        session = self.engine_with(draft).begin(
             prompts, settings, source=source, limits=limits, seed=seed, streams=streams
         )
         return session.advance().result()
@@ -158,13 +163,24 @@ class TokenGenerator:
         """Most tokens of a row."""
         return self.preprocessor.sequence_length
 
-    def _engine_with(self, draft: Any) -> Engine:
-        """The engine of this model alone, or with the draft model, which is checked."""
+    def engine_with(self, draft: Any) -> Engine:
+        """Returns the engine of this model alone, or with what proposes tokens.
+
+        Args:
+            draft: As for `generate`.
+
+        Raises:
+            TypeError, ValueError: If it is nothing that proposes, or a model that does not fit this one.
+        """
         if draft is None:
             return self.engine
+        if draft == PROMPT_LOOKUP:
+            if self._looking_up is None:
+                self._looking_up = Engine(self.backbone, PromptLookup(self.backbone.config.vocabulary_size))
+            return self._looking_up
         other: TokenGenerator | None = getattr(draft, "generator", None)
         if other is None:
-            raise TypeError(f"draft must be a task that writes texts, got {type(draft).__name__}.")
+            raise TypeError(f"draft must be a task that writes texts or {PROMPT_LOOKUP!r}, got {shorten(draft)}.")
         if other.preprocessor.takes_beginnings != self.preprocessor.takes_beginnings:
             raise ValueError(
                 f"draft must be a {type(self._task).__name__} as the model is, got a {type(draft).__name__}."

@@ -1,6 +1,5 @@
 """The head of a task in the files of an adapter, where PEFT calls it a module to save."""
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from zoo.huggingface.directory import head_layers
 from zoo.huggingface.family import all_families
 from zoo.huggingface.weights import Row, named_layers, table_rows
 from zoo.storage import TensorFiles, quote_key
+from zoo.storage.user_warnings import warn_user
 
 
 def head_to_write(task: Any, names: Names) -> dict[str, np.ndarray]:
@@ -68,7 +68,7 @@ def head_to_read(
     layers = {name.rpartition(".")[0] for name in found}
     left = sorted({name.rpartition(".")[0] for name in rows} - layers)
     if left:
-        warnings.warn(f"The adapter has no weights for {', '.join(left)}, which stay as they are.", stacklevel=5)
+        warn_user(f"The adapter has no weights for {', '.join(left)}, which stay as they are.")
     rows = {name: row for name, row in rows.items() if name.rpartition(".")[0] not in left}
     for name, row in rows.items():
         if name not in found:

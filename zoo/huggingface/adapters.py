@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from zoo.huggingface.family import get_family
 from zoo.huggingface.weights import Row
 from zoo.storage import TensorFiles, naming, open_tensor_file, quote_key, replace_folder, write_tensors
 from zoo.storage.checkpoint import CONFIG_FILE as MODEL_FILE
+from zoo.storage.user_warnings import warn_user
 
 # in the names of weights of the model itself
 COPY = ".base_layer"
@@ -154,10 +154,9 @@ def _warn_about_experts(written: Iterable[str], names: Names) -> None:
     leaves = {other.rpartition(".")[2] for other in names.others if ".experts." in other}
     found = sorted(module for module in written if module.rpartition(".")[2] in leaves)
     if found:
-        warnings.warn(
+        warn_user(
             f"PEFT with version 5 of the Transformers library may take updates of {found[0]} for those of experts, "
-            "which have modules of the same name; this library reads them as they are.",
-            stacklevel=5,
+            "which have modules of the same name; this library reads them as they are."
         )
 
 

@@ -4,7 +4,6 @@ import dataclasses
 import math
 import os
 import types
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from zoo.storage import TensorFiles, naming, open_checkpoint, quote
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
 from zoo.storage.deferred import deferred
 from zoo.storage.mxfp4 import unpacked
+from zoo.storage.user_warnings import warn_user
 
 
 def is_huggingface(directory: str | os.PathLike) -> bool:
@@ -124,7 +124,7 @@ class HeadWeights:
             found = f"has no weights for this head ({', '.join(layers)})"
             if rows:
                 found = f"has this head ({', '.join(layers)}) for other labels than those given"
-            warnings.warn(f"{self.source} {found}: it starts untrained.", stacklevel=3)
+            warn_user(f"{self.source} {found}: it starts untrained.")
             return
         shapes = {name: tensor.shape for name, tensor in self.tensors.items()}
         files = TensorFiles(shapes, self.tensors.__getitem__, self.source)

@@ -1,7 +1,6 @@
 """Settings of generation of the Transformers library: `generation_config.json`, in both directions."""
 
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from zoo.generation import GenerationDefaults, get_processors, get_sampler, regi
 from zoo.huggingface.generation_keys import KEYS, NEUTRAL, OF_SAMPLES, RULES, UNSUPPORTED, Rule
 from zoo.storage import naming, quote, quote_key, read_json
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
+from zoo.storage.user_warnings import warn_user
 
 GENERATION_FILE = "generation_config.json"
 # Draws are from so many tokens where a file does not say how many.
@@ -50,10 +50,9 @@ def read_generation(directory: Path, vocabulary_size: int, has_start: bool, toke
     with naming(path):
         generation, missing = read_values(values, vocabulary_size, has_start, tokenizer)
     if missing:
-        warnings.warn(
+        warn_user(
             f"{path}: generate() does not do what these keys say: {', '.join(missing)}. Pass generation={{...}} to say "
-            "what it does instead.",
-            stacklevel=2,
+            "what it does instead."
         )
     return generation
 

@@ -109,7 +109,8 @@ def save_task(
     What its `AutoTokenizer` then puts around a text is what the task puts there; see
     `zoo.tokenizers.save_huggingface`. A `TextEmbedder` becomes a model of the Sentence Transformers library. The
     `generation` of a task that writes texts becomes `generation_config.json`. `README.md` is its model card. Options
-    that the library has no place for (windows of long texts, how words are split) are named in a warning.
+    that the library has no place for (windows of long texts, how words are split) are named in a warning. The last map
+    of a head is divided by the temperature of its task: the library gives the same probabilities.
 
     Args:
         task: The task.
@@ -124,7 +125,7 @@ def save_task(
 
     Raises:
         ValueError: If no family, or not the given one, can express it, or the library cannot do what the tokenizer
-            or the `generation` of the task does, or if it has a temperature or thresholds of its own.
+            or the `generation` of the task does, or if it has thresholds of its own.
         FileExistsError: If the directory exists and holds something else.
 
     Example:

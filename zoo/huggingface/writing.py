@@ -9,9 +9,10 @@ from typing import Any
 from zoo.backbones.backbone import Backbone
 from zoo.config import TransformerConfig
 from zoo.huggingface.config_reader import ConfigReader
-from zoo.huggingface.directory import check_count, head_layers, head_of, is_huggingface
+from zoo.huggingface.directory import check_count, head_of, is_huggingface
 from zoo.huggingface.family import Family, Head, all_families, get_family, types_of_layers
 from zoo.huggingface.labels import written_names
+from zoo.huggingface.left_out import written_head
 from zoo.huggingface.weights import Row, named_layers, table_rows, with_half_split_pairs
 from zoo.storage import replace_folder, write_tensors
 from zoo.storage.checkpoint import CONFIG_FILE, WEIGHTS_FILE
@@ -115,7 +116,7 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
     if head.architecture not in (family.architecture, family.encoder_architecture):
         rows = [dataclasses.replace(row, name=family.stored_name(row.name, head)) for row in rows]
         if head.table:
-            rows += table_rows(head_layers(task), head.table)
+            rows += table_rows(written_head(task), head.table)
     return {**expressed.values, "dtype": backbone.variable_dtype}, rows
 
 

@@ -2,19 +2,19 @@
 
 import dataclasses
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
 from zoo.config import TransformerConfig
 from zoo.huggingface.directory import head_layers
-from zoo.huggingface.left_out import check_options
+from zoo.huggingface.left_out import check_options, written_head
 from zoo.keras_hub.directory import find_arguments, is_keras_hub, open_backbone, written_backbone
 from zoo.keras_hub.heads import get_head, kind_of, name_of_task
 from zoo.keras_hub.tokenizers import make_tokenizer, read_tokenizer, require_kind, require_same
 from zoo.keras_hub.weights import pairs_of
 from zoo.preprocessing.labels import have_same_outputs
 from zoo.storage import naming, open_h5, quote, read_json, replace_folder
+from zoo.storage.user_warnings import warn_user
 
 TASK_FILE, TASK_WEIGHTS_FILE = "task.json", "task.weights.h5"
 
@@ -73,11 +73,11 @@ def load_task(
             found = "has no weights for the head of this task"
             if arguments is not None:
                 found = "has the head of this task for other labels than those given"
-            warnings.warn(f"{directory} {found}: it starts untrained.", stacklevel=6)
+            warn_user(f"{directory} {found}: it starts untrained.")
         else:
             theirs = _make_theirs(name, opened.theirs, head.write(task.options()))
             _load_head(theirs, directory / TASK_WEIGHTS_FILE)
-            for pair in _pairs(task, theirs, head.table, name):
+            for pair in _pairs(head_layers(task), theirs, head.table, name):
                 pair.read(pair.theirs)
     return task
 
@@ -169,7 +169,7 @@ def save_task(task: Any, directory: str | os.PathLike, *, class_name: str | None
         None if tokenizer is None else _preprocessor(name, task, make_tokenizer(tokenizer, arguments.class_name))
     )
     theirs = _make_theirs(name, written_backbone(task.backbone, arguments), head.write(options), preprocessor)
-    for pair in _pairs(task, theirs, head.table, name):
+    for pair in _pairs(written_head(task), theirs, head.table, name):
         pair.write()
     with replace_folder(directory, is_keras_hub, "preset of KerasHub") as folder:
         theirs.save_to_preset(str(folder))
@@ -197,8 +197,8 @@ def _preprocessor(name: str, task: Any, tokenizer: Any) -> Any:
     return getattr(keras_hub.models, name).preprocessor_cls(tokenizer, **arguments)
 
 
-def _pairs(task: Any, theirs: Any, table: Any, name: str) -> list[Any]:
+def _pairs(layers: dict[str, Any], theirs: Any, table: Any, name: str) -> list[Any]:
     """The weights of the heads."""
     outside = {id(weight) for weight in theirs.backbone.weights}
     variables = {weight.path: weight for weight in theirs.weights if id(weight) not in outside}
-    return pairs_of(head_layers(task), table, variables, name)
+    return pairs_of(layers, table, variables, name)

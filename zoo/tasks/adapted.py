@@ -16,6 +16,7 @@ from zoo.huggingface.directory import head_layers
 from zoo.storage import Reader, find_reader, open_tensor_file, register_reader
 from zoo.storage.hub import PREFIX as HUB
 from zoo.storage.hub import is_address
+from zoo.storage.user_warnings import warn_user
 from zoo.tasks.adapter_options import OPTIONS_FILE, AdapterOptions, read_adapter_options, saved_options_of
 from zoo.tasks.arguments import default_of, parameters_of
 from zoo.tasks.saved_options import SavedOptions, naming_options
@@ -53,7 +54,7 @@ class AdapterReader(Reader):
         if described is None:
             return _of_strangers(kind, source, config, load_weights, tokenizer, choices)
         saved = saved_options_of(described, kind, source)
-        if saved.task is kind:
+        if issubclass(saved.task, kind):
             return _as_saved(saved, described, source, config, load_weights, tokenizer, choices)
         reader, base = _model_of(config, source)
         longest = described.max_length
@@ -106,7 +107,7 @@ def _as_saved(
             found = (
                 "no weights for the head" if has_head_for else "the head of this task for other labels than those given"
             )
-            warnings.warn(f"{source} has {found}: it starts untrained.", stacklevel=5)
+            warn_user(f"{source} has {found}: it starts untrained.")
     return task
 
 
@@ -153,10 +154,9 @@ def _beside(source: Path, tokenizer: Any) -> Any:
         return tokenizer
     own = load_huggingface(source)
     if tokenizer is not None and own.get_vocabulary() != tokenizer.get_vocabulary():
-        warnings.warn(
+        warn_user(
             f"The tokenizer in {source} has {own.vocabulary_size} tokens, others than the {tokenizer.vocabulary_size} "
-            "of the model that the adapter is for: that of the model is used.",
-            stacklevel=6,
+            "of the model that the adapter is for: that of the model is used."
         )
         return tokenizer
     return own

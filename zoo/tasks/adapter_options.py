@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from zoo.huggingface.adapter_config import WEIGHTS_FILE
 from zoo.huggingface.adapter_head import outputs_of_head
 from zoo.preprocessing.labels import Labels
 from zoo.storage import open_tensor_file, read_json, to_dataclass
+from zoo.storage.user_warnings import warn_user
 from zoo.tasks.arguments import default_of
 from zoo.tasks.saved_options import SavedOptions, naming_options, read_saved_options
 from zoo.tasks.saving import task_options
@@ -128,7 +128,7 @@ def options_for_head(task: Any, directory: Path) -> dict[str, Any]:
         if "dropout" not in name and saved.get(name, present[name]) != present[name]
     ]
     if others:
-        warnings.warn(f"{path} is of a {kind.__name__} with {', '.join(others)}.", stacklevel=5)
+        warn_user(f"{path} is of a {kind.__name__} with {', '.join(others)}.")
     with naming_options(path):
         fitted = {name: task.checked_fitted(name, saved[name]) for name in kind.fitted_options if name in saved}
         named = {"labels": Labels(saved["labels"]).option} if "labels" in saved else {}

@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zoo.storage.user_warnings import warn_user
+
 # temperatures that are tried
 _LOWEST, _HIGHEST = 0.01, 100.0
 
@@ -12,7 +14,7 @@ class Calibration(NamedTuple):
     """A temperature, and what it changes on the data that it was fitted to.
 
     Args:
-        temperature: What logits are divided by.
+        temperature: What logits are divided by; from 0.01 to 100, and a warning says where it is one of these.
         error_before, error_after: Expected calibration error with temperature 1 and with this one.
         loss_before, loss_after: Likewise the mean negative log-likelihood, in nats.
     """
@@ -59,7 +61,10 @@ def require_threshold(threshold: Any, count: int) -> float | tuple[float, ...]:
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> Calibration:
-    """Returns the temperature by which held-out data are likeliest.
+    """Returns the temperature by which held-out data are likeliest, each row counted once.
+
+    Rows are not weighted, whatever they were in training: probabilities are to be right for data as they are. A
+    temperature that is the lowest or the highest that is tried is named in a warning, with the reason.
 
     Args:
         logits: `(rows, labels)`.
@@ -93,11 +98,31 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> Calibration:
     bounds = (np.log(_LOWEST), np.log(_HIGHEST))
     found = optimize.minimize_scalar(lambda power: loss(np.exp(power)), bounds=bounds, method="bounded")
     temperature = float(np.exp(found.x))
+    if temperature > 0.99 * _HIGHEST:
+        warn_user(f"temperature is {temperature:.4g}, the highest that is tried: {_why_highest(logits, labels)}.")
+    elif temperature < 1.01 * _LOWEST:
+        few = "logits are very small, and nearly all predictions are right"
+        warn_user(f"temperature is {temperature:.4g}, the lowest that is tried: {few}.")
     errors = [
         calibration_error(*decisions(probabilities_of(logits / value, labels.ndim == 2), labels))
         for value in (1.0, temperature)
     ]
     return Calibration(temperature, *errors, loss(1.0), loss(temperature))
+
+
+def _why_highest(logits: np.ndarray, labels: np.ndarray) -> str:
+    # how the log-likelihood begins to grow with the inverse of the temperature
+    if labels.ndim == 2:
+        slope = np.mean((labels - 0.5) * logits)
+    else:
+        chosen = np.take_along_axis(logits, labels[:, None].astype("int64"), axis=1)
+        slope = np.mean(chosen - logits.mean(axis=1, keepdims=True))
+    if slope > 0:
+        return "logits are very large"
+    return (
+        "equal probabilities of all labels are likelier than any that follow the logits. The model was hardly trained, "
+        "labels are in another order, or class weights made rare ones too likely, which no temperature undoes"
+    )
 
 
 def probabilities_of(logits: np.ndarray, are_binary: bool) -> np.ndarray:

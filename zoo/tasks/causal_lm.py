@@ -58,7 +58,8 @@ class CausalLM(GenerativeTask):
     architectures = ("decoder",)
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        return self.with_hidden(inputs, training)[0]
+        hidden = self.backbone(inputs, training=training)
+        return self.token_head(self.backbone.output_vectors(hidden), training)
 
     def with_hidden(self, inputs: dict[str, Any], training: bool | None = None) -> tuple[Any, Any]:
         """Returns logits, and the last hidden states `(batch, length, hidden_dim)` that they are made of.

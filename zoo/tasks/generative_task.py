@@ -12,6 +12,7 @@ from zoo.generation import GenerationDefaults, GraphGenerator, TextGenerator, Te
 from zoo.generation.checks import as_seed
 from zoo.preprocessing.rows import as_sequence
 from zoo.tasks.task import Task
+from zoo.tasks.token_head import TokenHead
 
 TEXTS = Field("texts", ("batch",), "string", "prompts, or sources of an encoder-decoder")
 SEED = Field("seed", (), "int64", "seed of the sampler, from 0 to 2**32 - 1")
@@ -44,6 +45,7 @@ class GenerativeTask(Task):
     ) -> None:
         super().__init__(backbone, preprocessor, **options)
         self.generation_defaults = GenerationDefaults.of(generation, backbone.config.vocabulary_size)
+        self.token_head = TokenHead(backbone.score, backbone.output_map)
         self.generator = TextGenerator(self)
         self.scorer = TextScorer(self)
         self.built = True
@@ -89,7 +91,9 @@ class GenerativeTask(Task):
         truncate: bool | None = None,
         num_results: int | None = None,
         return_scores: bool = False,
-        jit_compile: bool = True,
+        draft: str | None = None,
+        lookahead: int = 4,
+        jit_compile: bool | None = None,
     ) -> dict[str, Endpoint]:
         """Returns the endpoints of an export, for any batch size.
 
@@ -111,7 +115,8 @@ class GenerativeTask(Task):
         Args:
             seed: Seed of `serve`.
             sampler, processors, stop, max_length, max_new_tokens, strip_prompt, truncate, num_results, return_scores,
-                jit_compile: As for `generate`.
+                lookahead, jit_compile: As for `generate`.
+            draft: None or "prompt_lookup", as for `generate`; an export has no room for a second model.
 
         Raises:
             ValueError: If an argument is out of range.
@@ -126,6 +131,8 @@ class GenerativeTask(Task):
             strip_prompt=strip_prompt,
             truncate=truncate,
             num_results=num_results,
+            draft=draft,
+            lookahead=lookahead,
             jit_compile=jit_compile,
         )
         if num_results is None:

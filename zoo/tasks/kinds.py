@@ -2,6 +2,10 @@
 
 from zoo.storage import quote
 
+# what helps where a file names another task
+OWN_TASKS = (
+    "A class of one's own is read by its own from_preset(), and by that of others after zoo.tasks.register_tasks()."
+)
 _TASKS: dict[str, type] = {}
 
 
@@ -36,5 +40,5 @@ def task_class_of(name: str, where: str) -> type:
         ValueError: If there is none.
     """
     if name not in _TASKS:
-        raise ValueError(f"{where}: task must be one of {sorted(_TASKS)}, got {quote(name)}.")
+        raise ValueError(f"{where}: task must be one of {sorted(_TASKS)}, got {quote(name)}. {OWN_TASKS}")
     return _TASKS[name]

@@ -8,12 +8,14 @@ import numpy as np
 from keras import ops
 
 from zoo.backbones.backbone import Backbone
+from zoo.backbones.output_map import OutputMap
 from zoo.export import Endpoint, Field
 from zoo.preprocessing import MaskedLMPreprocessor
 from zoo.preprocessing.rows import as_text, require_count
 from zoo.storage import quote
 from zoo.tasks.encoder_task import EncoderTask, take_positions
 from zoo.tasks.heads import MaskedLMHead, initializer_of
+from zoo.tasks.token_head import TokenHead
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import TokenAccuracy
 
@@ -87,6 +89,7 @@ class MaskedLM(EncoderTask):
                 dtype=self.dtype_policy,
             )
             self.head.build((None, None, config.hidden_dim))
+        self.token_head = TokenHead(self._score, self._output_map)
         self.built = True
 
     def own_options(self) -> dict[str, Any]:
@@ -98,7 +101,8 @@ class MaskedLM(EncoderTask):
         }
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        return self.with_hidden(inputs, training)[0]
+        vectors, _ = self._vectors(inputs, training)
+        return self.token_head(vectors, training)
 
     def with_hidden(self, inputs: dict[str, Any], training: bool | None = None) -> tuple[Any, Any]:
         """Returns logits, and the last hidden states of all tokens, `(batch, length, hidden_dim)`.
@@ -106,14 +110,27 @@ class MaskedLM(EncoderTask):
         Args:
             inputs, training: As for the call.
         """
+        vectors, hidden = self._vectors(inputs, training)
+        return self._score(vectors), hidden
+
+    def _vectors(self, inputs: dict[str, Any], training: bool | None) -> tuple[Any, Any]:
+        """Vectors of the tokens to guess at the width of the output table, and the hidden states of all tokens."""
         inputs = dict(inputs)
         positions = inputs.pop("mask_positions", None)
         hidden = self.backbone(inputs, training=training)
         guessed = hidden if positions is None else take_positions(hidden, positions)
-        if self.head is None:
-            return self.backbone.logits(guessed), hidden
-        logits = self.backbone.score(self.head(guessed))
-        return logits + ops.cast(self.head.output_bias, logits.dtype), hidden
+        return self.backbone.output_vectors(guessed) if self.head is None else self.head(guessed), hidden
+
+    def _score(self, vectors: Any) -> Any:
+        logits = self.backbone.score(vectors)
+        return logits if self.head is None else logits + ops.cast(self.head.output_bias, logits.dtype)
+
+    def _output_map(self) -> OutputMap | None:
+        output_map = self.backbone.output_map()
+        if self.head is None or output_map is None:
+            return output_map
+        # the bias of the head is added to logits that have been capped
+        return None if output_map.soft_cap is not None else output_map.plus(self.head.output_bias)
 
     # Training.
 

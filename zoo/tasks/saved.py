@@ -1,6 +1,5 @@
 """Models that `save_to_preset` wrote, and folders of runs, among what `from_preset` reads."""
 
-import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from zoo.storage import (
 )
 from zoo.storage.deferred import deferred
 from zoo.storage.preset_format import CONFIG_FILE
+from zoo.storage.user_warnings import warn_user
 from zoo.tasks.arguments import parameters_of
 from zoo.tasks.kinds import task_class_of
 from zoo.tasks.saved_options import SavedOptions, naming_options, read_saved_options
@@ -40,6 +40,7 @@ class SavedReader(Reader):
     def load_task(self, kind: type, source: Path, load_weights: bool, tokenizer: Any, choices: dict[str, Any]) -> Any:
         with open_preset(source) as preset:
             saved = _read_saved(kind, preset)
+            kind = saved.of.task if issubclass(saved.of.task, kind) else kind
             is_same = saved.of.task is kind
             known = saved.of.parameters if is_same else parameters_of(kind, kind.preprocessor_class)
             # a task of one's own may have arguments of these names
@@ -186,7 +187,7 @@ def _from_open_preset(
         task = task_class(backbone, tokenizer, **{**of.shared_with(task_class, options), **given})
         found = "has no weights for the head of this task"
     if load_weights and len(task.weights) > len(backbone.weights):
-        warnings.warn(f"{directory} {found}: it starts untrained.", stacklevel=4)
+        warn_user(f"{directory} {found}: it starts untrained.")
     return task
 
 

@@ -9,7 +9,7 @@ from zoo.backbones.backbone import Backbone
 from zoo.preprocessing.labels import have_same_outputs
 from zoo.storage import naming, quote, require_type
 from zoo.tasks.arguments import keyword_arguments, parameters_of
-from zoo.tasks.kinds import registered_tasks
+from zoo.tasks.kinds import OWN_TASKS, registered_tasks
 from zoo.tasks.saving import PREPROCESSOR, registered_kind
 
 # options of another task that hold for any: those of the texts
@@ -90,7 +90,8 @@ def read_saved_options(name: str, options: Mapping[str, Any], task_class: type, 
     Args:
         name: Name of the task that was saved.
         options: Its arguments, and the name of its preprocessor's class where it is one of its own.
-        task_class: The class that is wanted, which need not be registered.
+        task_class: The class that is wanted, which need not be registered. It takes the place of one that it derives
+            from; of one that derives from it, that one is made.
         where: The file, for errors.
 
     Raises:
@@ -100,7 +101,10 @@ def read_saved_options(name: str, options: Mapping[str, Any], task_class: type, 
     task = task_class if name == task_class.__name__ else registered_tasks().get(name)
     if task is None:
         known = f"{task_class.__name__!r} or one of {sorted(registered_tasks())}"
-        raise ValueError(f"{where}: task must be {known}, got {quote(name)}.")
+        raise ValueError(f"{where}: task must be {known}, got {quote(name)}. {OWN_TASKS}")
+    if issubclass(task_class, task):
+        # a class of one's own has the head of what it derives from
+        task = task_class
     kind, preprocessor = options.pop(PREPROCESSOR, None), task.preprocessor_class
     if kind is not None:
         preprocessor = registered_kind(kind, f"{where}: options.{PREPROCESSOR}")

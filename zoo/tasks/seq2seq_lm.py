@@ -51,7 +51,8 @@ class Seq2SeqLM(GenerativeTask):
     architectures = ("encoder_decoder",)
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        return self.with_hidden(inputs, training)[0]
+        hidden = self.backbone(inputs, training=training)["decoder_sequence_output"]
+        return self.token_head(self.backbone.output_vectors(hidden), training)
 
     def with_hidden(self, inputs: dict[str, Any], training: bool | None = None) -> tuple[Any, Any]:
         """Returns logits, and the decoder's last hidden states `(batch, decoder_length, hidden_dim)`.

@@ -1,5 +1,6 @@
 """A Keras model that trains on raw rows and predicts from them: its preprocessor makes batches of these."""
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,18 @@ from zoo.preprocessing import EVALUATION_SEED, Examples, Preprocessor, map_by_le
 from zoo.preprocessing.rows import is_raw, require_count
 from zoo.tasks.feed import Feed
 from zoo.tasks.logits import loss_of_logits, metrics_of_logits
+from zoo.tasks.token_head import TokenHead
 from zoo.training.one_kernel import update_by_one_kernel
 from zoo.training.task_models import renewed
+
+
+def _run_as_written(step: Callable) -> Callable:
+    """Keeps TensorFlow from rewriting the code of a step, and of all layers that it calls, which takes seconds."""
+    if keras.backend.backend() != "tensorflow":
+        return step
+    import tensorflow as tf
+
+    return tf.autograph.experimental.do_not_convert(step)
 
 
 class TextModel(keras.Model):
@@ -31,6 +42,8 @@ class TextModel(keras.Model):
     returns_logits = True
     # whether each logit is a decision of its own
     logits_are_binary = False
+    # of models that predict tokens
+    token_head: TokenHead | None = None
 
     # What a subclass defines.
 
@@ -89,6 +102,8 @@ class TextModel(keras.Model):
                 kwargs[name] = metrics_of_logits(kwargs[name], self.logits_are_binary, name)
         if "metrics" not in kwargs and "weighted_metrics" not in kwargs:
             kwargs["weighted_metrics"] = self.default_metrics() or None
+        if self.token_head is not None:
+            self.token_head.compile(type(self), loss, [kwargs.get("metrics"), kwargs.get("weighted_metrics")])
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
         update_by_one_kernel(self.optimizer)
 
@@ -205,6 +220,21 @@ class TextModel(keras.Model):
         if not self.compiled:
             self.compile()
         return super().test_on_batch(*self._feed.for_one_batch(x, y, sample_weight, seed=EVALUATION_SEED), **kwargs)
+
+    @_run_as_written
+    def train_step(self, *arguments: Any) -> Any:
+        """As `keras.Model.train_step`."""
+        with self._step_on(arguments[-1]):
+            return super().train_step(*arguments)
+
+    @_run_as_written
+    def test_step(self, *arguments: Any) -> Any:
+        """As `keras.Model.test_step`."""
+        with self._step_on(arguments[-1]):
+            return super().test_step(*arguments)
+
+    def _step_on(self, data: Any) -> contextlib.AbstractContextManager:
+        return contextlib.nullcontext() if self.token_head is None else self.token_head.step_on(data)
 
     # Prediction.
 

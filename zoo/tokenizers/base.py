@@ -10,6 +10,7 @@ import numpy as np
 
 from zoo.storage import find_reader
 from zoo.tokenizers.distinct import Tokens
+from zoo.tokenizers.eager_graphs import EagerGraphs
 from zoo.tokenizers.offsets import to_bytes
 from zoo.tokenizers.special_tokens import SpecialTokenSplitter
 from zoo.tokenizers.stored import StoredTokenizer
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
     """Text to token ids and back, by the same operations eagerly, in `tf.data`, in `tf.function` and in a SavedModel.
+
+    Eager calls run as one graph from the sixteenth on (`zoo.tokenizers.eager_graphs`).
 
     A subclass names its `kind` in its class line, calls `super().__init__` and defines `_tokenize`,
     `_tokenize_with_offsets`, `_detokenize`, `_config`, `_files`, `_from_files` and, where it holds resources,
@@ -61,6 +64,12 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         super().__init__(vocabulary, **special)
         self._splitters: dict[tuple[str, ...], SpecialTokenSplitter] = {}
         self._constants: dict[str, Any] = {}
+        self._graphs = EagerGraphs()
+
+    def _copy(self) -> Tokenizer:
+        copy = super()._copy()
+        copy._graphs = EagerGraphs()  # those here are of this tokenizer
+        return copy
 
     @classmethod
     def from_preset(cls, preset: str | os.PathLike) -> Tokenizer:
@@ -144,12 +153,8 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         >>> tokenizer.tokenize("a dog<|endoftext|>", special_tokens=True).numpy().tolist()
         [9, 31, 50256]
         """
-        tf = import_tensorflow()
         tensor = as_text_tensor(texts)
-        # integers would go to a GPU and come back for each operation on strings
-        with tf.device("CPU:0"):
-            rows = tensor[None] if tensor.shape.rank == 0 else tensor
-            ids = self.tokenize_parts(rows, tf.ones_like(rows, tf.bool), special_tokens).ids
+        ids = self.tokenize_parts(_as_rows(tensor), special_tokens=special_tokens).ids
         return ids.values if tensor.shape.rank == 0 else ids
 
     def tokenize_with_offsets(
@@ -181,17 +186,11 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         """
         if unit not in ("characters", "bytes"):
             raise ValueError(f"unit must be 'characters' or 'bytes', got {unit!r}.")
-        tf = import_tensorflow()
         tensor = as_text_tensor(texts)
-        with tf.device("CPU:0"):
-            rows = tensor[None] if tensor.shape.rank == 0 else tensor
-            tokens = self.tokenize_parts(rows, tf.ones_like(rows, tf.bool), special_tokens, with_offsets=True)
-            starts, ends = tokens.starts, tokens.ends
-            if unit == "bytes":
-                starts, ends = to_bytes(rows, tokens.ids, starts, ends)
+        ids, starts, ends = self.tokenize_parts(_as_rows(tensor), special_tokens=special_tokens, unit=unit)
         if tensor.shape.rank == 0:
-            return tokens.ids.values, starts, ends
-        return tokens.ids, tokens.ids.with_values(starts), tokens.ids.with_values(ends)
+            return ids.values, starts, ends
+        return ids, ids.with_values(starts), ids.with_values(ends)
 
     def tokenize_words(self, words: Any) -> tuple[Any, Any]:
         """Tokenizes texts that are split into words already, and says which word each token belongs to.
@@ -216,43 +215,61 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         >>> word_ids.to_list()
         [[0, 1, 1, 1, 1, 2]]
         """
-        tf = import_tensorflow()
         words = as_ragged_texts(words)
-        with tf.device("CPU:0"):
-            lengths = words.row_lengths()
-            positions = tf.ragged.range(tf.cast(lengths, tf.int32), row_splits_dtype=words.row_splits.dtype).values
-            texts = words.values
-            if self._words_need_space:
-                texts = tf.where((positions > 0) & (texts != ""), tf.strings.join([" ", texts]), texts)
-            ids = self.tokenize_parts(texts, tf.ones_like(texts, tf.bool)).ids
-            row_splits = tf.gather(ids.row_splits, words.row_splits)
-            word_ids = tf.repeat(positions, ids.row_lengths())
-            return (
-                tf.RaggedTensor.from_row_splits(ids.values, row_splits, validate=False),
-                tf.RaggedTensor.from_row_splits(word_ids, row_splits, validate=False),
-            )
+        parts = self._graphs.run(Tokenizer._tokens_of_words, self, (), (words.values, words.row_splits))
+        values, word_ids, row_splits = parts
+        ids = import_tensorflow().RaggedTensor.from_row_splits(values, row_splits, validate=False)
+        return ids, ids.with_values(word_ids)
+
+    def _tokens_of_words(self, words: tf.Tensor, row_splits: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Flat ids, for each the position in its row of its word, and where the rows begin."""
+        tf = import_tensorflow()
+        ragged = tf.RaggedTensor.from_row_splits(words, row_splits, validate=False)
+        lengths = tf.cast(ragged.row_lengths(), tf.int32)
+        positions = tf.ragged.range(lengths, row_splits_dtype=row_splits.dtype).values
+        if self._words_need_space:
+            words = tf.where((positions > 0) & (words != ""), tf.strings.join([" ", words]), words)
+        values, splits_of_words = self._find_tokens(self._found_in_texts(False), None, words)
+        word_ids = tf.repeat(positions, splits_of_words[1:] - splits_of_words[:-1])
+        return values, word_ids, tf.gather(splits_of_words, row_splits)
 
     def tokenize_parts(
         self,
         parts: tf.Tensor,
-        begins: tf.Tensor,
+        begins: tf.Tensor | None = None,
         special_tokens: bool | Sequence[str] = False,
-        with_offsets: bool = False,
+        unit: str | None = None,
     ) -> Tokens:
         """Tokenizes parts of texts, between which special tokens stand.
 
         Args:
             parts: `tf.string` `(batch,)`.
-            begins: Which of them begin their text, bool `(batch,)`.
+            begins: Which of them begin their text, bool `(batch,)`; `None` for all.
             special_tokens: As for `tokenize`.
-            with_offsets: Whether to say where in its part, in characters, each token comes from.
+            unit: In what to say where in its part each token comes from, `"characters"` or `"bytes"`; `None` for not.
         """
-        splitter = self._splitter(special_tokens)
+        tensors = (parts,) if begins is None else (parts, begins)
+        choices = (self._found_in_texts(special_tokens), unit)
+        values, row_splits, *positions = self._graphs.run(Tokenizer._find_tokens, self, choices, tensors)
+        ids = import_tensorflow().RaggedTensor.from_row_splits(values, row_splits, validate=False)
+        return Tokens(ids, *positions)
+
+    def _find_tokens(
+        self, found: tuple[str, ...], unit: str | None, parts: tf.Tensor, begins: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, ...]:
+        """Flat ids, their row splits and, with a unit, starts and ends; `found` are tokens that texts may spell."""
 
         def tokenize(parts: tf.Tensor, begins: tf.Tensor) -> Tokens:
-            return self._tokenize_parts(parts, begins, with_offsets)
+            return self._tokenize_parts(parts, begins, with_offsets=unit is not None)
 
-        return tokenize(parts, begins) if splitter is None else splitter.tokenize(parts, begins, tokenize)
+        if begins is None:
+            tf = import_tensorflow()
+            begins = tf.ones_like(parts, tf.bool)
+        tokens = self._splitter(found).tokenize(parts, begins, tokenize) if found else tokenize(parts, begins)
+        positions = () if unit is None else (tokens.starts, tokens.ends)
+        if unit == "bytes":
+            positions = to_bytes(parts, tokens.ids, *positions)
+        return tokens.ids.values, tokens.ids.row_splits, *positions
 
     def _tokenize_parts(self, parts: tf.Tensor, begins: tf.Tensor, with_offsets: bool) -> Tokens:
         """Tokenizes what no added or special token is found in; a subclass may look at `begins`."""
@@ -263,7 +280,8 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         """Whether a word inside a text has tokens of its own, with the space before it."""
         return False
 
-    def _splitter(self, special_tokens: bool | Sequence[str]) -> SpecialTokenSplitter | None:
+    def _found_in_texts(self, special_tokens: bool | Sequence[str]) -> tuple[str, ...]:
+        """Added tokens and those special ones that are asked for."""
         if isinstance(special_tokens, (str, bytes)):
             raise TypeError(f"special_tokens must be a bool or a list of tokens, got {special_tokens!r}.")
         if isinstance(special_tokens, (bool, np.bool_)):
@@ -276,13 +294,13 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
                         f"special_tokens: {name!r} is no special token of this tokenizer, which has "
                         f"{self.special_tokens}."
                     )
-        key = tuple(sorted({*self._added, *names}))
-        if not key:
-            return None
-        if key not in self._splitters:
-            ids = {name: self._ids[name] for name in key}
-            self._splitters[key] = SpecialTokenSplitter(ids, self.strip_left, self.strip_right)
-        return self._splitters[key]
+        return tuple(sorted({*self._added, *names}))
+
+    def _splitter(self, found: tuple[str, ...]) -> SpecialTokenSplitter:
+        if found not in self._splitters:
+            ids = {name: self._ids[name] for name in found}
+            self._splitters[found] = SpecialTokenSplitter(ids, self.strip_left, self.strip_right)
+        return self._splitters[found]
 
     def detokenize(self, ids: Any) -> tf.Tensor:
         """Joins token ids to texts.
@@ -309,9 +327,12 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         array([b'a small dog'], dtype=object)
         """
         ragged, is_single = as_ragged_ids(ids)
-        with import_tensorflow().device("CPU:0"):
-            texts = self._detokenize(self._drop_special_tokens(ragged))
+        texts = self._graphs.run(Tokenizer._join_tokens, self, (), (ragged.values, ragged.row_splits))
         return texts[0] if is_single else texts
+
+    def _join_tokens(self, values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
+        ids = import_tensorflow().RaggedTensor.from_row_splits(values, row_splits, validate=False)
+        return self._detokenize(self._drop_special_tokens(ids))
 
     def _drop_special_tokens(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
         """Ragged ids without silent tokens and without what follows an end."""
@@ -360,3 +381,8 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             with tf.init_scope(), tf.device("CPU:0"):
                 self._constants[name] = tf.constant(value)
         return self._constants[name]
+
+
+def _as_rows(texts: tf.Tensor) -> tf.Tensor:
+    """A batch of the one text of a scalar."""
+    return import_tensorflow().expand_dims(texts, 0) if texts.shape.rank == 0 else texts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from typing import TYPE_CHECKING, Any
@@ -103,10 +104,9 @@ class MarianTokenizer(Tokenizer, kind="marian"):
             tokens = in_order_of_ids(read_vocabulary(read_bytes(vocabulary, MOST_BYTES), vocabulary))
         return cls(tokens, read_bytes(source, MOST_BYTES), read_bytes(target, MOST_BYTES), **roles)
 
-    @property
+    @functools.cached_property
     def of_targets(self) -> MarianTokenizer:
-        copy = object.__new__(type(self))
-        vars(copy).update(vars(self))
+        copy = self._copy()
         copy._model = self._target_model
         return copy
 

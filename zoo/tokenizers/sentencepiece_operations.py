@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from zoo.tokenizers.tensors import import_tensorflow
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class SentencePieceOperations:
         tf = import_tensorflow()
         from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer as operations
 
+        proto = with_normalization(proto)
         name = f"sentencepiece_{hashlib.sha256(proto).hexdigest()}"
 
         class SentencePieceModel(tf.saved_model.experimental.TrackableResource):
@@ -75,3 +78,26 @@ class SentencePieceOperations:
         return self._operations.sentencepiece_detokenize_op(
             self.resource.resource_handle, ids.values, ids.row_splits, add_bos=False, add_eos=False, reverse=False
         )
+
+
+def with_normalization(proto: bytes) -> bytes:
+    """Returns a SentencePiece model with a compiled normalization, which changes no text where it had none.
+
+    As the library loads a model without one, it writes a line to the standard error output ("precompiled_charsmap is
+    empty. use identity normalization."), and the copy of it in TensorFlow Text has no log level that can be set.
+
+    Args:
+        proto: A serialized `ModelProto`.
+    """
+    from sentencepiece import sentencepiece_model_pb2
+
+    model = sentencepiece_model_pb2.ModelProto.FromString(proto)
+    if model.normalizer_spec.precompiled_charsmap:
+        return proto
+    # a trie of Darts-clone: its root leads to 256 units, which no byte is the label of, so that no look-up gets further
+    units = np.full(512, 1 << 31, "<u4")
+    units[0] = 256 << 10
+    trie = units.tobytes()
+    # no replacements
+    model.normalizer_spec.precompiled_charsmap = len(trie).to_bytes(4, "little") + trie + b"\0"
+    return model.SerializeToString(deterministic=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zoo.tokenizers.distinct import Tokens, code_points_of
+from zoo.tokenizers.regex_split import regex_split
 from zoo.tokenizers.tensors import import_tensorflow
 
 if TYPE_CHECKING:
@@ -79,13 +80,11 @@ class SpecialTokenSplitter:
                 nothing, bool `(parts,)`.
         """
         tf = import_tensorflow()
-        import tensorflow_text
-
         # regex_split ends a text at the character U+0000, so it sees another control there.
         characters = code_points_of(texts)
         points = characters.values
         seen = characters.with_values(tf.where(points == 0, 1, points))
-        pieces = tensorflow_text.regex_split(tf.strings.unicode_encode(seen, "UTF-8"), self._pattern, self._pattern)
+        pieces = regex_split(tf.strings.unicode_encode(seen, "UTF-8"), self._pattern)
         lengths = tf.strings.length(pieces.values, unit="UTF8_CHAR")
         borders = tf.concat([[0], tf.cumsum(lengths)], axis=0)
         rest = tf.RaggedTensor.from_row_splits(points, tf.cast(borders, tf.int64), validate=False)

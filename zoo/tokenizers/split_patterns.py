@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from zoo.storage import quote
+from zoo.tokenizers.regex_split import regex_split
 from zoo.tokenizers.special_tokens import RE2_SPACE
 from zoo.tokenizers.tensors import import_tensorflow
 
@@ -74,16 +75,13 @@ class WordSplitter:
             words of a row follow one another without gap. They hold U+0001 in the place of U+0000.
         """
         tf = import_tensorflow()
-        import tensorflow_text
-
         # regex_split ends a string at the character U+0000, so it sees another control there.
         words = tf.strings.regex_replace(strings, r"\x{00}", "\x01")
         owners = tf.range(tf.size(strings, out_type=tf.int64))
         for step in self._steps:
             if step.mark is not None:
                 words = tf.strings.regex_replace(words, step.mark, b"\\1\xff\\2")
-            # keeping all that matches and all between is keeping everything
-            split = tensorflow_text.regex_split(words, step.expression, "(?s).*")
+            split = regex_split(words, step.expression)
             owners = tf.gather(owners, split.value_rowids())
             is_word = split.values != _MARK
             words, owners = tf.boolean_mask(split.values, is_word), tf.boolean_mask(owners, is_word)

@@ -124,12 +124,17 @@ class StoredTokenizer:
         chat_format = get_chat_format(chat_format, end_token=end_token)
         if self._spelled_by_no_text(() if chat_format is None else chat_format.special_tokens):
             # the same tokens in the same roles: nothing is built again
-            copy = object.__new__(type(self))
-            vars(copy).update(vars(self))
+            copy = self._copy()
         else:
             copy = type(self).from_config({**self.get_config(), "chat_format": chat_format.to_dict()})
             copy.source = self.source
         copy.chat_format = chat_format
+        return copy
+
+    def _copy(self) -> StoredTokenizer:
+        """Another object with the same attributes."""
+        copy = object.__new__(type(self))
+        vars(copy).update(vars(self))
         return copy
 
     def _spelled_by_no_text(self, tokens: Sequence[str]) -> bool:

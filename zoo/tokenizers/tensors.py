@@ -82,7 +82,7 @@ def as_ragged_ids(ids: Any) -> tuple[tf.RaggedTensor, bool]:
                     raise ValueError(f"ids[{number}] must be a row of token ids, got {ids[number]!r}.")
             lengths = [row.size for row in rows]
             values = np.concatenate([row for row in rows if row.size] or [np.zeros(0, np.int32)])
-            ids = tf.RaggedTensor.from_row_lengths(_as_int32(values), lengths)
+            ids = tf.RaggedTensor.from_row_lengths(_as_int32(values), lengths, validate=False)
         else:
             ids = np.asarray(ids) if rows else np.zeros(0, np.int32)
     if isinstance(ids, tf.RaggedTensor):
@@ -91,7 +91,7 @@ def as_ragged_ids(ids: Any) -> tuple[tf.RaggedTensor, bool]:
         return ids.with_values(_as_int32(ids.values)), False
     ids = _as_int32(ids)
     if ids.shape.rank == 1:
-        return tf.RaggedTensor.from_tensor(ids[tf.newaxis]), True
+        return tf.RaggedTensor.from_row_lengths(ids, tf.shape(ids, tf.int64), validate=False), True
     if ids.shape.rank == 2:
         return tf.RaggedTensor.from_tensor(ids), False
     raise ValueError(f"ids must have rank 1 or 2, got shape {ids.shape}.")
@@ -136,5 +136,5 @@ def as_ragged_texts(words: Any) -> tf.RaggedTensor:
         for position, word in enumerate(entry)
     ]
     return tf.RaggedTensor.from_row_lengths(
-        tf.constant(flat, tf.string, shape=[len(flat)]), [len(row) for row in words]
+        tf.constant(flat, tf.string, shape=[len(flat)]), [len(row) for row in words], validate=False
     )

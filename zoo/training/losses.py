@@ -5,6 +5,9 @@ from typing import Any
 
 import keras
 from keras import ops
+from keras.src.losses.loss import scale_loss_for_distribution  # no public name; the losses of Keras use the same
+
+from zoo.training.token_scores import TokenScores
 
 
 def _is_concrete(tensor: Any) -> bool:
@@ -63,10 +66,8 @@ def softmax_and_log_normalizer(logits: Any) -> tuple[Any, Any]:
     return probabilities, log_normalizer
 
 
-def flatten_tokens(labels: Any, logits: Any, dtype: str = "float32") -> tuple[Any, Any, Any]:
-    """Logits as `(tokens, vocabulary)` in `dtype`, labels as int32 `(tokens,)`, and where the labels are valid.
-
-    Invalid labels are moved into range, for gathering out of range is undefined; the caller marks their result.
+def flatten_tokens(labels: Any, logits: Any, dtype: str = "float32") -> tuple[Any, Any]:
+    """Logits as `(tokens, vocabulary)` in `dtype`, and labels as int32 `(tokens,)`.
 
     Args:
         labels: Ints `(batch, length)`, any rank.
@@ -78,7 +79,7 @@ def flatten_tokens(labels: Any, logits: Any, dtype: str = "float32") -> tuple[An
 
     Example:
 
-    >>> logits, labels, valid = flatten_tokens(y_true, y_pred)
+    >>> logits, labels = flatten_tokens(y_true, y_pred)
     """
     logits = ops.convert_to_tensor(logits)
     labels = ops.convert_to_tensor(labels)
@@ -88,12 +89,23 @@ def flatten_tokens(labels: Any, logits: Any, dtype: str = "float32") -> tuple[An
             f"shapes {tuple(labels.shape)} and {tuple(logits.shape)}."
         )
     check_labels(labels, logits.shape[-1])
-    vocabulary_size = ops.shape(logits)[-1]
     labels = ops.cast(ops.reshape(labels, (-1,)), "int32")
-    valid = ops.logical_and(labels >= 0, labels < vocabulary_size)
-    labels = ops.clip(labels, 0, vocabulary_size - 1)
-    logits = ops.cast(ops.reshape(logits, (-1, vocabulary_size)), dtype)
-    return logits, labels, valid
+    return ops.cast(ops.reshape(logits, (-1, ops.shape(logits)[-1])), dtype), labels
+
+
+def labels_in_range(labels: Any, logits: Any) -> tuple[Any, Any]:
+    """Labels moved into the range of the classes, for gathering out of range is undefined, and where they were in it.
+
+    Args:
+        labels: Ints `(tokens,)`.
+        logits: `(tokens, vocabulary)`.
+
+    Example:
+
+    >>> labels, valid = labels_in_range(labels, logits)
+    """
+    vocabulary_size = ops.shape(logits)[-1]
+    return ops.clip(labels, 0, vocabulary_size - 1), ops.logical_and(labels >= 0, labels < vocabulary_size)
 
 
 def logits_of_labels(logits: Any, labels: Any) -> Any:
@@ -101,12 +113,65 @@ def logits_of_labels(logits: Any, labels: Any) -> Any:
     return ops.squeeze(ops.take_along_axis(logits, ops.expand_dims(labels, -1), axis=-1), -1)
 
 
+def score_labels(logits: Any, labels: Any, label_smoothing: float = 0.0) -> tuple[Any, Any, Any]:
+    """Cross-entropy of each token, and what the gradient and metrics need beside it.
+
+    Args:
+        logits: Floats `(tokens, vocabulary)`, in the dtype of the computation.
+        labels: Ints `(tokens,)`.
+        label_smoothing: Share of the target distribution that is spread evenly over all classes.
+
+    Returns:
+        Losses in nats and log-likelihoods of the labels, `(tokens,)`, NaN for a label out of range; and the
+        probabilities `(tokens, vocabulary)`.
+
+    Example:
+
+    >>> losses, log_likelihoods, probabilities = score_labels(logits, labels, label_smoothing=0.1)
+    """
+    labels, valid = labels_in_range(labels, logits)
+    probabilities, log_normalizer = softmax_and_log_normalizer(logits)
+    at_labels = logits_of_labels(logits, labels)
+    losses = log_normalizer - (1.0 - label_smoothing) * at_labels
+    if label_smoothing:
+        losses = losses - label_smoothing * ops.mean(logits, axis=-1)
+    losses, log_likelihoods = (ops.where(valid, x, float("nan")) for x in (losses, at_labels - log_normalizer))
+    return losses, log_likelihoods, probabilities
+
+
+def gradient_by_logits(probabilities: Any, labels: Any, label_smoothing: float, upstream: Any) -> Any:
+    """Gradient of the losses of `score_labels` by the logits, `(softmax - target) * upstream`.
+
+    Args:
+        probabilities: What `score_labels` returned.
+        labels, label_smoothing: As for it.
+        upstream: Gradient by the losses, `(tokens,)`.
+
+    Returns:
+        `(tokens, vocabulary)`, 0 for a label out of range.
+
+    Example:
+
+    >>> gradient = gradient_by_logits(probabilities, labels, 0.1, keras.ops.ones_like(losses))
+    """
+    labels, valid = labels_in_range(labels, probabilities)
+    upstream = ops.where(valid, upstream, 0.0)
+    everywhere, at_labels = probabilities, logits_of_labels(probabilities, labels)
+    if label_smoothing:
+        uniform = label_smoothing / ops.cast(ops.shape(probabilities)[-1], probabilities.dtype)
+        everywhere, at_labels = everywhere - uniform, at_labels - uniform
+    indices = ops.stack([ops.arange(ops.shape(labels)[0], dtype="int32"), labels], axis=-1)
+    return ops.scatter_update(
+        everywhere * ops.expand_dims(upstream, -1), indices, (at_labels - (1.0 - label_smoothing)) * upstream
+    )
+
+
 def smoothed_cross_entropy(labels: Any, logits: Any, label_smoothing: float = 0.0, dtype: str = "float32") -> Any:
     """Cross-entropy of each token, with its gradient written out.
 
     Automatic differentiation of `logsumexp` and `gather` passes over the vocabulary-sized tensor about ten times and
     holds several of its size. Here the forward pass keeps the probabilities, and the backward pass turns them into the
-    gradient `(softmax - target) * upstream`. Differentiable once.
+    gradient. Differentiable once.
 
     Args:
         labels: Ints `(batch, length)` in `[0, vocabulary)`.
@@ -129,32 +194,21 @@ def smoothed_cross_entropy(labels: Any, logits: Any, label_smoothing: float = 0.
     """
     labels = ops.convert_to_tensor(labels)
     shape = ops.shape(labels)
-    logits, labels, valid = flatten_tokens(labels, logits, dtype)
+    logits, labels = flatten_tokens(labels, logits, dtype)
 
     # The labels are closed over: they have no gradient, and the backends do not treat an integer argument of a custom
     # gradient alike.
     @ops.custom_gradient
     def cross_entropy(logits: Any) -> tuple[Any, Callable[..., Any]]:
-        probabilities, log_normalizer = softmax_and_log_normalizer(logits)
-        losses = log_normalizer - (1.0 - label_smoothing) * logits_of_labels(logits, labels)
-        if label_smoothing:
-            losses = losses - label_smoothing * ops.mean(logits, axis=-1)
+        losses, _, probabilities = score_labels(logits, labels, label_smoothing)
 
         def gradient(*arguments: Any, upstream: Any = None) -> Any:
             upstream = arguments[0] if upstream is None else upstream
-            everywhere, at_labels = probabilities, logits_of_labels(probabilities, labels)
-            if label_smoothing:
-                uniform = label_smoothing / ops.cast(ops.shape(logits)[-1], dtype)
-                everywhere, at_labels = everywhere - uniform, at_labels - uniform
-            indices = ops.stack([ops.arange(ops.shape(labels)[0], dtype="int32"), labels], axis=-1)
-            return ops.scatter_update(
-                everywhere * ops.expand_dims(upstream, -1), indices, (at_labels - (1.0 - label_smoothing)) * upstream
-            )
+            return gradient_by_logits(probabilities, labels, label_smoothing, upstream)
 
         return losses, gradient
 
-    losses = ops.where(valid, cross_entropy(logits), float("nan"))
-    return ops.reshape(losses, shape)
+    return ops.reshape(cross_entropy(logits), shape)
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -180,7 +234,8 @@ class TokenCrossEntropy(keras.losses.Loss):
         y_true: Ints `(batch, length)`. A label out of `[0, vocabulary)` raises `ValueError` when executed eagerly and
             gives a NaN loss in a compiled function (`StopOnNonFiniteLoss` then stops the training). Masked labels
             must be in range, too.
-        y_pred: Logits of any float dtype `(batch, length, vocabulary)`.
+        y_pred: Logits of any float dtype `(batch, length, vocabulary)`, or the `TokenScores` of the same labels and
+            weights.
         sample_weight: `(batch, length)`, 0 where a token does not count.
 
     Raises:
@@ -205,6 +260,18 @@ class TokenCrossEntropy(keras.losses.Loss):
             raise ValueError(f"label_smoothing must be at least 0 and below 1, got {label_smoothing}.")
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.label_smoothing = float(label_smoothing)
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        if not isinstance(y_pred, TokenScores):
+            return super().__call__(y_true, y_pred, sample_weight)
+        if self.reduction == "sum":
+            return y_pred.total
+        # as Keras divides the sum
+        if self.reduction == "mean_with_sample_weight" and sample_weight is not None:
+            divisor = ops.sum(ops.cast(sample_weight, "float32"))
+        else:
+            divisor = ops.cast(ops.size(y_pred.log_likelihoods), "float32")
+        return scale_loss_for_distribution(ops.divide_no_nan(y_pred.total, divisor))
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         return smoothed_cross_entropy(y_true, y_pred, self.label_smoothing, self.dtype)

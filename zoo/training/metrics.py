@@ -6,7 +6,8 @@ import keras
 from keras import ops
 from keras.src.backend import get_keras_mask  # no public name; `keras.losses.Loss` uses the same
 
-from zoo.training.losses import flatten_tokens, logits_of_labels, softmax_and_log_normalizer
+from zoo.training.losses import flatten_tokens, labels_in_range, score_labels
+from zoo.training.token_scores import TokenScores
 
 
 def token_weights(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
@@ -42,8 +43,12 @@ class _TokenMean(keras.metrics.Metric):
         self.total = self.add_variable(shape=(), initializer="zeros", dtype="float32", name="total")
         self.count = self.add_variable(shape=(), initializer="zeros", dtype="float32", name="count")
 
-    def values(self, labels: Any, logits: Any) -> Any:
-        """Values of flat tokens: labels `(tokens,)`, logits `(tokens, vocabulary)` to `(tokens,)`."""
+    def of_logits(self, logits: Any, labels: Any) -> Any:
+        """Values of tokens, `(tokens, vocabulary)` and `(tokens,)` to `(tokens,)`; NaN for a label out of range."""
+        raise NotImplementedError
+
+    def of_scores(self, scores: TokenScores) -> Any:
+        """The same of what was kept of the logits, `(batch, length)`."""
         raise NotImplementedError
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
@@ -51,11 +56,13 @@ class _TokenMean(keras.metrics.Metric):
 
         Args:
             y_true: Ints `(batch, length)`.
-            y_pred: Logits `(batch, length, vocabulary)`.
+            y_pred: Logits `(batch, length, vocabulary)`, or the `TokenScores` of the same labels.
             sample_weight: `(batch, length)`, 0 where a token does not count; default: all count.
         """
-        logits, labels, valid = flatten_tokens(y_true, y_pred)
-        values = ops.where(valid, ops.cast(self.values(labels, logits), "float32"), float("nan"))
+        if isinstance(y_pred, TokenScores):
+            values = ops.reshape(self.of_scores(y_pred), (-1,))
+        else:
+            values = self.of_logits(*flatten_tokens(y_true, y_pred))
         weights = token_weights(y_true, y_pred, sample_weight)
         self.total.assign_add(ops.sum(values * weights))
         self.count.assign_add(ops.sum(weights))
@@ -86,9 +93,11 @@ class TokenNegativeLogLikelihood(_TokenMean):
         super().__init__(name=name, dtype=dtype)
         self._direction = "down"
 
-    def values(self, labels: Any, logits: Any) -> Any:
-        _, log_normalizer = softmax_and_log_normalizer(logits)
-        return log_normalizer - logits_of_labels(logits, labels)
+    def of_logits(self, logits: Any, labels: Any) -> Any:
+        return score_labels(logits, labels)[0]
+
+    def of_scores(self, scores: TokenScores) -> Any:
+        return -scores.log_likelihoods
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -122,6 +131,24 @@ def _argmax(logits: Any) -> Any:
     return ops.cast(ops.argmax(logits, axis=-1), "int32")
 
 
+def are_hits(logits: Any, labels: Any) -> Any:
+    """Returns 1 where a label has the first of the largest logits, else 0; NaN for a label out of range.
+
+    Args:
+        logits: `(tokens, vocabulary)`.
+        labels: Ints `(tokens,)`.
+
+    Returns:
+        Float32 `(tokens,)`.
+
+    Example:
+
+    >>> are_hits(keras.ops.convert_to_tensor([[1.0, 2.0]]), keras.ops.convert_to_tensor([1]))  # [1.0]
+    """
+    _, valid = labels_in_range(labels, logits)
+    return ops.where(valid, ops.cast(ops.equal(_argmax(logits), labels), "float32"), float("nan"))
+
+
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TokenAccuracy(_TokenMean):
     """Share of tokens whose label has the largest logit; among equal logits the first one wins.
@@ -138,8 +165,11 @@ class TokenAccuracy(_TokenMean):
         super().__init__(name=name, dtype=dtype)
         self._direction = "up"
 
-    def values(self, labels: Any, logits: Any) -> Any:
-        return ops.equal(_argmax(logits), labels)
+    def of_logits(self, logits: Any, labels: Any) -> Any:
+        return are_hits(logits, labels)
+
+    def of_scores(self, scores: TokenScores) -> Any:
+        return scores.hits
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")

@@ -25,9 +25,9 @@ from keras import ops
 from layers.attention.kernels.bias import bias_by_distance, depends_on_distance, evaluate_bias
 from layers.attention.kernels.block_bias import DistanceBias, MatrixBias
 from layers.attention.kernels.blocks import BlockGrid, BlockMask
-from layers.attention.kernels.loops import after, replace_block
 from layers.attention.kernels.plain import BATCH_IF_UNKNOWN, HIDDEN, to_float32
 from layers.attention.masks import AttentionMask
+from layers.loops import after, replace_block
 
 # Below this a score counts as hidden. Hidden scores are near HIDDEN, at most a sum of two and a bias.
 _UNSEEN = 0.5 * HIDDEN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -13,13 +14,21 @@ from recipes.benchmark.works import Work
 from zoo.training import TokenCrossEntropy
 
 
-def make(work: Work, *, dtype: str = "float32", jit_compile: bool = False) -> Callable[[], Any]:
+class AllLogits(TokenCrossEntropy):
+    """The same loss, which a model cannot know to be computed from less than all logits."""
+
+
+def make(
+    work: Work, *, dtype: str = "float32", jit_compile: bool = False, remat: bool = False, all_logits: bool = False
+) -> Callable[[], Any]:
     """Returns a function that does the work once.
 
     Args:
         work: The work.
         dtype: Policy of the model; of its weights, where nothing is trained.
         jit_compile: Whether XLA compiles the step.
+        remat: Whether training computes what is inside of a block again in the backward pass.
+        all_logits: Whether training holds all logits, as with a loss of the user's own.
     """
     trains = work.job == "train"
     keras.config.set_dtype_policy(dtype if trains else dtype.removeprefix("mixed_"))
@@ -32,8 +41,9 @@ def make(work: Work, *, dtype: str = "float32", jit_compile: bool = False) -> Ca
         return lambda: model.predict_on_batch(inputs)
     if work.job == "generate":
         return _generation(work, jit_compile)
-    model, batch = _task_and_batch(work)
-    model.compile(keras.optimizers.Adam(1e-4), TokenCrossEntropy(_SMOOTHING[work.model]), jit_compile=jit_compile)
+    model, batch = _task_and_batch(work, remat)
+    loss = (AllLogits if all_logits else TokenCrossEntropy)(_SMOOTHING[work.model])
+    model.compile(keras.optimizers.Adam(1e-4), loss, jit_compile=jit_compile)
     return lambda: model.train_on_batch(*batch)
 
 
@@ -56,8 +66,8 @@ def _config(work: Work) -> zoo.TransformerConfig:
     )
 
 
-def _task_and_batch(work: Work) -> tuple[zoo.Task, tuple[Any, ...]]:
-    backbone = zoo.Backbone.from_config(_config(work))
+def _task_and_batch(work: Work, remat: bool) -> tuple[zoo.Task, tuple[Any, ...]]:
+    backbone = zoo.Backbone.from_config(dataclasses.replace(_config(work), remat=remat))
     ids = token_ids(work, longer=1)
     if work.model == "decoder":
         inputs = {"token_ids": ids[:, :-1], "padding_mask": ids[:, :-1] > 0}

@@ -43,6 +43,20 @@ SST2 = {
         ("dev", "eddea6b39e601dd4e7a672b53cc40fdf6019fa80522f351206c24340ca5d9359"),
     )
 }
+SST2_PHRASES = {
+    part: RemoteFile(
+        f"sst2/phrases/{part}.tsv",
+        sha256,
+        "forest-snow/alps",
+        "3c7ef2c98249fc975a897b27f275695f97d5b7a9",
+        f"data/SST-2/{part}.tsv",
+    )
+    for part, sha256 in (
+        ("train", "920e317b2c52e12cd22db1da2c6708312bd7dc4f3712b9bbf1b50ee6c2c792ba"),
+        ("dev", "92353770071a2a889f75d000a38a9e541ea8f0a5499e50f040b17917a5cbf66f"),
+        ("test", "54a9c12c77e402fc14d6a66a506f24d999f596b0176eb777c972cccc2f9cc4b0"),
+    )
+}
 AG_NEWS = RemoteFile(
     "ag_news/dev.tsv",
     "7a0811e0006080bf4de17752c5466450ff3db778be71bc5bcf3c4e99b5f0803d",
@@ -164,12 +178,19 @@ def _label(value: Any, separator: str | None, numeric: bool) -> Any:
     return None if isinstance(value, (list, dict)) else str(value).strip() or None
 
 
-def _load_sst2() -> Splits:
-    def read(part: str) -> list[LabelledText]:
-        rows = read_table(fetch(SST2[part]), ["1", "2"], BadLines("raise"), header=False)
-        return [LabelledText((text,), ("negative", "positive")[int(label)], origin) for (text, label), origin in rows]
+def _read_sentiments(file: RemoteFile, header: bool) -> list[LabelledText]:
+    rows = read_table(fetch(file), ["1", "2"], BadLines("raise"), header=header)
+    return [LabelledText((text,), ("negative", "positive")[int(label)], origin) for (text, label), origin in rows]
 
-    return Splits(read("train"), read("dev"))
+
+def _load_sst2() -> Splits:
+    return Splits(*(_read_sentiments(SST2[part], header=False) for part in ("train", "dev")))
+
+
+def _load_sst2_phrases() -> Splits:
+    parts = {part: _read_sentiments(file, header=True) for part, file in SST2_PHRASES.items()}
+    # a slice of the training phrases is named dev there, and the development part of GLUE test
+    return Splits(parts["train"] + parts["dev"], parts["test"])
 
 
 def _load_ag_news() -> Splits:
@@ -233,6 +254,7 @@ def _load_date_pairs() -> Splits:
 # * `date_pairs`: two writings and a number: 1 if they are the same date, else the share of year, month and day that
 #   agree.
 # * `sst2`: film-review sentences, 6,920 / 872, negative or positive. Source: Socher et al. 2013; no explicit licence.
+# * `sst2_phrases`: the same as GLUE has it, 67,349 phrases of the training sentences for training / 872 sentences.
 # * `ag_news`: 10,001 news descriptions in four classes, split 80 / 10 / 10 by their words. Source: the AG corpus,
 #   non-commercial; Zhang et al. 2015.
 # * `stsb`: sentence pairs with a similarity from 0 to 5, 5,749 / 1,500. Source: Cer et al. 2017; CC BY-SA 4.0.
@@ -240,6 +262,7 @@ LABELLED: Loaders = {
     "date_languages": _load_date_languages,
     "date_pairs": _load_date_pairs,
     "sst2": _load_sst2,
+    "sst2_phrases": _load_sst2_phrases,
     "ag_news": _load_ag_news,
     "stsb": _load_stsb,
 }

@@ -10,11 +10,15 @@ import numpy as np
 
 from recipes.common.data import dates
 from recipes.common.data.data_sets import Loaders, Splits
+from recipes.common.data.plain_text import PLAIN
 from recipes.common.data.summaries import SUMMARIES
 from recipes.common.data.text_files import read_table
 from recipes.common.errors import BadLines
 
 NO_TEXT = "no text"
+
+_PASSAGE_WORDS = 48
+_LEAST_WORDS = 8
 
 
 class TextGroup(NamedTuple):
@@ -107,7 +111,44 @@ def _scitldr() -> Splits:
     return Splits(*([TextGroup((row.summaries[0], row.text), row.origin) for row in part] for part in parts[:2]))
 
 
+def neighbours(text: str) -> list[tuple[str, str]]:
+    """Returns pairs of neighbouring passages of a text: they tell of the same thing in other words.
+
+    Args:
+        text: The text. One of 16 to 96 words is cut in its middle, a longer one into passages of 48 words, of which
+            the first two are a pair, the next two, and so on; a shorter text gives none. A passage at the end has 8
+            words at least.
+
+    Reference:
+        Giorgi et al. 2021, "DeCLUTR", section 3: spans of one document as anchor and positive.
+    """
+    words = text.split()
+    length = _PASSAGE_WORDS if len(words) > 2 * _PASSAGE_WORDS else max((len(words) + 1) // 2, _LEAST_WORDS)
+    passages = [" ".join(words[at : at + length]) for at in range(0, len(words) - _LEAST_WORDS + 1, length)]
+    return list(zip(passages[::2], passages[1::2], strict=False))
+
+
+def _english_neighbours() -> Splits:
+    train, validation, _ = PLAIN["english_texts"]()
+
+    def groups(texts: Iterable[str]) -> list[TextGroup]:
+        return [
+            TextGroup(pair, f"english_texts, text {number}")
+            for number, text in enumerate(texts, 1)
+            for pair in neighbours(text)
+        ]
+
+    # a third of the held-out texts, since each passage is looked for among all others
+    return Splits(groups(train), groups(validation[::3]))
+
+
 # * `date_writings`: generated dates (see `recipes.common.data.dates`), each written in two ways.
 # * `date_queries`: a year and a language, "1999 in French", and a generated date in it.
 # * `scitldr`: one-sentence summaries of papers and their abstracts, 1,992 / 619. Source: Cachola et al. 2020.
-GROUPS: Loaders = {"date_writings": _date_writings, "date_queries": _date_queries, "scitldr": _scitldr}
+# * `english_neighbours`: neighbouring passages of `english_texts` (`recipes.common.data.plain_text`), see `neighbours`.
+GROUPS: Loaders = {
+    "date_writings": _date_writings,
+    "date_queries": _date_queries,
+    "scitldr": _scitldr,
+    "english_neighbours": _english_neighbours,
+}

@@ -8,18 +8,23 @@ import numpy as np
 
 import zoo
 from recipes.common.charts import plot_reliability
+from recipes.common.errors import warnings_of
 from recipes.common.run_folder import RunFolder
 
 
 def calibrate(task: Any, x: Any, y: Any) -> None:
-    """Fits the temperature of a task; says where there is nothing to fit it to.
+    """Fits the temperature of a task; says where there is nothing to fit it to, or no best one.
+
+    Rows of the validation data count alike, whatever the class weights of the training: the probabilities are for data
+    like these.
 
     Args:
         task: The task.
         x, y: Validation data.
     """
     try:
-        found = task.calibrate(x, y)
+        with warnings_of("calibration"):
+            found = task.calibrate(x, y)
     except ValueError as error:
         # the rows themselves were checked for training
         print(f"calibration is left out: {error}")

@@ -14,6 +14,7 @@ import numpy as np
 
 import zoo
 from recipes.common.charts import plot_intervals
+from recipes.common.evaluation.metric_ranges import clipped, range_of
 from recipes.common.evaluation.significance import holm, mean_interval, paired_t_test, verdict
 from recipes.common.varied_runs import Choice, Run, written
 
@@ -31,6 +32,8 @@ def compare(results: Results, metrics: Sequence[str]) -> list[dict[str, Any]]:
         results: The numbers of the runs.
         metrics: Names of the numbers to compare.
 
+    Intervals end where the values of a metric do: an accuracy is never above 1, and no difference of two is.
+
     Returns:
         For each choice and metric its mean, standard deviation and interval, and beside the first the difference, its
         interval, p value (as it is and corrected for the number of choices) and verdict.
@@ -39,16 +42,19 @@ def compare(results: Results, metrics: Sequence[str]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for metric in metrics:
         of_metric = []
+        every = [numbers[metric] for runs in results.values() for numbers in runs.values() if metric in numbers]
+        low, high = range_of(metric, every)
         for label, runs in results.items():
             values = [numbers[metric] for numbers in runs.values() if metric in numbers]
             row: dict[str, Any] = {"choice": label, "metric": metric, "runs": len(values), "values": values}
             if values:
-                row["mean"], row["interval"] = float(np.mean(values)), mean_interval(values)
+                row["mean"], row["interval"] = float(np.mean(values)), clipped(mean_interval(values), low, high)
                 row["deviation"] = float(np.std(values, ddof=1)) if len(values) > 1 else None
             shared = [seed for seed in runs if metric in runs[seed] and metric in baseline.get(seed, {})]
             if runs is not baseline and shared:
                 difference = paired_t_test(*([which[seed][metric] for seed in shared] for which in (runs, baseline)))
-                row.update(difference=difference.value, difference_interval=difference.interval, p=difference.p)
+                interval = clipped(difference.interval, low - high, high - low)
+                row.update(difference=difference.value, difference_interval=interval, p=difference.p)
                 row["difference_"] = difference
             of_metric.append(row)
         for row, p in zip(of_metric, holm([row.get("p") for row in of_metric]), strict=True):

@@ -97,6 +97,12 @@ def prepare(config: Any) -> None:
         raise ConfigError(
             f"training.average_checkpoints must be 1 with weights 'best', got {training.average_checkpoints}"
         )
+    if training.patience is not None and training.weights == "average" and training.average_checkpoints == 1:
+        raise ConfigError(
+            f"training.weights must be 'best' with training.patience {training.patience}: training stops after an "
+            "epoch that was not better, whose weights would be kept; or average several by "
+            "training.average_checkpoints"
+        )
     if config.export and keras.backend.backend() != "tensorflow":
         raise ConfigError(
             f"export must be false with the backend {keras.backend.backend()}: the saved model can be exported "

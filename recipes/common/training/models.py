@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 import layers
 import zoo
 from recipes.common.config import differences, meant, setting
-from recipes.common.errors import ConfigError, errors_of, shown
+from recipes.common.errors import ConfigError, errors_of, shown, warnings_of
 from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import require_trained
 from recipes.common.training.architectures import check_architecture
@@ -187,7 +187,7 @@ def load_start(kind: type[AnyTask], model: ModelConfig, **task_options: Any) -> 
         ConfigError: If there is no such model, it does not fit the task or its weights cannot train.
     """
     directory = model.start_from
-    with errors_of("model.start_from"):
+    with errors_of("model.start_from"), warnings_of("model.start_from"):
         task = kind.from_preset(directory, **task_options, **model.choices)
         task.preprocessor.require_tokenizer("training")
     adapters, mode = task.backbone.adapters, task.adaptation.mode

@@ -49,6 +49,7 @@ def test_operations_are_those_of_the_products():
     written = dataclasses.replace(TINY, job="generate", batch_size=1, length=4, new_tokens=3)
     token = 4 * product(1, width, width) + 2 * product(1, width, wide) + product(1, width, words)
     assert written.operations == 3 * (token + 2 * product(1, width, 1) * 5.5)
+    assert written.bytes_read == 4 * 3 * (4 * width * width + 2 * width * wide + width * words)
     assert (both.items, written.items, WORKS["infer_encoder"].items) == (24, 3, 32)
 
 
@@ -82,6 +83,9 @@ def test_tables_and_pictures(tmp_path):
     assert row["items_per_second"] == 2048 / 0.5 and (row["slowest"], row["fastest"]) == (2048 / 0.8, 2048 / 0.4)
     assert row["processor_seconds"] == 1.0 and row["peak_bytes"] == 2**31
     assert row["share_of_ceiling"] == pytest.approx(work.operations / 1e11)
+    written = WORKS["generate"]
+    row_of_texts = comparison.summary(written, turns, {"memory": 2e10})
+    assert row_of_texts["share_of_ceiling"] == pytest.approx(written.bytes_read / 0.5 / 2e10)
     failed = {"modes": {"float32": {"failed": "Traceback\nImportError: no torch"}}}
     libraries = {"zoo": {**row, "best": "float32"}, "keras_hub": {**row, "best": "float32", "speed_of_the_first": 1.5}}
     works = {"train_decoder": {"unit": "tokens", "libraries": {**libraries, "transformers": failed}}}
@@ -99,6 +103,6 @@ def test_tables_and_pictures(tmp_path):
 def test_memory_is_that_of_the_process_alone():
     """A process of a few megabytes, begun by one that holds many more."""
     held = np.ones(100 << 18, "float32")
-    code = "from recipes.benchmark.memory import peak_resident_bytes; print(peak_resident_bytes())"
+    code = "from recipes.benchmark.peak_memory import peak_resident_bytes; print(peak_resident_bytes())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 1 << 20 < int(done.stdout) < held.nbytes

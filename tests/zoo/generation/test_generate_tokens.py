@@ -16,6 +16,7 @@ from zoo import (
     TransformerConfig,
 )
 from zoo.generation import Beam, Contrastive, MinimumLength, NoRepeatNGram, RepetitionPenalty, Sample
+from zoo.generation.request import GenerationOptions
 
 PROMPTS = [[5, 6, 7], [8], [9, 2, 9, 2, 11, 3]]
 
@@ -175,7 +176,7 @@ def test_refusals(model):
 
 def test_long_texts_together_and_alone(model):
     """Rows together have a copy of the output's matrix, a row alone and a session of few steps have none."""
-    options = {"max_new_tokens": 24, "end_ids": (), "jit_compile": keras.backend.backend() != "torch"}
+    options = {"max_new_tokens": 24, "end_ids": ()}
     together = model.generate_tokens(PROMPTS, **options)
     for row, prompt in enumerate(PROMPTS):
         text = list(prompt)
@@ -184,3 +185,12 @@ def test_long_texts_together_and_alone(model):
             text.append(int(np.argmax(ops.convert_to_numpy(model(inputs))[0, -1])))
         assert together["token_ids"][row].tolist() == text[len(prompt) :]
         assert model.generate_tokens([prompt], **options)["token_ids"][0].tolist() == text[len(prompt) :]
+
+
+@pytest.mark.parametrize(("backend", "expected"), [("tensorflow", True), ("jax", True), ("torch", False)])
+def test_xla_where_the_backend_has_it(monkeypatch, backend, expected):
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    assert GenerationOptions(1).jit_compile is expected
+    # what is asked for is not changed: on PyTorch it is an error where the program is made
+    assert GenerationOptions(1, jit_compile=True).jit_compile is True
+    assert GenerationOptions(1, jit_compile=False).jit_compile is False

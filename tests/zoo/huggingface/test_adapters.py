@@ -122,6 +122,25 @@ def test_names_are_as_short_as_they_can_be(reference, tmp_path):
     assert (configs[1]["lora_alpha"], configs[1]["lora_dropout"], configs[1]["task_type"]) == (4.5, 0.2, "SEQ_CLS")
 
 
+def test_the_named_updates_are_saved_whichever_are_active(reference, tmp_path):
+    task, generator = load_task(zoo.TextClassifier, reference / "bert_classifier"), np.random.default_rng(0)
+    for name in ("a", "b"):
+        task.enable_lora(2, alpha=3.0, targets="query", name=name)
+        for update in task.backbone.adapters.updates(name).values():
+            update.lora_a.assign(generator.normal(size=update.lora_a.shape))
+            update.lora_b.assign(generator.normal(size=update.lora_b.shape))
+    update = task.backbone.adapters.updates("b")["encoder/block_0/attention/query"]
+    for active in (["a"], ["a", "b"], []):
+        task.activate_adapters(*active)
+        task.save_adapter(tmp_path / "adapter", "b")
+        tensors = tensors_of(tmp_path / "adapter")
+        prefix = "base_model.model.bert.encoder.layer.0.attention.self.query.lora_"
+        np.testing.assert_array_equal(tensors[f"{prefix}A.weight"], np.transpose(update.lora_a))
+        np.testing.assert_array_equal(tensors[f"{prefix}B.weight"], np.transpose(update.lora_b))
+    with pytest.raises(ValueError, match="'c'"):
+        task.save_adapter(tmp_path / "adapter", "c")
+
+
 def test_parts_of_heads_that_the_file_has_not(reference, tmp_path):
     task = load_task(zoo.TextClassifier, reference / "roberta_classifier")
     task.enable_lora(1)

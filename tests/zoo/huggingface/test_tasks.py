@@ -127,6 +127,25 @@ def test_low_rank_updates_are_added_in_full_precision(reference, tmp_path):
         np.testing.assert_array_equal(tensor, theirs[name], err_msg=name)
 
 
+@pytest.mark.parametrize("case", ["bert_classifier", "gpt2_classifier", "bert_token_classifier"])
+def test_temperature_divides_the_last_map(case, reference, golden, tmp_path):
+    inputs, expected = golden(case)
+    task = huggingface.load_task(TASKS[case], reference / case)
+    task.temperature = 2.5
+    family = json.loads((reference / case / "config.json").read_text())["model_type"]
+    huggingface.save_task(task, tmp_path / "model", model_type=family)
+    ours, theirs = tensors(tmp_path / "model"), tensors(reference / case)
+    last = {name for name in theirs if name.startswith(("classifier.", "score."))}
+    assert last and set(ours) == set(theirs)
+    for name, tensor in theirs.items():
+        np.testing.assert_array_equal(ours[name], tensor / np.float32(2.5) if name in last else tensor, err_msg=name)
+    # what the Transformers library computed, at this temperature; the model itself is as it was
+    again = huggingface.load_task(TASKS[case], tmp_path / "model")
+    assert again.temperature == 1
+    check_logits(again, inputs, expected["logits"] / 2.5)
+    check_logits(task, inputs, expected["logits"])
+
+
 def test_labels_with_the_names_of_no_names(copy, tmp_path):
     task = huggingface.load_task(TextClassifier, copy("bert_classifier"))
     names = [f"LABEL_{number}" for number in range(len(task.labels))]
@@ -143,8 +162,9 @@ def test_without_weights(reference):
 def test_a_head_that_the_file_lacks_starts_untrained(reference):
     with pytest.warns(
         UserWarning, match="bert_base/model.safetensors has no weights for this head .projection.: it starts untrained"
-    ):
+    ) as found:
         huggingface.load_task(TextClassifier, reference / "bert_base", labels=["no", "yes"])
+    assert found[0].filename == __file__
     with pytest.warns(UserWarning, match="has this head .projection. for other labels than those given: it starts un"):
         task = huggingface.load_task(TextClassifier, reference / "bert_classifier", labels=["no", "yes", "so", "such"])
     assert len(task.labels) == 4

@@ -199,6 +199,21 @@ def test_tasks_both_ways(name, arguments, of_head, tmp_path):
         np.testing.assert_array_equal(array(weight), array(original))
 
 
+def test_temperature_divides_the_last_map(tmp_path):
+    theirs = keras_hub.models.BertTextClassifier(keras_hub.models.BertBackbone(**INNER), num_classes=3)
+    randomize(theirs)
+    theirs.save_to_preset(str(tmp_path / "theirs"))
+    ours = TextClassifier.from_preset(tmp_path / "theirs")
+    ours.temperature = 2.5
+    assert ours.save_to_keras_hub(tmp_path / "ours", class_name="BertBackbone") == "BertBackbone"
+    again = keras_hub.models.TextClassifier.from_preset(str(tmp_path / "ours"))
+    last = {id(weight) for weight in again.output_dense.weights}
+    assert len(last) == 2
+    for weight, original in zip(again.weights, theirs.weights, strict=True):
+        expected = array(original) / np.float32(2.5 if id(weight) in last else 1)
+        np.testing.assert_array_equal(array(weight), expected)
+
+
 def test_heads_that_do_not_fit(tmp_path):
     theirs = keras_hub.models.BertTextClassifier(keras_hub.models.BertBackbone(**INNER), num_classes=3)
     theirs.save_to_preset(str(tmp_path))

@@ -55,6 +55,21 @@ def test_what_no_temperature_is_best_for():
         calibration_error([], [])
 
 
+@pytest.mark.parametrize(
+    ("logits", "labels", "reason"),
+    [
+        ([[1.0, 0.0]] * 4, [0, 1, 1, 1], "is 100, the highest that is tried: equal probabilities .* are likelier"),
+        ([[1.0, -0.5]] * 3, [[0, 1], [0, 1], [1, 1]], "is 100, .*: equal probabilities .* class weights"),
+        ([[3000.0, 0.0]] * 4, [0, 0, 0, 1], "is 100, the highest that is tried: logits are very large"),
+        ([[1e-4, 0.0]] * 400, [0] * 399 + [1], "is 0.01, the lowest that is tried: logits are very small"),
+    ],
+)
+def test_temperature_at_a_bound_is_said(logits, labels, reason):
+    with pytest.warns(UserWarning, match=reason) as found:
+        fit_temperature(np.array(logits), np.array(labels))
+    assert found[0].filename == __file__
+
+
 def test_thresholds_have_the_highest_f1():
     from sklearn.metrics import f1_score
 
@@ -104,7 +119,7 @@ def test_classifier_keeps_temperature_and_thresholds(several, texts, tmp_path):
     with pytest.warns(UserWarning, match="starts untrained"):
         other = TextClassifier.from_preset(tmp_path / "preset", labels=["a", "b"])
     assert (other.temperature, other.threshold) == (1, 0.5)
-    with pytest.raises(ValueError, match="temperature must be 1.0 in files of another library"):
+    with pytest.raises(ValueError, match="threshold must be 0.5 in files of another library"):
         model.save_to_huggingface(tmp_path / "huggingface")
     # what is assigned is checked, too
     for name, value in (("temperature", 0), ("threshold", np.array([0.5] * 3)), ("threshold", 2)):

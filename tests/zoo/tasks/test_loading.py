@@ -127,6 +127,12 @@ def test_backbone_of_another_task(make_task, texts, tmp_path):
     with pytest.warns(UserWarning, match="has no weights for the head of this task: it starts untrained"):
         classifier = TextClassifier.from_preset(tmp_path / "model", labels=["no", "yes"], truncate=False)
     assert (classifier.longest, classifier.preprocessor.truncate, classifier.pooling) == (20, False, "pooler")
+    # of the folder of a run, too, the warning names the line that asked for the model
+    model.save_to_preset(tmp_path / "run" / "model")
+    for preset in (tmp_path / "model", tmp_path / "run"):
+        with pytest.warns(UserWarning, match="starts untrained") as found:
+            TextClassifier.from_preset(preset, labels=["no", "yes"], truncate=False)
+        assert found[0].filename == __file__
     # the pooler, idle in the masked language model, trains here
     assert any("pooler" in weight.path for weight in classifier.trainable_variables)
     assert not any("pooler" in weight.path for weight in model.trainable_variables)

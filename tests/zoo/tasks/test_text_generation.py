@@ -125,7 +125,7 @@ def test_what_generation_refuses(model, tiny_tokenizer):
     _, cache = other.generate(TEXTS[:1], return_cache=True, **{**OPTIONS, "max_new_tokens": 1})
     for error, message, options in (
         (ValueError, "cache must be what this model returned, got one of another model", {"cache": cache}),
-        (TypeError, "draft must be a task that writes texts, got str", {"draft": "small"}),
+        (TypeError, "draft must be a task that writes texts or .prompt_lookup., got .small.", {"draft": "small"}),
         (TypeError, "stop must be a string, or a list of .*, got 5", {"stop": 5}),
         (ValueError, r"stop\[0\] must be a string in UTF-8, got b'.xff'", {"stop": b"\xff"}),
         (ValueError, "seed must be an integer from 0 to 4294967295, got -1", {"seed": -1}),
@@ -153,6 +153,19 @@ def test_exports_of_several_results(model, sampler):
     outputs = endpoints["serve"].function(tf.constant(TEXTS))
     assert [[text.decode() for text in row] for row in outputs["texts"].numpy()] == expected
     np.testing.assert_allclose(outputs["scores"], expected_scores, rtol=1e-4)
+
+
+def test_exports_with_prompt_lookup(model):
+    """The functions of an export, run as they are."""
+    if not model.backbone.can_rewind(40):
+        with pytest.raises(ValueError, match=r"draft must be None where caches forget.*\(35 positions\)"):
+            model.endpoints(**OPTIONS, draft="prompt_lookup", lookahead=3)
+        return
+    endpoints = model.endpoints(**OPTIONS, draft="prompt_lookup", lookahead=3)
+    texts = endpoints["serve"].function(tf.constant(TEXTS)).numpy()
+    assert [text.decode() for text in texts] == model.generate(TEXTS, **OPTIONS)
+    with pytest.raises(ValueError, match="draft must be None or 'prompt_lookup' here, got .*LM"):
+        model.endpoints(**OPTIONS, draft=model)
 
 
 class Unhashable:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
+from sentencepiece import sentencepiece_model_pb2
 
 from zoo.tokenizers import SentencePieceTokenizer
 
@@ -276,3 +277,14 @@ def test_published_models_give_their_documented_ids(data_directory):
     for name, ids in (("t5_tokenizer_base.model", T5_IDS), ("mistral_tokenizer.model.v1", MISTRAL_IDS)):
         tokenizer = SentencePieceTokenizer.from_file(data_directory / "tokenizers" / name)
         assert tokenizer.tokenize(text).numpy().tolist() == ids
+
+
+def test_loading_writes_nothing(trained, capfd):
+    model = sentencepiece_model_pb2.ModelProto.FromString(trained["bpe"].proto)
+    model.normalizer_spec.name, model.normalizer_spec.precompiled_charsmap = "identity", b""
+    model.trainer_spec.input_format = "of this test"  # equal models are loaded once
+    tokenizer = SentencePieceTokenizer(model.SerializeToString())
+    assert_same_as_package(tokenizer, [b"a small dog", b"\x00\x00a\x00", "e\u0301 \ufb01 \uff21".encode()])
+    assert tokenizer.proto == model.SerializeToString()
+    captured = capfd.readouterr()
+    assert "charsmap" not in captured.err + captured.out

@@ -121,7 +121,7 @@ def _joined(tokenizer: Any, pieces: Pieces, learned: bool) -> ChatTokens:
     texts, dropped = _without_swallowed(tokenizer, texts, control, texts_of_rows)
     # the last text of a row has no control token behind it, so none stands before the first of the next
     is_first = tf.concat([[True], control[:-1] < 0], axis=0)[:number]
-    ids, begins, stops = tokenizer.tokenize_parts(texts, is_first, with_offsets=learned)
+    ids, begins, stops = tokenizer.tokenize_parts(texts, is_first, unit="characters" if learned else None)
     flags = None
     if learned:
         flags = _learned(pieces, places, number, dropped, ids.with_values(begins), ids.with_values(stops))

@@ -118,7 +118,12 @@ def test_date_pairs_have_the_share_that_agrees():
 
 @pytest.mark.parametrize(
     ("name", "sizes", "label"),
-    [("sst2", (6920, 872), "positive"), ("ag_news", (8003, 987), "Sci/Tech"), ("stsb", (5749, 1500), 5.0)],
+    [
+        ("sst2", (6920, 872), "positive"),
+        ("sst2_phrases", (67349, 872), "positive"),
+        ("ag_news", (8003, 987), "Sci/Tech"),
+        ("stsb", (5749, 1500), 5.0),
+    ],
 )
 def test_real_data(data_folder, name, sizes, label):
     splits = LABELLED[name]()

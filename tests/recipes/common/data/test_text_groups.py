@@ -3,7 +3,7 @@
 import pytest
 
 from recipes.common.data.relevance import Pair, pairs_of_groups, with_negatives
-from recipes.common.data.text_groups import GROUPS, group_columns, read_groups
+from recipes.common.data.text_groups import GROUPS, group_columns, neighbours, read_groups
 from recipes.common.errors import BadLines, DataError
 
 
@@ -48,6 +48,25 @@ def test_queries_of_dates_name_year_and_language():
     _, validation, test = GROUPS["date_queries"]()
     assert {query[4:] for query, _ in (group.texts for group in test)} == {" in English", " in French", " in German"}
     assert all(query[:4] in document for query, document in (group.texts for group in validation))
+
+
+@pytest.mark.parametrize(
+    "count, cuts",
+    [
+        (0, []),
+        (15, []),
+        (16, [(0, 8, 16)]),
+        (17, [(0, 9, 17)]),
+        (96, [(0, 48, 96)]),
+        (97, [(0, 48, 96)]),
+        (151, [(0, 48, 96)]),
+        (152, [(0, 48, 96), (96, 144, 152)]),
+    ],
+)
+def test_neighbours_are_consecutive_passages(count, cuts):
+    words = [str(number) for number in range(count)]
+    expected = [(" ".join(words[first:middle]), " ".join(words[middle:last])) for first, middle, last in cuts]
+    assert neighbours("  ".join(words)) == expected
 
 
 @pytest.mark.parametrize("source", ["tfidf", "random", "both"])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from recipes.common.evaluation import calibrated
+from zoo.tasks.calibration import fit_temperature
 
 
 def test_error_on_the_data_that_the_temperature_was_fitted_to(tmp_path, monkeypatch):
@@ -19,3 +20,11 @@ def test_error_on_the_data_that_the_temperature_was_fitted_to(tmp_path, monkeypa
     scores = calibrated.calibration_scores(run, task, probabilities, labels, is_fitted=True)["calibration"]
     assert scores == {"temperature": 2.0, "error_without": pytest.approx(0.15)}
     assert drawn[1] == ["temperature 1", "temperature 2.00, fitted to these data"]
+
+
+def test_a_temperature_at_its_bound_is_said(capsys):
+    logits, labels = np.array([[1.0, 0.0]] * 4), np.array([0, 1, 1, 1])
+    calibrated.calibrate(SimpleNamespace(calibrate=fit_temperature), logits, labels)
+    said = capsys.readouterr()
+    assert said.err.startswith("calibration: temperature is 100, the highest that is tried: equal probabilities")
+    assert "temperature 100.000" in said.out

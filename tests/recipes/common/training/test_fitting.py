@@ -17,6 +17,7 @@ from recipes.common.training.callbacks import check_callbacks, make_callbacks
 from recipes.common.training.fitting import TrainingConfig
 from recipes.common.training.optimizers import check_optimizer, make_schedule
 from recipes.tag import TagConfig
+from recipes.translate import TranslateConfig
 from zoo.training import OPTIMIZERS
 from zoo.training.state_folder import StateFolder
 
@@ -177,6 +178,14 @@ def test_other_data_on_a_resume_are_one_message(tmp_path):
     log = {"class": "keras.callbacks.CSVLogger", "filename": str(tmp_path / "a.csv")}
     with pytest.raises(RunFolderError, match=r"CSVLogger\(.*a\.csv'\) would overwrite its file"):
         train(7, callbacks=[log])
+
+
+def test_early_stopping_does_not_keep_what_was_not_better():
+    early = ["--training.patience", "2", "--export", "false"]
+    with pytest.raises(ConfigError, match="training.weights must be 'best' with training.patience 2: training stops"):
+        fitting.prepare(parse(TranslateConfig, early))
+    for words in (["--training.weights", "best"], ["--training.average_checkpoints", "3"]):
+        fitting.prepare(parse(TranslateConfig, [*early, *words]))
 
 
 def test_what_is_said_of_a_resumed_run(tmp_path, monkeypatch, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -131,6 +132,15 @@ def test_updates_on_8_bit_weights_below_a_head_that_trains(run, saved, tmp_path,
     again.quantize("int8", head=False)
     again.load_adapter(tmp_path / "run" / "adapter")
     np.testing.assert_allclose(again.predict(["abc", "ca"]), task.predict(["abc", "ca"]), rtol=1e-5, atol=1e-6)
+
+
+def test_a_head_that_is_made_anew_is_said_by_the_key(run, saved, capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make(run, zoo.TextClassifier, ModelConfig(start_from=str(saved / "run")), labels=["no", "yes"])
+    model = saved / "run" / "model"
+    line = f"model.start_from: {model} has no weights for the head of this task: it starts untrained.\n"
+    assert capsys.readouterr().err == line
 
 
 def test_an_adapter_has_what_was_fitted_after_the_training(saved, tmp_path, monkeypatch, capsys):

@@ -12,9 +12,9 @@ def replace_block(blocks: Any, index: Any, block: Any) -> Any:
 
 
 def after(index: Any, result: Any) -> Any:
-    """`index` + 1, known only once `result` (of four axes) is.
+    """`index` + 1, known only once `result` is.
 
     TensorFlow starts on the next turns of a loop, up to ten of them, as soon as what they need is known, each with
     memory of its own. A counter that waits for the result of a turn makes it one at a time.
     """
-    return index + 1 + ops.cast(ops.sum(result[:1, :1, :1, :1]) > float("inf"), "int32")
+    return index + 1 + ops.cast(ops.sum(result[(slice(1),) * len(result.shape)]) > float("inf"), "int32")

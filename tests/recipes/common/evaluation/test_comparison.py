@@ -1,0 +1,58 @@
+"""Tables of runs: intervals that end where the values of a metric do."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from recipes.common.evaluation.comparison import compare
+from recipes.common.evaluation.metric_ranges import range_of
+
+
+def rows_of(metric, baseline, other):
+    runs = {"a": baseline, "b": other}
+    results = {label: {seed: {metric: value} for seed, value in enumerate(values)} for label, values in runs.items()}
+    return compare(results, [metric])
+
+
+def student(values):
+    return stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
+
+
+def test_intervals_of_shares_end_at_0_and_1():
+    low, high = [0.0, 0.02, 0.3], [0.95, 0.99, 1.0]
+    assert student(low)[0] < 0 and student(high)[1] > 1 and student(np.subtract(high, low))[1] > 1
+    first, second = rows_of("accuracy", low, high)
+    assert first["interval"] == (0, pytest.approx(student(low)[1]))
+    assert second["interval"] == (pytest.approx(student(high)[0]), 1)
+    assert second["difference_interval"] == (pytest.approx(student(np.subtract(high, low))[0]), 1)
+    # p values are those of the test
+    assert second["p"] == pytest.approx(stats.ttest_rel(high, low).pvalue)
+
+
+def test_other_results_are_bounded_by_what_they_are():
+    values = [99.0, 99.9, 99.95]
+    assert rows_of("<2de>.sacreBLEU", values, values)[0]["interval"][1] == 100
+    assert rows_of("exact_match", values, values)[0]["interval"][1] == 100
+    margins = rows_of("test_reward_margin", [0.9, 1.0, 1.1], [0.9, 1.0, 1.2])
+    np.testing.assert_allclose(margins[0]["interval"], student([0.9, 1.0, 1.1]))
+    assert rows_of("accuracy", [0.5], [0.6])[0]["interval"] is None
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        ("entity_f1", (0, 1)),
+        ("span_f1_by_label.PER", (0, 1)),
+        ("ndcg@10 after", (0, 1)),
+        ("TF-IDF + logistic regression.macro_f1", (0, 1)),
+        ("spearman, TF-IDF", (-1, 1)),
+        ("rougeL", (0, 100)),
+        ("validation_nll_per_token", (0, math.inf)),
+        ("validation_perplexity", (1, math.inf)),
+        ("validation_loss", (-math.inf, math.inf)),
+    ],
+)
+def test_ranges(metric, expected):
+    assert range_of(metric, [0.5]) == expected

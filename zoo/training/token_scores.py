@@ -1,0 +1,56 @@
+"""What the scores of tokens are made of and what losses and metrics get of them in place of logits."""
+
+from typing import Any, NamedTuple
+
+import keras
+
+
+def _taken_apart_by_jax(kind: type) -> type:
+    """Lets JAX see the tensors of a class; to Keras it is one thing, as logits are."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        jax.tree_util.register_dataclass(kind, data_fields=list(kind.__slots__), meta_fields=[])
+    return kind
+
+
+class TokenTargets(NamedTuple):
+    """What a training or test step scores the tokens of its batch by.
+
+    Args:
+        labels: Ints `(batch, length)`.
+        weights: Floats that can be broadcast to `(batch, length)`, 0 where a token does not count; None for 1.
+    """
+
+    labels: Any
+    weights: Any = None
+
+
+@_taken_apart_by_jax
+class TokenScores:
+    """What is left of logits that were computed a part at a time.
+
+    `TokenCrossEntropy` and the token metrics take it in place of the logits.
+
+    Args:
+        total: Sum of the weights times the losses, float32; what the gradient of a loss goes to.
+        log_likelihoods: Logarithm of the probability of each label, float32 `(batch, length)`.
+        hits: 1 where the label has the largest logit, else 0, float32 `(batch, length)`; None where no metric asks.
+    """
+
+    __slots__ = ("hits", "log_likelihoods", "total")
+
+    def __init__(self, total: Any, log_likelihoods: Any, hits: Any = None) -> None:
+        self.total, self.log_likelihoods, self.hits = total, log_likelihoods, hits
+
+
+class Scoring(NamedTuple):
+    """Which scores a loss and metrics need.
+
+    Args:
+        label_smoothing: That of the loss.
+        with_hits: Whether a metric asks which labels have the largest logit.
+    """
+
+    label_smoothing: float
+    with_hits: bool
