@@ -354,7 +354,7 @@ def test_numbers_of_new_tokens_share_programs(backbones):
 
 @pytest.mark.parametrize("kind", ["rotary", "window"])
 def test_texts_of_all_lengths_share_programs(kind):
-    """The second length may be traced anew, for any; then no other one is."""
+    """The second length is traced anew, for any; then no other one is. Each number of rows has its own programs."""
     backbone, traces = make_backbone(kind), []
     advance = backbone.advance
 
@@ -364,13 +364,33 @@ def test_texts_of_all_lengths_share_programs(kind):
 
     backbone.advance = counted
     engine, counts = Engine(backbone), []
-    for prompt, length, rows in [(9, 4, 1), (20, 17, 2), (3, 30, 5), (30, 9, 1), (12, 33, 4), (2, 25, 8), (17, 1, 3)]:
-        prompts = [list(range(2, 2 + prompt))[-20:] for _ in range(rows)]
+    cases = [(9, 4, 1), (30, 20, 1), (20, 17, 3), (12, 33, 3), (3, 30, 1), (3, 40, 3), (17, 1, 1), (2, 25, 4)]
+    for prompt, length, rows in cases:
+        prompts = [[2 + place % 19 for place in range(prompt)]] * rows
         texts = engine.begin(prompts, options_of(end_ids=(), length=length)).advance().generated()
-        alone = Engine(make_backbone(kind)).begin(prompts[:1], options_of(end_ids=(), length=length))
-        assert texts == alone.advance().generated() * rows
         counts.append(len(traces))
-    assert counts[-1] == counts[2] and len(engine._programs) == 2
+        token_ids = np.array([prompts[0] + texts[0][:-1]])
+        hidden = backbone({"token_ids": token_ids, "padding_mask": token_ids > 0}, training=False)
+        expected = ops.convert_to_numpy(ops.argmax(backbone.logits(hidden)[0], axis=-1))
+        assert texts == [expected[prompt - 1 :].tolist()] * rows
+    assert counts[-1] == counts[3] and len(engine._programs) == 4
+
+
+def test_passes_over_long_prompts_know_their_lengths(backbones, monkeypatch):
+    """Otherwise attention could not be computed in pieces there, and would hold all scores."""
+    widths, advance = [], backbones["rotary"].advance
+
+    def counted(token_ids, *arguments):
+        widths.append(token_ids.shape[1])
+        return advance(token_ids, *arguments)
+
+    monkeypatch.setattr(backbones["rotary"], "advance", counted)
+    engine, texts = Engine(backbones["rotary"]), []
+    for most in (2**22, 0):
+        monkeypatch.setattr(engine_module, "MANY_SCORES", most)
+        sessions = [engine.begin([[5] * length], options_of()) for length in (9, 17, 25)]
+        texts.append([session.advance().generated() for session in sessions])
+    assert [width for width in widths if width != 1] == [15, None, 15, 23, 31] and texts[0] == texts[1]
 
 
 def test_programs_are_few(backbones, monkeypatch):
