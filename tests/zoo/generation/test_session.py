@@ -370,7 +370,8 @@ def test_texts_of_all_lengths_share_programs(kind):
         texts = engine.begin(prompts, options_of(end_ids=(), length=length)).advance().generated()
         counts.append(len(traces))
         token_ids = np.array([prompts[0] + texts[0][:-1]])
-        hidden = backbone({"token_ids": token_ids, "padding_mask": token_ids > 0}, training=False)
+        mask = np.ones_like(token_ids, dtype="bool")
+        hidden = backbone({"token_ids": token_ids, "padding_mask": mask}, training=False)
         expected = ops.convert_to_numpy(ops.argmax(backbone.logits(hidden)[0], axis=-1))
         assert texts == [expected[prompt - 1 :].tolist()] * rows
     assert counts[-1] == counts[3] and len(engine._programs) == 4
