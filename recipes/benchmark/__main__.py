@@ -12,6 +12,7 @@ BENCHMARKS = {
     "memory": "peak of memory of training, compared with KerasHub, and of reading long texts through a window",
     "tokenizers": "tokenizers compared with the tokenizers library: lines that differ, and speed",
     "prompt_lookup": "generation that proposes what stood in the text before, compared with one token at a time",
+    "exported": "generation by a SavedModel compared with that in Python",
     "programs": "operations, bytes and kernels of compiled training steps, for sizes of accelerators",
     "loading": "time and peak of memory of loading a model from the files of each library",
     "layers": "growth of layers with the length, and attention compared with that of Keras and KerasHub",

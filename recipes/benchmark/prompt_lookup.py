@@ -1,6 +1,6 @@
 """Prompt lookup: how many tokens a pass of the model gives, what a pass costs, and what comes of it.
 
-    python -m recipes.benchmark prompt_lookup --preset gpt2          # random weights: what a pass costs
+    python -m recipes.benchmark prompt_lookup --preset gpt2_small    # random weights: what a pass costs
     python -m recipes.benchmark prompt_lookup --model runs/mine/model --prompts prompts.txt
 
 One text at a time, greedily. Random weights of a preset soon repeat themselves, so that nearly all proposals are kept:
@@ -32,7 +32,7 @@ class Config:
         None, "Folder of a run or directory of a saved language model; null for random weights."
     )
     prompts: str | None = setting(None, "Text file with a prompt per line, for a saved model.")
-    preset: str = setting("gpt2", "Name of the architecture whose random weights are used where model is null.")
+    preset: str = setting("gpt2_small", "Name of the architecture whose random weights are used where model is null.")
     lookaheads: list[int] = setting([2, 4, 8], "Tokens that are proposed at a time.")
     max_new_tokens: int = setting(200, "Tokens to generate.", above=0)
     rounds: int = setting(3, "Turns, one after the other; medians are reported.", above=0)

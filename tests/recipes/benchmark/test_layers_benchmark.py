@@ -67,13 +67,13 @@ def test_unknown_kind_of_layer():
 def test_tiny_run(tmp_path, monkeypatch, capsys):
     pytest.importorskip("keras_nlp")
 
-    def peak_bytes(make, **arguments):
+    def peak(make, **arguments):
         # the process of its own is left out: starting it takes seconds
         step = (layer_growth if "growth" in make else attention_layers).make_step(**arguments)
         return max(1, peak_memory.measure(step))
 
-    monkeypatch.setattr(layer_growth, "peak_memory", peak_bytes)
-    monkeypatch.setattr(attention_layers, "peak_memory", peak_bytes)
+    monkeypatch.setattr(layer_growth, "peak_memory", peak)
+    monkeypatch.setattr(attention_layers, "peak_memory", peak)
     config = layers.Config(
         growth=GrowthConfig([8, 16], ["recurrent", "self-attention"], width=8, num_heads=2, fit_from=8, rounds=1),
         attention=AttentionConfig(lengths=[8], width=8, memory_from=8, rounds=1),

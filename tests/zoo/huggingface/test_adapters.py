@@ -219,7 +219,8 @@ def test_layers_that_are_stored_as_one(reference, golden, tmp_path):
     task.backbone.adapters.add("default", layers)
     generator = np.random.default_rng(0)
     for update in task.backbone.adapters.updates("default").values():
-        update.lora_b.assign(generator.normal(size=update.lora_b.shape))
+        # small: what is stored as one adds up in another order, and rounding grows with the updates
+        update.lora_b.assign(generator.normal(0.0, 0.2, update.lora_b.shape))
     before = logits_of(task, inputs)
     assert task.save_adapter(tmp_path / "adapter", model_type="phi3") == "phi3"
     assert json.loads((tmp_path / "adapter" / CONFIG).read_text())["target_modules"] == ["gate_up_proj", "qkv_proj"]

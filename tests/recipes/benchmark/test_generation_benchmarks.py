@@ -1,0 +1,44 @@
+"""Benchmarks of generation: prompt lookup, and SavedModels."""
+
+import keras
+import pytest
+
+from recipes.benchmark import exported, prompt_lookup
+from recipes.common.errors import ConfigError
+
+
+@pytest.fixture
+def prompts(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("alpha beta\n\ngamma alpha beta gamma alpha\n", encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="SavedModels are TensorFlow's")
+def test_a_saved_model_beside_python(untrained, prompts, tmp_path):
+    untrained.save_to_preset(tmp_path / "model")
+    sizes = {"batch_sizes": [1, 2], "max_new_tokens": 3, "rounds": 1, "jit_compile": False}
+    config = exported.Config(str(tmp_path / "model"), prompts, **sizes, folder=str(tmp_path / "results"))
+    rows = exported.main(config)
+    assert [row["batch_size"] for row in rows] == [1, 2]
+    for row in rows:
+        assert row["as_fast"] == row["python"] / row["exported"] > 0
+    with pytest.raises(ConfigError, match="must hold at least 3 texts, got 2"):
+        exported.main(exported.Config(str(tmp_path / "model"), prompts, batch_sizes=[3]))
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="SavedModels are TensorFlow's")
+def test_another_text_is_no_figure():
+    with pytest.raises(ConfigError, match="the SavedModel writes 'b' where Python writes 'a'"):
+        exported._measure(1, {"python": lambda: ["a"], "exported": lambda: ["b"]}, 1)
+
+
+def test_tokens_of_a_pass(tiny_llama, prompts, tmp_path):
+    tiny_llama.save_to_preset(tmp_path / "model")
+    sizes = {"lookaheads": [2], "max_new_tokens": 8, "rounds": 1}
+    config = prompt_lookup.Config(str(tmp_path / "model"), prompts, **sizes, folder=str(tmp_path / "results"))
+    none, two = prompt_lookup.main(config)
+    assert none["proposals"] == 0 and none["tokens_per_pass"] == 1.0 and none["times_as_fast"] == 1.0
+    assert two["proposals"] == 2 and 1.0 <= two["tokens_per_pass"] <= 3.0
+    with pytest.raises(ConfigError, match="prompts must be given with model"):
+        prompt_lookup.Config(str(tmp_path / "model"))
