@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import zoo
+from recipes.common import batching
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_sets import open_parts
 from recipes.common.data.plain_text import PLAIN, read_plain
@@ -28,10 +29,7 @@ from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import make_sampler
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
 from recipes.common.training.models import ModelConfig, make_or_load_task
-from recipes.common.training.packed_documents import PackedDocuments
-from recipes.common.training.token_windows import TokenWindows
 from recipes.common.training.tokenizers import TokenizerConfig
-from zoo.training import TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 
 # tokens of a batch, and windows of an epoch: what fits in the memory
 _MOST_NUMBERS = 1 << 26
@@ -165,19 +163,19 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
 
 def make_batches(
     config: LanguageModelConfig, task: zoo.CausalLM, train_text: list[str], validation_text: list[str]
-) -> tuple[TokenWindows | PackedDocuments, TokenWindows | PackedDocuments]:
+) -> tuple[batching.TokenWindows | batching.PackedDocuments, batching.TokenWindows | batching.PackedDocuments]:
     """Returns batches of the training text, and those of the validation text, which hold every token once."""
     training = config.training
     shape = {"length": training.length, "batch_size": training.batch_size}
     held_out = {"length": training.length, "batch_size": 64}
     count, seed = training.batches_per_epoch, training.seed
     if config.data.packing == "documents":
-        batches = PackedDocuments(task, train_text, batches_per_epoch=count, seed=seed, **shape)
-        validation = PackedDocuments(task, validation_text, **held_out)
+        batches = batching.PackedDocuments(task, train_text, batches_per_epoch=count, seed=seed, **shape)
+        validation = batching.PackedDocuments(task, validation_text, **held_out)
     else:
         ids = [task.tokenizer.tokenize(documents).values.numpy() for documents in (train_text, validation_text)]
-        batches = TokenWindows(ids[0], random_windows=count, seed=seed, **shape)
-        validation = TokenWindows(ids[1], **held_out)
+        batches = batching.TokenWindows(ids[0], random_windows=count, seed=seed, **shape)
+        validation = batching.TokenWindows(ids[1], **held_out)
     print(f"training: {batches.number_of_tokens} tokens; validation: {validation.number_of_tokens} tokens")
     return batches, validation
 
@@ -227,8 +225,8 @@ def make_model(config: LanguageModelConfig, run: RunFolder, texts: Sequence[str]
         )
     task.compile(
         optimizer=make_optimizer(config.training, config.training.batches_per_epoch, task),
-        loss=TokenCrossEntropy(config.training.label_smoothing),
-        weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenCount()],
+        loss=zoo.training.TokenCrossEntropy(config.training.label_smoothing),
+        weighted_metrics=[zoo.training.TokenNegativeLogLikelihood(name="nll"), zoo.training.TokenCount()],
         jit_compile=config.training.jit_compile,
     )
     return task

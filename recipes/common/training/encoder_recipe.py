@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from recipes.common import batching
 from recipes.common.config import setting
 from recipes.common.run_folder import RunFolder
-from recipes.common.training.example_batches import ExampleBatches
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, train
 from recipes.common.training.models import ModelConfig
 from recipes.common.training.optimizers import SCHEDULE_HELP
@@ -99,8 +99,8 @@ def train_encoder_task(
         Seconds of training, of all processes, and the metrics of the validation with the weights that were kept.
     """
     options = {"batch_size": config.batch_size, "seed": config.seed}
-    batches = ExampleBatches(task.preprocessor, *training, class_weight=class_weight, **options)
-    held_out = ExampleBatches(task.preprocessor, *validation, shuffle=False, **options)
+    batches = batching.ExampleBatches(task.preprocessor, *training, class_weight=class_weight, **options)
+    held_out = batching.ExampleBatches(task.preprocessor, *validation, shuffle=False, **options)
     print(f"training: {batches.number_of_rows} examples; validation: {held_out.number_of_rows}")
     for name, part in (("training", batches), ("validation", held_out)):
         print_cut(name, part.number_cut, part.number_of_rows, "examples", task.preprocessor)
