@@ -103,7 +103,7 @@ def uncached(backbone, prompt, options, limit, seed, stream):
         tokens = ops.where(ops.arange(CAPACITY) == index, ops.expand_dims(token_ids, 1), state["tokens"])
         for row in range(tokens.shape[0]):
             logits, hidden = full_pass(backbone)(tokens[row : row + 1], ops.arange(CAPACITY)[None] <= index)
-            rows.append((logits[0, int(index)], hidden[0, int(index)]))
+            rows.append((ops.take(logits[0], index, axis=0), ops.take(hidden[0], index, axis=0)))
         logits, hidden = (ops.stack(values) for values in zip(*rows, strict=True))
         return logits, {"tokens": tokens, **({"hidden": hidden} if wants_hidden else {})}
 
