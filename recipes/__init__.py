@@ -1,16 +1,9 @@
 """Recipes: from data to a model with one command, `python -m recipes.NAME`."""
 
 import sys
-from types import TracebackType
 
+from recipes.common.lazy_imports import LazyImports
 
-def _say_interrupted(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    if issubclass(kind, KeyboardInterrupt):
-        print(f"\n{sys.orig_argv[2]}: interrupted", file=sys.stderr)
-    else:
-        sys.__excepthook__(kind, error, traceback)
-
-
-# Python imports this first where it runs a recipe, and for some seconds all else; `run_recipe` comes behind that
-if sys.argv[0] == "-m" and sys.orig_argv[1:2] == ["-m"]:
-    sys.excepthook = _say_interrupted
+# `import zoo` in a recipe waits until the recipe uses it: configs, their help and their mistakes come before
+LAZY = ("keras", "layers", "recipes.common.batching", "tensorflow", "zoo")
+sys.meta_path.insert(0, LazyImports(*LAZY))

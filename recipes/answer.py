@@ -36,7 +36,6 @@ from recipes.common.training.encoder_recipe import (
 )
 from recipes.common.training.fitting import prepare
 from recipes.common.training.models import make_or_load_task
-from zoo.preprocessing import QuestionAnswererPreprocessor
 
 TUNE = "tune"
 
@@ -146,7 +145,9 @@ def make_model(config: AnswerConfig, run: RunFolder, examples: Sequence[Question
     )
 
 
-def print_cut_questions(name: str, preprocessor: QuestionAnswererPreprocessor, rows: Sequence[Question]) -> None:
+def print_cut_questions(
+    name: str, preprocessor: zoo.preprocessing.QuestionAnswererPreprocessor, rows: Sequence[Question]
+) -> None:
     """Says how many questions are cut, if there are any: contexts are read in windows, questions are not.
 
     Args:

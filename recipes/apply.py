@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
+import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.corpus.application import (
     DESCRIPTION_FILE,
@@ -34,7 +35,6 @@ from recipes.common.corpus.output_folder import WORK_FOLDER, compare, locked, pl
 from recipes.common.corpus.sources import find_parts
 from recipes.common.errors import BadLines, ConfigError, DataError
 from recipes.common.processes import threads_each
-from zoo.storage import remove, write_text_atomically
 
 _INDEX_FILE = "results.json"
 # small, so that all processes have work and little is done again
@@ -123,8 +123,8 @@ def main(config: ApplyConfig) -> dict[str, Any]:
             "files": {task.path.name: result["records"] for task, result in zip(tasks, results, strict=True)},
             "settings": settings,
         }
-        write_text_atomically(index_path, json.dumps(index, indent=1))
-        remove(folder / WORK_FOLDER)
+        zoo.storage.write_text_atomically(index_path, json.dumps(index, indent=1))
+        zoo.storage.remove(folder / WORK_FOLDER)
     seconds = time.monotonic() - started
     print(f"{folder}: {index['records']:,} records, {index['records'] / seconds:,.1f} a second; lines {bad.report()}")
     return index

@@ -13,11 +13,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, DataError, errors_of
 from recipes.common.evaluation.text_metrics import bleu
-from zoo.inspect import plot_curves
-from zoo.storage import write_text_atomically
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,16 +49,16 @@ def main(config: BleuByLengthConfig) -> dict[str, Any]:
     folder = Path(config.run_folder)
     with errors_of("run_folder"):
         folder.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(folder / "bleu_by_length.json", json.dumps(scores, indent=2) + "\n")
+    zoo.storage.write_text_atomically(folder / "bleu_by_length.json", json.dumps(scores, indent=2) + "\n")
     rows = list(next(iter(scores.values())))
     lines = [f"| words of the source | {' | '.join(rows)} |", "| --- " * (len(rows) + 1) + "|"]
     for name, row in scores.items():
         lines.append(f"| {name} | {' | '.join(_cell(row.get(key)) for key in rows)} |")
     table = "\n".join(lines) + "\n"
-    write_text_atomically(folder / "bleu_by_length.md", table)
+    zoo.storage.write_text_atomically(folder / "bleu_by_length.md", table)
     print(table)
     places = [*config.bounds, config.bounds[-1] + 1]
-    plot_curves(
+    zoo.inspect.plot_curves(
         {
             name: tuple(
                 zip(

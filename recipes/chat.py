@@ -16,6 +16,7 @@ from typing import Any
 
 import zoo
 from recipes.common.config import run_recipe, setting
+from recipes.common.data.chat_files import CHAT_FORMATS
 from recipes.common.errors import ConfigError, DataError, errors_of
 from recipes.common.saved_models import load_task, require_texts_alone
 
@@ -34,7 +35,7 @@ class ChatConfig:
     system: str | None = setting(None, "What the model is told first.")
     chat_format: str | None = setting(
         None,
-        f"How conversations are written, where the model does not say it: {', '.join(zoo.tokenizers.CHAT_FORMATS)}.",
+        f"How conversations are written, where the model does not say it: {CHAT_FORMATS}.",
     )
     options: dict[str, Any] = setting({}, "Arguments of generate, for example {sampler: sample, max_new_tokens: 200}.")
 

@@ -45,7 +45,6 @@ from recipes.common.training.encoder_recipe import (
 from recipes.common.training.fitting import prepare
 from recipes.common.training.models import head_options, make_or_load_task
 from recipes.common.training.windowed import WindowedModelConfig, count_cut, length_options
-from zoo.training import WeightedBinaryCrossEntropy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,7 +246,7 @@ def weights_of(config: ClassifyConfig, task: zoo.TextClassifier, examples: Seque
     if weights is None:
         return {}
     print_weights(task.labels, weights)
-    return {"loss": WeightedBinaryCrossEntropy(weights)} if several else {"class_weight": weights}
+    return {"loss": zoo.training.WeightedBinaryCrossEntropy(weights)} if several else {"class_weight": weights}
 
 
 def _labels_of(example: LabelledText) -> list[str]:

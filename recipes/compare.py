@@ -21,6 +21,7 @@ import filelock
 import keras
 import tqdm
 
+import zoo
 from recipes.common.config import parse, run_recipe, setting
 from recipes.common.config_sources import read_yaml
 from recipes.common.errors import ConfigError, RecipeError, RunFolderError, errors_of
@@ -30,7 +31,6 @@ from recipes.common.recipe_modules import config_class_of, find_recipe
 from recipes.common.run_folder import changes, find_run, trained
 from recipes.common.training.fitting import TrainingConfig, prepare
 from recipes.common.varied_runs import Choice, Run, main_metric, read_choices
-from zoo.storage import write_text_atomically
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,7 +203,7 @@ def report(config: CompareConfig, runs: Sequence[Run], choices: Sequence[Choice]
     rows, text = write_tables(choices, results, metrics, folder)
     if metrics:
         draw(choices, list(ended), rows, folder)
-    write_text_atomically(folder / "comparison.json", json.dumps(rows, indent=2) + "\n")
+    zoo.storage.write_text_atomically(folder / "comparison.json", json.dumps(rows, indent=2) + "\n")
     print(f"\n{text}\n{folder}: table.md, table.csv, runs.csv, comparison.json, comparison.png, curves.png")
     return rows
 

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, errors_of
 from recipes.common.saved_models import TASKS, load_task
-from zoo.storage import find_reader
-from zoo.tasks.saved import SavedReader
 
 _PUSHED = {"transformers": "huggingface", "adapter": "adapter", "zoo": "preset"}
 
@@ -49,7 +48,7 @@ def main(config: ConvertConfig) -> Path | str:
     if source.exists() and target.exists() and source.samefile(target):
         raise ConfigError(f"target must be another folder than the source, got {config.target}")
     task = load_task(config.source, config.task)
-    is_ours = isinstance(find_reader(config.source)[0], SavedReader)
+    is_ours = isinstance(zoo.storage.find_reader(config.source)[0], zoo.tasks.saved.SavedReader)
     form = config.format or ("transformers" if is_ours else "zoo")
     with errors_of("target"):
         if config.target.startswith("hf://"):

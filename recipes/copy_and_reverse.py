@@ -21,10 +21,6 @@ import numpy as np
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, errors_of
-from zoo.config import RecurrentConfig
-from zoo.inspect import plot_attention, plot_curves
-from zoo.storage import write_text_atomically
-from zoo.training import TokenCrossEntropy
 
 PAD, START, END, FIRST_SYMBOL = 0, 1, 2, 3
 TASKS = ("copy", "reverse")
@@ -78,8 +74,8 @@ def main(config: CopyConfig) -> dict[str, Any]:
             if options.get("attention"):
                 draw_alignment(model, tests[-1][0], tests[-1][1], folder / f"{task}_attention.png", task)
             # after each model, as each takes minutes
-            write_text_atomically(folder / "copy_and_reverse.json", json.dumps(shares, indent=2) + "\n")
-    plot_curves(
+            zoo.storage.write_text_atomically(folder / "copy_and_reverse.json", json.dumps(shares, indent=2) + "\n")
+    zoo.inspect.plot_curves(
         {
             f"{task}, {name}": (lengths, list(row.values()))
             for task, models in shares.items()
@@ -136,7 +132,7 @@ def train(config: CopyConfig, task: str, options: dict[str, Any]) -> zoo.Seq2Seq
         options: What distinguishes the model.
     """
     keras.utils.set_random_seed(config.seed)
-    architecture = RecurrentConfig(
+    architecture = zoo.RecurrentConfig(
         vocabulary_size=FIRST_SYMBOL + config.symbols,
         embedding_dim=config.width,
         hidden_dim=config.width,
@@ -149,7 +145,7 @@ def train(config: CopyConfig, task: str, options: dict[str, Any]) -> zoo.Seq2Seq
     data = make_batch(generator, task, list(generator.integers(1, config.longest + 1, config.examples)), config)
     steps = config.epochs * -(-config.examples // config.batch_size)
     rate = keras.optimizers.schedules.CosineDecay(config.learning_rate, steps)
-    model.compile(keras.optimizers.Adam(rate, global_clipnorm=1.0), TokenCrossEntropy(), jit_compile=False)
+    model.compile(keras.optimizers.Adam(rate, global_clipnorm=1.0), zoo.training.TokenCrossEntropy(), jit_compile=False)
     model.fit(*data[:2], sample_weight=data[2], batch_size=config.batch_size, epochs=config.epochs, verbose=2)
     return model
 
@@ -188,7 +184,7 @@ def draw_alignment(
     def names(ids: np.ndarray) -> list[str]:
         return ["end" if number == END else chr(ord("a") + number - FIRST_SYMBOL) for number in ids]
 
-    plot_attention(weights, names(labels[0]), names(one["encoder_token_ids"][0]), path, title=task)
+    zoo.inspect.plot_attention(weights, names(labels[0]), names(one["encoder_token_ids"][0]), path, title=task)
 
 
 if __name__ == "__main__":

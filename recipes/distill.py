@@ -40,7 +40,6 @@ from recipes.common.training.fitting import TrainingConfig, make_optimizer, prep
 from recipes.common.training.models import ModelConfig
 from recipes.common.training.optimizers import SCHEDULE_HELP
 from recipes.common.training.students import load_teacher, make_student
-from zoo.training import Distiller, TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,12 +161,12 @@ def main(config: DistillConfig) -> dict[str, Any]:
         material = make_material(config, run, teacher, student)
         weights = weights_of(config, kind)
         with errors_of("distillation"):
-            model = Distiller(student, teacher, temperature=config.distillation.temperature, **weights)
+            model = zoo.training.Distiller(student, teacher, temperature=config.distillation.temperature, **weights)
         optimizer = make_optimizer(config.training, material.training.number_of_batches, student)
         for task, options in ((teacher, {}), (model, {"optimizer": optimizer})):
             task.compile(
-                loss=TokenCrossEntropy(),
-                weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenCount()],
+                loss=zoo.training.TokenCrossEntropy(),
+                weighted_metrics=[zoo.training.TokenNegativeLogLikelihood(name="nll"), zoo.training.TokenCount()],
                 jit_compile=config.training.jit_compile,
                 **options,
             )

@@ -39,8 +39,6 @@ from recipes.common.training.encoder_recipe import (
 )
 from recipes.common.training.fitting import prepare
 from recipes.common.training.models import make_or_load_task
-from zoo.preprocessing.text_embedder import OBJECTIVES, WITH_SIMILARITIES
-from zoo.training import CoSENT, CosineRegression, InBatchNegatives, MatryoshkaLoss, TripletLoss
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +170,10 @@ def main(config: EmbedConfig) -> dict[str, Any]:
             return zip(texts, np.asarray(served.serve(texts)), task.embed(texts), strict=True)
 
         # else they are measured by a search, and pairs, of their own
-        has_test = config.evaluation.queries is None or config.objective.name in WITH_SIMILARITIES
+        has_test = (
+            config.evaluation.queries is None
+            or config.objective.name in zoo.preprocessing.text_embedder.WITH_SIMILARITIES
+        )
         options = {"export": {} if config.export else None, "trial": trial}
         options["test_is_validation"] = test == validation if has_test else None
         return finish(run, "embed", task, results, started, **options)
@@ -191,12 +192,12 @@ def check(config: EmbedConfig) -> None:
             raise ConfigError(
                 f"objective.{key} must be {shown(default)} with objective {objective.name!r}, got {shown(value)}"
             )
-    counts = OBJECTIVES[objective.name]
+    counts = zoo.preprocessing.text_embedder.OBJECTIVES[objective.name]
     # how many texts a named data set has is seen in its rows
     if not are_named(data) and len(data.text_columns) not in counts:
         allowed = f"{counts[0]} columns" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} columns"
         raise ConfigError(f"data.text_columns must name {allowed} for {objective.name!r}, got {data.text_columns}")
-    if objective.name in WITH_SIMILARITIES:
+    if objective.name in zoo.preprocessing.text_embedder.WITH_SIMILARITIES:
         if evaluation.similarity:
             raise ConfigError(
                 f"evaluation.similarity must be empty with objective {objective.name!r}, whose test data are pairs "
@@ -204,7 +205,11 @@ def check(config: EmbedConfig) -> None:
             )
     elif data.label_column != "3":
         raise ConfigError(f"data.label_column must be '3' with objective {objective.name!r}, got {data.label_column!r}")
-    if objective.name not in WITH_SIMILARITIES and not evaluation.similarity and data.highest != 1.0:
+    if (
+        objective.name not in zoo.preprocessing.text_embedder.WITH_SIMILARITIES
+        and not evaluation.similarity
+        and data.highest != 1.0
+    ):
         raise ConfigError(f"data.highest must be 1.0 where no data have a similarity, got {data.highest}")
     if len(evaluation.similarity_columns) != 3:
         raise ConfigError(f"evaluation.similarity_columns must name three, got {evaluation.similarity_columns}")
@@ -222,11 +227,11 @@ def check(config: EmbedConfig) -> None:
 def open_data(config: EmbedConfig) -> list[Sequence[Any]]:
     """Returns training, validation and test rows, and says what was left out."""
     data = config.data
-    if config.objective.name not in WITH_SIMILARITIES:
+    if config.objective.name not in zoo.preprocessing.text_embedder.WITH_SIMILARITIES:
         columns = {"text_columns": data.text_columns, "header": data.header}
         parts = open_parts(data, GROUPS, lambda files, bad: read_groups(files, bad, **columns))
         for files, part in zip((data.train, data.validation, data.test), parts, strict=True):
-            if len(part[0].texts) not in OBJECTIVES[config.objective.name]:
+            if len(part[0].texts) not in zoo.preprocessing.text_embedder.OBJECTIVES[config.objective.name]:
                 raise DataError(
                     f"{(files or data.train)[0]} has {len(part[0].texts)} texts in a row, too few for a triplet"
                 )
@@ -245,7 +250,7 @@ def open_evaluation(
 ) -> tuple[Sequence[LabelledText], Retrieval | None]:
     """Returns test pairs with a similarity, none where there are none, and the search to do, or None."""
     data, evaluation = config.data, config.evaluation
-    has_similarities = config.objective.name in WITH_SIMILARITIES
+    has_similarities = config.objective.name in zoo.preprocessing.text_embedder.WITH_SIMILARITIES
     pairs: Sequence[Any] = test if has_similarities else []
     if evaluation.similarity:
         *texts, label = evaluation.similarity_columns
@@ -284,21 +289,21 @@ def make_loss(objective: ObjectiveConfig, whole: int) -> keras.losses.Loss:
         ConfigError: If a width is not below it.
     """
     loss: keras.losses.Loss = {
-        "cosine_regression": CosineRegression,
-        "cosent": lambda: CoSENT(objective.scale),
-        "in_batch_negatives": lambda: InBatchNegatives(objective.scale, objective.symmetric),
-        "triplet": lambda: TripletLoss(objective.margin, objective.distance),
+        "cosine_regression": zoo.training.CosineRegression,
+        "cosent": lambda: zoo.training.CoSENT(objective.scale),
+        "in_batch_negatives": lambda: zoo.training.InBatchNegatives(objective.scale, objective.symmetric),
+        "triplet": lambda: zoo.training.TripletLoss(objective.margin, objective.distance),
     }[objective.name]()
     if not objective.widths:
         return loss
     if not all(0 < width < whole for width in objective.widths) or len(set(objective.widths)) < len(objective.widths):
         raise ConfigError(f"objective.widths must be different numbers from 1 to {whole - 1}, got {objective.widths}")
-    return MatryoshkaLoss(loss, objective.widths)
+    return zoo.training.MatryoshkaLoss(loss, objective.widths)
 
 
 def training_columns(config: EmbedConfig, rows: Sequence[Any]) -> tuple[Any, Any]:
     """Returns what the task's `fit` takes: columns of texts, and similarities or None."""
-    if config.objective.name not in WITH_SIMILARITIES:
+    if config.objective.name not in zoo.preprocessing.text_embedder.WITH_SIMILARITIES:
         return group_columns(rows), None
     texts, similarities = columns_of(rows)
     return texts, [similarity / config.data.highest for similarity in similarities]

@@ -31,7 +31,6 @@ from recipes.common.recipe_modules import config_class_of, find_recipe
 from recipes.common.run_folder import find_run
 from recipes.common.saved_models import TASKS, load_task, make_sampler, require_texts_alone, require_trained, saved_kind
 from recipes.common.training.distill_data import as_config_of
-from zoo.storage import find_reader, write_text_atomically
 
 # the recipe that trains models of a kind, where a model is not one of a run
 _OF_KIND = {
@@ -139,7 +138,7 @@ def find_subjects(paths: list[str]) -> list[Subject]:
     for path in paths:
         with errors_of("models"):
             require_trained(path)
-            find_reader(path)
+            zoo.storage.find_reader(path)
         run = find_run(path) if Path(path).is_dir() else None
         folder = Path(path) if run is None else run.path
         name = folder.resolve().name if Path(path).is_dir() else path.rpartition("/")[2]
@@ -245,11 +244,11 @@ def score(
     folder, text = Path(config.output), table(scores, comparisons)
     with errors_of("output"):
         folder.mkdir(parents=True, exist_ok=True)
-        write_text_atomically(folder / "results.json", json.dumps(results, indent=2) + "\n")
-        write_text_atomically(folder / "table.md", text)
+        zoo.storage.write_text_atomically(folder / "results.json", json.dumps(results, indent=2) + "\n")
+        zoo.storage.write_text_atomically(folder / "table.md", text)
         rows = predictions(evaluations)
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
-        write_text_atomically(folder / "predictions.jsonl", "".join(lines))
+        zoo.storage.write_text_atomically(folder / "predictions.jsonl", "".join(lines))
     for row in rows[: config.shown]:
         print("\n".join(f"{name}: {shown(value, 300)}" for name, value in row.items()) + "\n")
     if any(scores.values()):

@@ -27,8 +27,6 @@ from recipes.common.data.parallel_text import PARALLEL, read_pairs
 from recipes.common.errors import ConfigError, DataError, errors_of
 from recipes.common.evaluation.text_metrics import bleu
 from recipes.common.saved_models import load_task
-from zoo.generation import Greedy
-from zoo.storage import atomic_write, write_text_atomically
 
 # the sizes of the small models, and how each is fed
 SMALL = {"embedding_dim": 64, "hidden_dim": 128, "readout_dim": 64, "reset_after": True, "dropout": 0.1}
@@ -82,8 +80,8 @@ def main(config: ExposureBiasConfig) -> dict[str, Any]:
     with errors_of("run_folder"):
         folder.mkdir(parents=True, exist_ok=True)
     table = make_table(reports)
-    write_text_atomically(folder / "exposure_bias.json", json.dumps(reports, indent=2) + "\n")
-    write_text_atomically(folder / "exposure_bias.md", table)
+    zoo.storage.write_text_atomically(folder / "exposure_bias.json", json.dumps(reports, indent=2) + "\n")
+    zoo.storage.write_text_atomically(folder / "exposure_bias.md", table)
     draw(reports, folder / "exposure_bias.png")
     print(table)
     return reports
@@ -160,7 +158,7 @@ def predict(
         inputs, labels, mask = model.preprocessor.training_batch(sources, targets)
         masks = np.asarray(inputs["encoder_padding_mask"])
         source = [ids[mask] for ids, mask in zip(np.asarray(inputs["encoder_token_ids"]), masks, strict=True)]
-        outputs = model.generate_tokens(source=source, sampler=Greedy(), jit_compile=False)
+        outputs = model.generate_tokens(source=source, sampler=zoo.Greedy(), jit_compile=False)
         forced = np.argmax(np.asarray(model(inputs, training=False)), axis=-1)
         for row, length in enumerate(np.sum(np.asarray(mask) > 0, axis=1)):
             results[0].append(np.asarray(labels)[row, :length])
@@ -238,7 +236,7 @@ def draw(reports: dict[str, dict[str, Any]], path: Path) -> None:
             axes.grid(alpha=0.3)
         panels[row, 0].set_ylabel(y_label)
     panels[0, 1].legend()
-    with atomic_write(path) as temporary:
+    with zoo.storage.atomic_write(path) as temporary:
         figure.savefig(temporary, format="png", dpi=110)
 
 

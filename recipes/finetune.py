@@ -17,20 +17,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import zoo
+from recipes.common import batching
 from recipes.common.config import run_recipe, setting
-from recipes.common.data.chat_data import CONVERSATIONS, PackedConversations, short_conversations
-from recipes.common.data.chat_files import Conversation, read_conversations
+from recipes.common.data.chat_data import CONVERSATIONS, short_conversations
+from recipes.common.data.chat_files import CHAT_FORMATS, Conversation, read_conversations
 from recipes.common.data.data_sets import open_parts
 from recipes.common.errors import BadLines, ConfigError, errors_of
 from recipes.common.evaluation.text_metrics import exact_match
 from recipes.common.finish import decoded, finish
 from recipes.common.run_folder import RunFolder
-from recipes.common.training.example_batches import ExampleBatches
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
 from recipes.common.training.models import ModelConfig, make_or_load_task
 from recipes.common.training.tokenizers import TokenizerConfig
-from zoo.tokenizers.chat import CHAT_FORMATS, ChatFormat, as_ragged, get_chat_format
-from zoo.training import TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +48,7 @@ class DataConfig:
     )
     chat_format: str | None = setting(
         None,
-        f"How conversations are written: {', '.join(CHAT_FORMATS)}; null: as the model to start from does, or chatml.",
+        f"How conversations are written: {CHAT_FORMATS}; null: as the model to start from does, or chatml.",
     )
     loss: Literal["replies", "all"] = setting(
         "replies", "What is learned: the tokens of the assistant's replies and what ends them, or all but the first."
@@ -127,7 +125,7 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
     prepare(config)
     data = config.data
     with errors_of("data.chat_format"):
-        chat_format = get_chat_format(data.chat_format or "chatml")
+        chat_format = zoo.tokenizers.chat.get_chat_format(data.chat_format or "chatml")
     with RunFolder(config.run_folder, config) as run:
         task = None
         if config.model.start_from is not None:
@@ -146,7 +144,11 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
         batches, held_out, test = make_batches(config, task, training, validation, test)
         task.compile(
             optimizer=make_optimizer(config.training, batches.number_of_batches, task),
-            weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenAccuracy(), TokenCount()],
+            weighted_metrics=[
+                zoo.training.TokenNegativeLogLikelihood(name="nll"),
+                zoo.training.TokenAccuracy(),
+                zoo.training.TokenCount(),
+            ],
             jit_compile=config.training.jit_compile,
         )
 
@@ -179,7 +181,7 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
 
         def trial(served: Any) -> Iterable[tuple[str, str, str]]:
             asked = [talk.messages[:-1] for talk in test[:3]]
-            answers = served.chat(*(column.to_tensor("") for column in as_ragged(asked)))
+            answers = served.chat(*(column.to_tensor("") for column in zoo.tokenizers.chat.as_ragged(asked)))
             questions = [messages[-1]["content"] for messages in asked]
             return zip(questions, decoded(answers), task.generate(asked, **export), strict=True)
 
@@ -210,8 +212,8 @@ def make_batches(
         talks = [conversation.messages for conversation in part]
         options = {"batch_size": config.training.batch_size, "shuffle": shuffle, "seed": config.training.seed}
         if not data.packing:
-            return ExampleBatches(preprocessor, talks, **options)
-        packed = PackedConversations(preprocessor, talks, length=length, **options)
+            return batching.ExampleBatches(preprocessor, talks, **options)
+        packed = batching.PackedConversations(preprocessor, talks, length=length, **options)
         print(f"packed: {len(talks)} conversations fill {packed.filled:.1%} of rows of {length} tokens")
         return packed
 
@@ -221,7 +223,10 @@ def make_batches(
 
 
 def make_model(
-    config: FinetuneConfig, run: RunFolder, chat_format: ChatFormat, conversations: Sequence[Conversation] = ()
+    config: FinetuneConfig,
+    run: RunFolder,
+    chat_format: zoo.tokenizers.ChatFormat,
+    conversations: Sequence[Conversation] = (),
 ) -> zoo.CausalLM:
     """Returns the model to fine-tune, which has a chat format: a saved one, or one with initial weights.
 

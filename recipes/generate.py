@@ -18,9 +18,6 @@ from recipes.common.data.parallel_text import check_language_tokens, language_to
 from recipes.common.data.plain_text import read_plain
 from recipes.common.errors import BadLines, ConfigError, errors_of, shown
 from recipes.common.saved_models import TASKS, language_tokens_of, load_task, require_texts_alone
-from zoo.preprocessing import split_words
-from zoo.storage import write_text_atomically
-from zoo.tasks.entities import are_bio
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +77,7 @@ def main(config: GenerateConfig) -> list[dict[str, Any]]:
         print(lines, end="")
     else:
         with errors_of("output"):
-            write_text_atomically(config.output, lines)
+            zoo.storage.write_text_atomically(config.output, lines)
     return rows
 
 
@@ -113,11 +110,11 @@ def tagged(task: zoo.TokenClassifier, texts: list[str], options: dict[str, Any])
         texts: The texts.
         options: Arguments of its method.
     """
-    if are_bio(task.labels.names):
+    if zoo.tasks.entities.are_bio(task.labels.names):
         names = ("label", "text", "start", "end", "score")
         rows = task.entities(texts, **options)
         return [[{name: getattr(entity, name) for name in names} for entity in row] for row in rows]
-    words = split_words(texts, task.preprocessor.split)[0].to_list()
+    words = zoo.preprocessing.split_words(texts, task.preprocessor.split)[0].to_list()
     rows = zip(words, task.tag(texts, **options), strict=True)
     return [[[word.decode(), tag] for word, tag in zip(*row, strict=True)] for row in rows]
 

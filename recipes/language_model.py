@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import zoo
+from recipes.common import batching
 from recipes.common.config import run_recipe, setting
 from recipes.common.corpus.shards import Corpus
 from recipes.common.errors import ConfigError
@@ -34,13 +35,9 @@ from recipes.common.training.corpora import (
     open_corpora,
     open_running_text,
 )
-from recipes.common.training.corpus_batches import CorpusRows
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
 from recipes.common.training.models import ModelConfig, make_or_load_task
-from recipes.common.training.packed_documents import PackedDocuments
-from recipes.common.training.token_windows import TokenWindows
 from recipes.common.training.tokenizers import TokenizerConfig
-from zoo.training import TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 
 # tokens of a batch, and windows of an epoch: what fits in the memory
 _MOST_NUMBERS = 1 << 26
@@ -179,7 +176,10 @@ def make_batches(
     train_text: list[str],
     validation_text: list[str],
     corpora: Sequence[Corpus],
-) -> tuple[TokenWindows | PackedDocuments | CorpusRows, TokenWindows | PackedDocuments]:
+) -> tuple[
+    batching.TokenWindows | batching.PackedDocuments | batching.CorpusRows,
+    batching.TokenWindows | batching.PackedDocuments,
+]:
     """Returns batches of the training text, and those of the validation text, which hold every token once."""
     training = config.training
     shape = {"length": training.length, "batch_size": training.batch_size}
@@ -187,11 +187,11 @@ def make_batches(
     count, seed = training.batches_per_epoch, training.seed
     separate = config.data.packing == "documents"
     if separate:
-        validation = PackedDocuments(task, validation_text, **held_out)
+        validation = batching.PackedDocuments(task, validation_text, **held_out)
     else:
-        validation = TokenWindows(task.tokenizer.tokenize(validation_text).values.numpy(), **held_out)
+        validation = batching.TokenWindows(task.tokenizer.tokenize(validation_text).values.numpy(), **held_out)
     if corpora:
-        batches = CorpusRows(
+        batches = batching.CorpusRows(
             corpora,
             separate=separate,
             batch_size=training.batch_size,
@@ -200,10 +200,10 @@ def make_batches(
             seed=seed,
         )
     elif separate:
-        batches = PackedDocuments(task, train_text, batches_per_epoch=count, seed=seed, **shape)
+        batches = batching.PackedDocuments(task, train_text, batches_per_epoch=count, seed=seed, **shape)
     else:
         ids = task.tokenizer.tokenize(train_text).values.numpy()
-        batches = TokenWindows(ids, random_windows=count, seed=seed, **shape)
+        batches = batching.TokenWindows(ids, random_windows=count, seed=seed, **shape)
     print(f"training: {batches.number_of_tokens} tokens; validation: {validation.number_of_tokens} tokens")
     return batches, validation
 
@@ -260,8 +260,8 @@ def make_model(
         check_corpora(config, task, corpora)
     task.compile(
         optimizer=make_optimizer(config.training, config.training.batches_per_epoch, task),
-        loss=TokenCrossEntropy(config.training.label_smoothing),
-        weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenCount()],
+        loss=zoo.training.TokenCrossEntropy(config.training.label_smoothing),
+        weighted_metrics=[zoo.training.TokenNegativeLogLikelihood(name="nll"), zoo.training.TokenCount()],
         jit_compile=config.training.jit_compile,
     )
     return task

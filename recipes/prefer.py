@@ -22,7 +22,9 @@ import numpy as np
 
 import zoo
 from recipes import finetune
+from recipes.common import batching
 from recipes.common.config import run_recipe, setting
+from recipes.common.data.chat_files import CHAT_FORMATS
 from recipes.common.data.data_sets import open_parts
 from recipes.common.data.preference_data import (
     PREFERENCES,
@@ -35,14 +37,9 @@ from recipes.common.errors import ConfigError, errors_of
 from recipes.common.evaluation.preference_results import count_cut_prompts, draw, last_words, reply_scores
 from recipes.common.finish import decoded, finish
 from recipes.common.run_folder import RunFolder, has_ended
-from recipes.common.training.example_batches import ExampleBatches
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
 from recipes.common.training.models import ModelConfig, make_or_load_task
 from recipes.common.training.reference import likelihoods, reference_likelihoods
-from zoo.tokenizers.chat import CHAT_FORMATS, as_ragged
-from zoo.training import DirectPreference, IdentityPreference, OddsRatioPreference, ReplyLikelihoods
-
-_LOSSES = {"dpo": DirectPreference, "ipo": IdentityPreference, "orpo": OddsRatioPreference}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +54,7 @@ class DataConfig:
     )
     chat_format: str | None = setting(
         None,
-        f"How conversations are written: {', '.join(CHAT_FORMATS)}; null: as the model does. Without any, texts are "
+        f"How conversations are written: {CHAT_FORMATS}; null: as the model does. Without any, texts are "
         "plain: a reply follows its prompt.",
     )
     max_length: int | None = setting(
@@ -134,7 +131,7 @@ def main(config: PreferConfig) -> dict[str, Any]:
         }
         tokens = {name: columns for name, (_, columns) in tokenized.items()}
         test = tokenized["test"][0]
-        model, loss = ReplyLikelihoods(task), make_loss(config)
+        model, loss = zoo.training.ReplyLikelihoods(task), make_loss(config)
         size = config.training.batch_size
         if loss.needs_reference:
             # without the path of the run, which may be moved
@@ -144,8 +141,10 @@ def main(config: PreferConfig) -> dict[str, Any]:
             reference = {name: np.zeros((int(part["ids"].nrows()), 2)) for name, part in tokens.items()}
         before = replies(task, config, test)
         options = {"batch_size": size, "seed": config.training.seed}
-        batches = ExampleBatches(rows, tokens["training"], reference["training"], **options)
-        held_out = ExampleBatches(rows, tokens["validation"], reference["validation"], shuffle=False, **options)
+        batches = batching.ExampleBatches(rows, tokens["training"], reference["training"], **options)
+        held_out = batching.ExampleBatches(
+            rows, tokens["validation"], reference["validation"], shuffle=False, **options
+        )
         print(f"training: {batches.number_of_rows}, validation: {held_out.number_of_rows}; {rows.dropped.report()}")
         model.compile(
             optimizer=make_optimizer(config.training, batches.number_of_batches, task),
@@ -259,8 +258,12 @@ def longest_of(config: PreferConfig, task: zoo.CausalLM) -> int:
 
 def make_loss(config: PreferConfig) -> Any:
     """Returns the loss of the method."""
-    options = {"label_smoothing": config.training.label_smoothing} if config.method == "dpo" else {}
-    return _LOSSES[config.method](config.training.beta, **options)
+    beta = config.training.beta
+    if config.method == "dpo":
+        return zoo.training.DirectPreference(beta, label_smoothing=config.training.label_smoothing)
+    if config.method == "ipo":
+        return zoo.training.IdentityPreference(beta)
+    return zoo.training.OddsRatioPreference(beta)
 
 
 def replies(task: zoo.CausalLM, config: PreferConfig, preferences: Sequence[Preference]) -> list[str]:
@@ -289,7 +292,7 @@ def end(
         if isinstance(prompts[0], str):
             answers = served.serve(prompts)
         else:
-            answers = served.chat(*(column.to_tensor("") for column in as_ragged(prompts)))
+            answers = served.chat(*(column.to_tensor("") for column in zoo.tokenizers.chat.as_ragged(prompts)))
         return zip(map(last_words, test[:3]), decoded(answers), task.generate(prompts, **export), strict=True)
 
     options = {"export": export if config.export else None, "trial": trial, "test_is_validation": is_validation}

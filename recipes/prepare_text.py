@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.corpus import duplicates, stages
 from recipes.common.corpus.engines import run_all
@@ -35,8 +36,6 @@ from recipes.common.corpus.shards import (
 from recipes.common.corpus.sources import Part, find_parts, import_extra, share_out
 from recipes.common.errors import BadLines, ConfigError, DataError, errors_of
 from recipes.common.processes import threads_each
-from zoo.storage import atomic_write, remove, replace_folder, write_text_atomically
-from zoo.tokenizers import Tokenizer
 
 _REPORT_FILE = "report.md"
 _MODULES = ("array_record.python.array_record_module", "datasketch")
@@ -111,17 +110,17 @@ def main(config: PrepareTextConfig) -> dict[str, Any]:
         return index
 
 
-def load_tokenizer(config: PrepareTextConfig) -> Tokenizer:
+def load_tokenizer(config: PrepareTextConfig) -> zoo.tokenizers.Tokenizer:
     """Returns the tokenizer, which must have the tokens that stand between documents."""
     with errors_of("tokenizer"):
         path = Path(config.tokenizer)
         stored = next((place for place in (path, path / "tokenizer") if (place / "tokenizer.json").is_file()), None)
         try:
-            tokenizer = Tokenizer.from_preset(config.tokenizer)
+            tokenizer = zoo.tokenizers.Tokenizer.from_preset(config.tokenizer)
         except (FileNotFoundError, ValueError):
             if stored is None:
                 raise
-            tokenizer = Tokenizer.load(stored)
+            tokenizer = zoo.tokenizers.Tokenizer.load(stored)
     if tokenizer.end_id is None:
         raise ConfigError(f"tokenizer: {config.tokenizer} has no end token, which stands behind each document")
     if config.start_token and tokenizer.start_id is None:
@@ -129,14 +128,14 @@ def load_tokenizer(config: PrepareTextConfig) -> Tokenizer:
     return tokenizer
 
 
-def settings_of(config: PrepareTextConfig, tokenizer: Tokenizer) -> dict[str, Any]:
+def settings_of(config: PrepareTextConfig, tokenizer: zoo.tokenizers.Tokenizer) -> dict[str, Any]:
     """Returns all that the bytes of the corpus depend on, apart from the files."""
     harmless = {"output", "tokenizer", "engine", "processes"}
     fields = {name: value for name, value in dataclasses.asdict(config).items() if name not in harmless}
     return {**fields, "tokenizer": fingerprint(tokenizer)}
 
 
-def make_plan(config: PrepareTextConfig, tokenizer: Tokenizer, folder: Path) -> list[list[Part]]:
+def make_plan(config: PrepareTextConfig, tokenizer: zoo.tokenizers.Tokenizer, folder: Path) -> list[list[Part]]:
     """Returns the parts of the input that each shard is made of, as an earlier run has planned, or planned now."""
 
     def plan() -> list[list[Part]]:
@@ -144,7 +143,7 @@ def make_plan(config: PrepareTextConfig, tokenizer: Tokenizer, folder: Path) -> 
         if not parts:
             raise DataError(f"input: {' '.join(config.input)} holds nothing")
         shares = share_out(parts, config.shards)
-        with replace_folder(folder / TOKENIZER_FOLDER, lambda old: True, "tokenizer") as place:
+        with zoo.storage.replace_folder(folder / TOKENIZER_FOLDER, lambda old: True, "tokenizer") as place:
             tokenizer.save(place)
         return shares
 
@@ -152,7 +151,7 @@ def make_plan(config: PrepareTextConfig, tokenizer: Tokenizer, folder: Path) -> 
 
 
 def prepare(
-    config: PrepareTextConfig, tokenizer: Tokenizer, folder: Path, shares: Sequence[Sequence[Part]]
+    config: PrepareTextConfig, tokenizer: zoo.tokenizers.Tokenizer, folder: Path, shares: Sequence[Sequence[Part]]
 ) -> dict[str, Any]:
     """Goes through the stages, writes the index and the report, and removes what the stages have left."""
     settings = stages.Settings(
@@ -204,14 +203,14 @@ def prepare(
         },
         "shards": packed,
     }
-    write_text_atomically(folder / _REPORT_FILE, report(index, bad_lines(config, read)))
+    zoo.storage.write_text_atomically(folder / _REPORT_FILE, report(index, bad_lines(config, read)))
     if config.validation:
-        with atomic_write(folder / HELD_OUT_FILE) as path, open(path, "wb") as whole:
+        with zoo.storage.atomic_write(folder / HELD_OUT_FILE) as path, open(path, "wb") as whole:
             for number in range(len(tasks)):
                 with open(settings.work(f"validation-{number:05d}.jsonl"), "rb") as part:
                     shutil.copyfileobj(part, whole)
-    write_text_atomically(folder / INDEX_FILE, json.dumps(index, indent=1))
-    remove(folder / WORK_FOLDER)
+    zoo.storage.write_text_atomically(folder / INDEX_FILE, json.dumps(index, indent=1))
+    zoo.storage.remove(folder / WORK_FOLDER)
     print(report(index, bad_lines(config, read)))
     return index
 

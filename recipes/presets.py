@@ -1,34 +1,40 @@
 """Prints the named architectures: `python -m recipes.presets`, or those whose names hold a word given after it."""
 
-import sys
-from collections.abc import Sequence
+from __future__ import annotations
 
-from zoo import list_presets
-from zoo.presets import PresetTable
+import dataclasses
+
+import zoo
+from recipes.common.config import run_recipe, setting
+from recipes.common.errors import ConfigError
 
 
-def main(arguments: Sequence[str]) -> None:
+@dataclasses.dataclass(frozen=True)
+class PresetsConfig:
+    """Prints the named architectures with their sizes and what they are."""
+
+    words: list[str] = setting([], "Words, of which a name holds any; empty for all names.", words="first")
+
+
+def main(config: PresetsConfig) -> None:
     """Prints a table of presets.
 
     Args:
-        arguments: Words; presets whose names hold any of them are shown, without words all.
+        config: The configuration.
 
     Raises:
-        SystemExit: With code 2 if no preset is left.
+        ConfigError: If no preset is left.
 
     Example:
 
-    >>> main(["bert"])
+    >>> main(PresetsConfig(["bert"]))
     """
-    presets = list_presets()
-    chosen = {
-        name: preset for name, preset in presets.items() if not arguments or any(word in name for word in arguments)
-    }
+    presets, words = zoo.list_presets(), config.words
+    chosen = {name: preset for name, preset in presets.items() if not words or any(word in name for word in words)}
     if not chosen:
-        print(f"recipes.presets: error: no preset has {' or '.join(arguments)} in its name", file=sys.stderr)
-        raise SystemExit(2)
-    print(PresetTable(chosen))
+        raise ConfigError(f"no preset has {' or '.join(words)} in its name")
+    print(zoo.presets.PresetTable(chosen))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run_recipe(main, PresetsConfig, "presets")

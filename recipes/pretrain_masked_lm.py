@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 import zoo
+from recipes.common import batching
 from recipes.common.config import run_recipe, setting
 from recipes.common.corpus.shards import Corpus
 from recipes.common.data.plain_text import cut_texts
@@ -34,7 +35,6 @@ from recipes.common.training.corpora import (
     open_corpora,
     open_running_text,
 )
-from recipes.common.training.corpus_batches import CorpusExamples
 from recipes.common.training.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,
@@ -43,7 +43,6 @@ from recipes.common.training.encoder_recipe import (
 )
 from recipes.common.training.fitting import prepare
 from recipes.common.training.models import make_or_load_task
-from zoo.preprocessing.token_rows import added_count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +138,7 @@ def main(config: MaskedLMConfig) -> dict[str, Any]:
         return finish(run, "pretrain_masked_lm", task, results, started, export=export, trial=trial)
 
 
-def corpus_batches(config: MaskedLMConfig, task: zoo.MaskedLM, corpora: Sequence[Corpus]) -> CorpusExamples:
+def corpus_batches(config: MaskedLMConfig, task: zoo.MaskedLM, corpora: Sequence[Corpus]) -> batching.CorpusExamples:
     """Returns the training batches of prepared corpora, after a look at whether they fit the task."""
     check_tokenizer(corpora, task.tokenizer)
     if config.masking.whole_words:
@@ -147,13 +146,13 @@ def corpus_batches(config: MaskedLMConfig, task: zoo.MaskedLM, corpora: Sequence
             "masking.whole_words must be false with a prepared corpus, whose words are not known, got true"
         )
     preprocessor, length = task.preprocessor, corpora[0].length
-    most = preprocessor.sequence_length - added_count(1, **preprocessor.special_tokens())
+    most = preprocessor.sequence_length - zoo.preprocessing.added_count(1, **preprocessor.special_tokens())
     if length > most:
         raise ConfigError(
             f"data.train: the rows of {corpora[0].path} have {length} tokens, and the model takes {most}: "
             f"prepare_text --length {most}, or a larger max_length in model.options"
         )
-    return CorpusExamples(
+    return batching.CorpusExamples(
         corpora,
         preprocessor,
         batch_size=config.training.batch_size,

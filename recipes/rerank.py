@@ -38,7 +38,6 @@ from recipes.common.training.encoder_recipe import (
 from recipes.common.training.fitting import prepare
 from recipes.common.training.models import head_options, make_or_load_task
 from recipes.common.training.windowed import count_cut
-from zoo.inspect import plot_curves
 
 RELEVANT = "relevant"
 # ranks in the picture
@@ -286,7 +285,7 @@ def evaluate(
         results |= {f"{name} {label}": value for name, value in measured.items()}
         curves[label] = curves_of(found, retrieval.relevant, min(_DRAWN, most))
     labels = {"x_label": "rank", "y_label": "nDCG up to this rank", "title": "Candidates of test queries"}
-    plot_curves(curves, run.plots / "reranking.png", **labels)
+    zoo.inspect.plot_curves(curves, run.plots / "reranking.png", **labels)
     lines = ["query\tfirst before\tfirst after\trelevant"]
     for query in list(candidates)[:100]:
         relevant = next(iter(retrieval.relevant[query]))

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 import zoo
+from recipes.common import batching
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_sets import TextPair, open_parts
 from recipes.common.data.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
@@ -31,10 +32,7 @@ from recipes.common.saved_models import language_tokens_of, make_sampler
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
 from recipes.common.training.models import ModelConfig, make_or_load_task
 from recipes.common.training.optimizers import OPTIMIZER_HELP, SCHEDULE_HELP
-from recipes.common.training.pair_batches import PairBatches
 from recipes.common.training.tokenizers import TokenizerConfig
-from zoo.inspect import plot_attention, plot_position_encoding
-from zoo.training import TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,8 +235,8 @@ def train_seq2seq(
     )
     model.compile(
         optimizer=make_optimizer(config, batches.number_of_batches, model),
-        loss=TokenCrossEntropy(config.label_smoothing),
-        weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenCount()],
+        loss=zoo.training.TokenCrossEntropy(config.label_smoothing),
+        weighted_metrics=[zoo.training.TokenNegativeLogLikelihood(name="nll"), zoo.training.TokenCount()],
         jit_compile=config.jit_compile,
     )
     shown = pairs_that_fit(model, validation, config.samples)
@@ -266,9 +264,9 @@ def make_pair_batches(
     name: str,
     pairs: Sequence[TextPair],
     max_lengths: tuple[int, int],
-) -> PairBatches:
+) -> batching.PairBatches:
     """Returns the batches of the "training" or "validation" pairs, and says what was left out."""
-    batches = PairBatches(
+    batches = batching.PairBatches(
         pairs,
         model.tokenizer,
         add_start_token=model.preprocessor.adds_start_token,
@@ -312,7 +310,7 @@ def draw_seq2seq(run: RunFolder, model: zoo.Seq2SeqLM, source: str) -> None:
     position = getattr(model.backbone.decoder, "position", None)
     if position is not None and position.acts_on_embeddings():
         encoding = position(np.arange(min(100, model.backbone.config.max_length)))
-        plot_position_encoding(np.asarray(encoding, "float32"), run.plots / "positions.png")
+        zoo.inspect.plot_position_encoding(np.asarray(encoding, "float32"), run.plots / "positions.png")
     tokenizer = model.tokenizer
     output = model.generate(source, jit_compile=False, truncate=True)
     # a text may have more tokens than the model wrote it with
@@ -329,7 +327,7 @@ def draw_seq2seq(run: RunFolder, model: zoo.Seq2SeqLM, source: str) -> None:
     title = "Cross-attention of the last block, mean over heads"
     if "encoder" not in attention:
         title = "Alignment: what the decoder attends to"  # a recurrent model has neither blocks nor heads
-    plot_attention(np.mean(weights, axis=0), *tokens, run.plots / "cross_attention.png", title=title)
+    zoo.inspect.plot_attention(np.mean(weights, axis=0), *tokens, run.plots / "cross_attention.png", title=title)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from recipes import LAZY
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("layers", "zoo", "recipes")
 # what may be imported below each package; the standard library always may
@@ -83,6 +85,20 @@ def test_tensorflow_is_imported_late():
             assert not late, f"{name} imports {late} when it is imported"
 
 
+# each runs in a process of its own
+CONTESTANTS = "recipes.benchmark.libraries."
+
+
+def test_recipes_wait_with_what_is_heavy():
+    """`from zoo import CausalLM` at the top would load it: `import zoo` waits until it is used."""
+    for name, path in modules("recipes").items():
+        if name.startswith((*LAZY, CONTESTANTS)):
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ImportFrom):
+                assert not f"{node.module}.".startswith(tuple(f"{each}." for each in LAZY)), f"{name}: {node.module}"
+
+
 def test_no_circles():
     known = {name: path for package in PACKAGES for name, path in modules(package).items()}
     edges = {}
@@ -129,6 +145,103 @@ def test_every_module_imports(package):
 def run(code, folder, **environment):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=folder)
+
+
+HELP_OF_ALL = """
+import contextlib, importlib, io, sys
+from recipes.__main__ import recipes
+from recipes.benchmark.__main__ import BENCHMARKS
+from recipes.common.config import ConfigError, parse
+from recipes.common.recipe_modules import find_recipe
+import dataclasses, zoo
+
+def config_class_of(module):
+    kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and dataclasses.is_dataclass(kind)]
+    return next(kind for kind in kinds if kind.__module__ == module.__name__ and kind.__name__.endswith("Config"))
+
+def loaded():
+    return {name for name in sys.modules if name.startswith(("keras.", "layers.", "tensorflow.", "zoo.", "torch"))}
+
+configs = {name: config_class_of(find_recipe(name)) for name in recipes() if name != "benchmark"}
+configs |= {name: importlib.import_module(f"recipes.benchmark.{name}").Config for name in BENCHMARKS}
+assert len(configs) > 25
+for name, kind in configs.items():
+    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.suppress(SystemExit):
+        parse(kind, ["--help"], prog=name)
+    assert output.getvalue().startswith(f"usage: {name}"), output.getvalue()
+    try:
+        parse(kind, ["--no_such_key", "3"])
+    except ConfigError:
+        pass
+    assert not loaded(), f"{name} loads {loaded()}"
+assert zoo.CausalLM.__module__ == "zoo.tasks.causal_lm" and "keras.src" in sys.modules
+"""
+
+
+def test_help_of_recipes_does_not_wait_for_tensorflow(tmp_path):
+    result = run(HELP_OF_ALL, tmp_path)
+    assert result.returncode == 0, result.stderr[-3000:]
+
+
+TENSORFLOW_FIRST = """
+import recipes, sys
+import keras, tensorflow as tf, zoo
+import keras, tensorflow
+assert "keras.src" not in sys.modules and "tensorflow.python" not in sys.modules
+# in the middle of its import TensorFlow looks where Keras is, and at the end imports it
+assert int(tf.constant(1) + 1) == 2 and "keras.src" in sys.modules and "zoo.tasks" not in sys.modules
+from zoo.tasks import CausalLM
+assert keras.saving.get_registered_object("keras_transformer_zoo>CausalLM") is CausalLM is zoo.CausalLM
+"""
+
+
+# a module of a package that waits, which that package imports itself
+PART_FIRST = """
+import recipes, sys
+import layers, zoo
+from layers.block import TransformerBlock
+from zoo.preprocessing import words
+import zoo.tasks
+
+assert layers.TransformerBlock is TransformerBlock is layers.block.TransformerBlock
+assert sys.modules["layers.block"] is layers.block and layers.block.__spec__.origin == layers.block.__file__
+assert sys.modules["zoo.preprocessing"] is zoo.preprocessing and zoo.preprocessing.words is words
+"""
+
+
+@pytest.mark.parametrize("code", [TENSORFLOW_FIRST, PART_FIRST], ids=["tensorflow", "part"])
+def test_modules_that_wait_load_in_any_order(tmp_path, code):
+    result = run(code, tmp_path)
+    assert result.returncode == 0, result.stderr[-3000:]
+
+
+NAMES = """
+import ast, importlib, pathlib, recipes
+
+roots = {name: importlib.import_module(name) for name in recipes.LAZY if not name.startswith("recipes.")}
+missing = []
+for path in pathlib.Path(recipes.__file__).parent.rglob("*.py"):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imports = (node.names for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom))
+    names = {alias.asname or alias.name for aliases in imports for alias in aliases}
+    for node in ast.walk(tree):
+        text = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+        root, *rest = text.split(".")
+        if root in roots.keys() & names and all(part.isidentifier() for part in rest):
+            found = roots[root]
+            for part in rest:
+                if not hasattr(found, part):
+                    missing.append(f"{path.name}: {text}")
+                    break
+                found = getattr(found, part)
+assert not missing, missing
+"""
+
+
+def test_names_that_recipes_ask_for_later_exist(tmp_path):
+    """`zoo.training.TokenCount` is looked up when a recipe comes there, with no more imported than the recipe did."""
+    result = run(NAMES, tmp_path)
+    assert result.returncode == 0, result.stderr[-3000:]
 
 
 WITHOUT_TENSORFLOW = """

@@ -9,6 +9,21 @@ if not hasattr(_layers, "ShawRelativePositions"):
         "keras-transformer-zoo: rename that module or start Python elsewhere."
     )
 
+from zoo import (
+    backbones,
+    config,
+    export,
+    generation,
+    huggingface,
+    inspect,
+    keras_hub,
+    preprocessing,
+    presets,
+    storage,
+    tasks,
+    tokenizers,
+    training,
+)
 from zoo.backbones import Backbone, RecurrentSeq2Seq, Transformer
 from zoo.config import (
     AttentionConfig,
@@ -77,7 +92,20 @@ __all__ = [
     "TokenClassifier",
     "Transformer",
     "TransformerConfig",
+    "backbones",
+    "config",
+    "export",
+    "generation",
+    "huggingface",
+    "inspect",
+    "keras_hub",
     "list_presets",
+    "preprocessing",
     "preset_config",
+    "presets",
     "register_preset",
+    "storage",
+    "tasks",
+    "tokenizers",
+    "training",
 ]

@@ -166,11 +166,11 @@ class RollingCache(CacheLayout):
         self.window = window
 
     def num_slots(self, capacity: Any) -> Any:
-        return min(capacity, self.window) if isinstance(capacity, int) else self.window
+        return min(capacity, self.window) if isinstance(capacity, int) else ops.minimum(capacity, self.window)
 
     def write(self, cache: dict[str, Any], key: Any, value: Any, index: Any, count: Any = None) -> dict[str, Any]:
-        slots, new = cache["key"].shape[2], key.shape[2]
-        if slots < self.window:
+        slots, new = ops.shape(cache["key"])[2], key.shape[2]
+        if isinstance(slots, int) and slots < self.window:
             _check_room(slots, new, index)
         if new == 1:  # also where it is padding: the slot that it falls on is out of the window of all later queries
             return _write_slots(cache, key, value, index % slots)
@@ -180,7 +180,7 @@ class RollingCache(CacheLayout):
         return _picked(cache, key, value, sources)
 
     def entries(self, cache: dict[str, Any], index: Any) -> Any:
-        slots = cache["key"].shape[2]
+        slots = ops.shape(cache["key"])[2]
         last = _column(index) - 1
         return last - (last - ops.arange(slots)) % slots
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
-from layers import MultiHeadAttention
+import layers
 from recipes.benchmark.peak_memory import peak_memory
 from recipes.benchmark.steps import random_inputs, traced_step
 from recipes.benchmark.timing import calls_per_turn, median_ratio, time_in_turn
@@ -60,7 +59,9 @@ def make_function(
     options: dict[str, Any] = {}
     if name in (OURS, OURS_GROUPED):
         key_value_heads = config.num_key_value_heads if name == OURS_GROUPED else None
-        layer = MultiHeadAttention(config.num_heads, head_dim, num_key_value_heads=key_value_heads, causal=causal)
+        layer = layers.MultiHeadAttention(
+            config.num_heads, head_dim, num_key_value_heads=key_value_heads, causal=causal
+        )
         layer.build(shape)
         function = layer
     elif name == "keras.layers.GroupQueryAttention":
@@ -82,7 +83,7 @@ def make_function(
 
         def function(x: Any) -> Any:
             # this layer takes the mask from its caller
-            mask = ops.tril(ops.ones((1, length, length), "bool")) if causal else None
+            mask = keras.ops.tril(keras.ops.ones((1, length, length), "bool")) if causal else None
             return layer(x, x, attention_mask=mask)
 
     elif name not in (OURS, OURS_GROUPED):
@@ -92,7 +93,7 @@ def make_function(
 
     generator = np.random.default_rng(0)
     for variable in layer.weights:
-        variable.assign(ops.reshape(generator.normal(0, 0.05, int(np.prod(variable.shape))), variable.shape))
+        variable.assign(keras.ops.reshape(generator.normal(0, 0.05, int(np.prod(variable.shape))), variable.shape))
     return function, layer.trainable_variables
 
 
@@ -129,7 +130,8 @@ def check_equal_outputs(config: AttentionConfig) -> float:
     for causal in (False, True):
         for theirs, ours in RIVALS.items():
             first, second = (
-                ops.convert_to_numpy(make_function(name, causal, 64, config)[0](inputs)) for name in (theirs, ours)
+                keras.ops.convert_to_numpy(make_function(name, causal, 64, config)[0](inputs))
+                for name in (theirs, ours)
             )
             difference = float(np.abs(first - second).max())
             if difference > 1e-4 * np.abs(second).max():

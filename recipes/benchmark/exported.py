@@ -19,10 +19,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+import zoo
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError
 from recipes.common.saved_models import load_task
-from zoo.storage import write_text_atomically
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ def main(config: Config) -> list[dict[str, Any]]:
     text = _table(rows)
     folder = Path(config.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(folder / "results.md", text)
+    zoo.storage.write_text_atomically(folder / "results.md", text)
     print("\n" + text)
     return rows
 

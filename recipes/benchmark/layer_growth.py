@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from layers import ConvolutionMixer, MultiHeadAttention, RecurrentEncoder
+import layers
 from recipes.benchmark.peak_memory import peak_memory
 from recipes.benchmark.steps import random_inputs, traced_step
 from recipes.benchmark.timing import calls_per_turn, time_in_turn
@@ -58,16 +58,16 @@ def make_layer(kind: str, config: GrowthConfig) -> keras.layers.Layer:
         RecipeError: There is no such kind.
     """
     if kind in ("convolution", "separable convolution"):
-        return ConvolutionMixer(config.kernel_size, separable=kind != "convolution")
+        return layers.ConvolutionMixer(config.kernel_size, separable=kind != "convolution")
     if kind == "recurrent":
-        return RecurrentEncoder()
+        return layers.RecurrentEncoder()
     head_dim = config.width // config.num_heads
     if kind == "self-attention":
-        return MultiHeadAttention(config.num_heads, head_dim)
+        return layers.MultiHeadAttention(config.num_heads, head_dim)
     if kind == "self-attention, blocked":
-        return MultiHeadAttention(config.num_heads, head_dim, path="blocked")
+        return layers.MultiHeadAttention(config.num_heads, head_dim, path="blocked")
     if kind == "restricted self-attention":
-        return MultiHeadAttention(config.num_heads, head_dim, window=(config.window, config.window))
+        return layers.MultiHeadAttention(config.num_heads, head_dim, window=(config.window, config.window))
     raise RecipeError(f"kinds must be among {', '.join(map(repr, COMPLEXITIES))}, got {kind!r}")
 
 

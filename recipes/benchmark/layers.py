@@ -14,12 +14,12 @@ from typing import Any
 
 import keras
 
+import zoo
 from recipes.benchmark import attention_layers, layer_growth
 from recipes.benchmark.attention_layers import AttentionConfig
 from recipes.benchmark.layer_growth import GrowthConfig
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError
-from zoo.storage import write_text_atomically
 
 PARTS = {"growth": layer_growth, "attention": attention_layers}
 
@@ -59,8 +59,8 @@ def main(config: Config) -> dict[str, Any]:
         texts.append(part.table(results[name], part_config))
         part.plot(results[name], folder / f"{name}.png")
         # after each part, so that a run that is broken off leaves what it has
-        write_text_atomically(folder / "results.json", json.dumps(results, indent=2) + "\n")
-        write_text_atomically(folder / "results.md", "\n".join(texts))
+        zoo.storage.write_text_atomically(folder / "results.json", json.dumps(results, indent=2) + "\n")
+        zoo.storage.write_text_atomically(folder / "results.md", "\n".join(texts))
     print("\n" + "\n".join(texts))
     return results
 

@@ -24,10 +24,6 @@ import zoo
 from recipes.benchmark.peak_memory import peak_memory
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError
-from zoo.huggingface import write_backbone
-from zoo.keras_hub import save_backbone
-from zoo.storage import open_checkpoint, write_tensors, write_text_atomically
-from zoo.storage.checkpoint import INDEX_FILE, WEIGHTS_FILE
 
 SHARDS = 4
 # name: (what the files hold, dtype that they are loaded with)
@@ -82,8 +78,8 @@ def main(config: Config) -> list[dict[str, Any]]:
             rows.append({**row, "largest_tensor": width * max(sizes)})
             shutil.rmtree(model)
             print(_line(rows[-1]))
-    write_text_atomically(folder / "results.json", json.dumps(rows, indent=2) + "\n")
-    write_text_atomically(folder / "results.md", table(rows))
+    zoo.storage.write_text_atomically(folder / "results.json", json.dumps(rows, indent=2) + "\n")
+    zoo.storage.write_text_atomically(folder / "results.md", table(rows))
     print("\n" + table(rows))
     return rows
 
@@ -97,30 +93,30 @@ def write(form: str, backbone: zoo.Backbone, path: Path) -> None:
         path: Where to.
     """
     if form == "keras_hub":
-        save_backbone(backbone, path)
+        zoo.keras_hub.save_backbone(backbone, path)
     elif form == "preset":
         kind = {"encoder": zoo.MaskedLM, "decoder": zoo.CausalLM, "encoder_decoder": zoo.Seq2SeqLM}
         kind[backbone.config.architecture](backbone).save_to_preset(path)
     else:
-        write_backbone(backbone, path)
+        zoo.huggingface.write_backbone(backbone, path)
         if form in ("cast_up", "half"):
-            with open_checkpoint(path) as files:
+            with zoo.storage.open_checkpoint(path) as files:
                 tensors = {name: np.array(files.get(name), ml_dtypes.bfloat16) for name in files.shapes}
-            write_tensors(path / WEIGHTS_FILE, tensors, {"format": "pt"})
+            zoo.storage.write_tensors(path / zoo.storage.checkpoint.WEIGHTS_FILE, tensors, {"format": "pt"})
         elif form == "sharded":
             _cut(path)
 
 
 def _cut(path: Path) -> None:
     index = {}
-    with open_checkpoint(path) as files:
+    with zoo.storage.open_checkpoint(path) as files:
         names = sorted(files.shapes)
         for number in range(SHARDS):
             part, file = names[number::SHARDS], f"model-{number + 1:05d}-of-{SHARDS:05d}.safetensors"
-            write_tensors(path / file, {name: files.get(name) for name in part}, {"format": "pt"})
+            zoo.storage.write_tensors(path / file, {name: files.get(name) for name in part}, {"format": "pt"})
             index |= dict.fromkeys(part, file)
-    (path / WEIGHTS_FILE).unlink()
-    (path / INDEX_FILE).write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    (path / zoo.storage.checkpoint.WEIGHTS_FILE).unlink()
+    (path / zoo.storage.checkpoint.INDEX_FILE).write_text(json.dumps({"metadata": {}, "weight_map": index}))
 
 
 def make_load(path: str, dtype: str, timing: str) -> Callable[[], Any]:

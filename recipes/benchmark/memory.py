@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from keras import ops
+import keras
 
 import zoo
 from recipes.benchmark.contestant import Contestant
@@ -125,6 +125,6 @@ def make_reading(length: int, window: int) -> Callable[[], Any]:
     )
 
     def read(ids: Any) -> Any:
-        return backbone({"token_ids": ids, "padding_mask": ops.ones_like(ids, dtype="bool")}, training=False)
+        return backbone({"token_ids": ids, "padding_mask": keras.ops.ones_like(ids, dtype="bool")}, training=False)
 
     return traced_step(read, token_ids(work), backbone.variables, backward=False)

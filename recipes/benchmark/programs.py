@@ -23,9 +23,8 @@ import zoo
 from recipes.benchmark.works import Work
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError
-from zoo.storage import write_text_atomically
 
-_MODELS = {"decoder": zoo.CausalLM, "encoder_decoder": zoo.Seq2SeqLM}
+_MODELS = {"decoder": "CausalLM", "encoder_decoder": "Seq2SeqLM"}
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.-]+ = \S+ ([\w-]+)\(", re.MULTILINE)
 
 
@@ -62,7 +61,7 @@ def main(config: Config) -> list[dict[str, Any]]:
     text = table(rows, config)
     folder = Path(config.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(folder / "results.md", text)
+    zoo.storage.write_text_atomically(folder / "results.md", text)
     print("\n" + text)
     return rows
 
@@ -87,7 +86,7 @@ def count(preset: str, batch_size: int, length: int, **options: Any) -> dict[str
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        task = _MODELS[architecture.architecture](zoo.Backbone.from_config(architecture))
+        task = getattr(zoo, _MODELS[architecture.architecture])(zoo.Backbone.from_config(architecture))
     finally:
         keras.config.set_dtype_policy(before)
     sides = ("",) if architecture.architecture == "decoder" else ("encoder_", "decoder_")

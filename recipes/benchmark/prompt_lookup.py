@@ -22,7 +22,6 @@ import zoo
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError
 from recipes.common.saved_models import load_task
-from zoo.storage import write_text_atomically
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +91,7 @@ def main(config: Config) -> list[dict[str, Any]]:
     text = _table(rows)
     folder = Path(config.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(folder / "results.md", text)
+    zoo.storage.write_text_atomically(folder / "results.md", text)
     print("\n" + text)
     return rows
 

@@ -17,8 +17,6 @@ import zoo
 from recipes.benchmark.step_data import make_batch, symbolic_inputs, write_results
 from recipes.benchmark.timing import median_ratio, time_in_turn
 from recipes.common.config import setting
-from zoo.config import RecurrentConfig
-from zoo.training import TokenCrossEntropy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +50,7 @@ def main(config: Config) -> dict[str, Any]:
             steps, sizes = {}, {}
             for name, build in (("zoo", make_zoo_model), ("keras.layers.GRU", make_keras_model)):
                 model = build(config, kind)
-                model.compile(keras.optimizers.Adam(1e-4), TokenCrossEntropy(), jit_compile=False)
+                model.compile(keras.optimizers.Adam(1e-4), zoo.training.TokenCrossEntropy(), jit_compile=False)
                 sizes[name] = model.count_params()
                 steps[name] = lambda model=model: model.train_on_batch(*batch)
             if len(set(sizes.values())) != 1:
@@ -77,7 +75,7 @@ def make_zoo_model(config: Config, kind: str) -> keras.Model:
     options = {"attention": "none"}
     if kind == "attention":
         options = {"attention": "current_state", "score": "dot", "bidirectional": False, "readout": "attentional"}
-    architecture = RecurrentConfig(
+    architecture = zoo.RecurrentConfig(
         vocabulary_size=config.vocabulary_size, embedding_dim=config.width, hidden_dim=config.width, **options
     )
     return zoo.Seq2SeqLM(zoo.Backbone.from_config(architecture))

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from zoo.storage import write_text_atomically
+import zoo
 
 
 def make_batch(
@@ -59,4 +59,4 @@ def write_results(path: str | os.PathLike, results: dict[str, Any]) -> None:
         results: Plain values.
     """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(path, json.dumps(results, indent=2) + "\n")
+    zoo.storage.write_text_atomically(path, json.dumps(results, indent=2) + "\n")

@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
+import zoo
 from recipes.benchmark.step_data import write_results
 from recipes.benchmark.text_corpus import distinct_lines
 from recipes.benchmark.timing import time_in_turn
 from recipes.common.config import setting
 from recipes.common.errors import DataError
-from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
-from zoo.tokenizers.split_patterns import PATTERNS
 
 TIES = "ties with sentencepiece"  # lines that differ from it in a segmentation of equal score
 
@@ -89,7 +88,7 @@ def main(config: Config) -> dict[str, Any]:
     return result
 
 
-def make(kind: str, folder: Path) -> tuple[Tokenizer, dict[str, Encode]]:
+def make(kind: str, folder: Path) -> tuple[zoo.tokenizers.Tokenizer, dict[str, Encode]]:
     """Returns our tokenizer of a kind and, by name, what other libraries make of the same vocabulary."""
     import tokenizers
 
@@ -97,7 +96,9 @@ def make(kind: str, folder: Path) -> tuple[Tokenizer, dict[str, Encode]]:
     if family == "wordpiece":
         lowercase = "uncased" in name
         reference = tokenizers.BertWordPieceTokenizer(str(folder / name), lowercase=lowercase)
-        return WordPieceTokenizer.from_file(folder / name, lowercase=lowercase), {"tokenizers": encoder(reference)}
+        return zoo.tokenizers.WordPieceTokenizer.from_file(folder / name, lowercase=lowercase), {
+            "tokenizers": encoder(reference)
+        }
     if family == "bpe":
         files = (folder / "gpt2_bpe_encoder.json", folder / "gpt2_bpe_vocab.bpe")
         reference = tokenizers.ByteLevelBPETokenizer(*map(str, files))
@@ -105,20 +106,20 @@ def make(kind: str, folder: Path) -> tuple[Tokenizer, dict[str, Encode]]:
         if name != "gpt2":
             reference.pre_tokenizer = splitters.Sequence(
                 [
-                    splitters.Split(tokenizers.Regex(PATTERNS[name]), "isolated"),
+                    splitters.Split(tokenizers.Regex(zoo.tokenizers.split_patterns.PATTERNS[name]), "isolated"),
                     splitters.ByteLevel(add_prefix_space=False, use_regex=False),
                 ]
             )
         normalization = "NFC" if name == "qwen2" else None
         if normalization:
             reference.normalizer = tokenizers.normalizers.NFC()
-        ours = ByteLevelBPETokenizer.from_files(
+        ours = zoo.tokenizers.ByteLevelBPETokenizer.from_files(
             *files, split=name, normalization=normalization, end_token="<|endoftext|>"
         )
         return ours, {"tokenizers": encoder(reference)}
     import sentencepiece
 
-    ours = SentencePieceTokenizer.from_file(folder / name)
+    ours = zoo.tokenizers.SentencePieceTokenizer.from_file(folder / name)
     package = sentencepiece.SentencePieceProcessor(model_proto=ours.proto)
     return ours, {"tokenizers": encoder(converted(ours.proto)), "sentencepiece": package.encode}
 
@@ -157,7 +158,9 @@ def converted(proto: bytes) -> Any:
     return result
 
 
-def compare(tokenizer: Tokenizer, encoders: dict[str, Encode], lines: list[str], batch_size: int) -> dict[str, int]:
+def compare(
+    tokenizer: zoo.tokenizers.Tokenizer, encoders: dict[str, Encode], lines: list[str], batch_size: int
+) -> dict[str, int]:
     """Returns the number of lines whose ids differ from those that the tokenizer gives eagerly.
 
     Args:
@@ -223,7 +226,7 @@ def count_ties(ours: list[np.ndarray], theirs: list[np.ndarray], scores: np.ndar
     return sum(bool(abs(scores[a].sum() - scores[b].sum()) < 1e-3) for a, b in pairs)
 
 
-def piece_scores(tokenizer: SentencePieceTokenizer) -> np.ndarray:
+def piece_scores(tokenizer: zoo.tokenizers.SentencePieceTokenizer) -> np.ndarray:
     """Returns the score of each piece of a SentencePiece model, float64 `(vocabulary,)`."""
     from sentencepiece import sentencepiece_model_pb2
 
@@ -231,7 +234,9 @@ def piece_scores(tokenizer: SentencePieceTokenizer) -> np.ndarray:
     return np.array([piece.score for piece in model.pieces], np.float64)
 
 
-def time_both(tokenizer: Tokenizer, encode: Encode, lines: list[str], config: Config) -> dict[str, float]:
+def time_both(
+    tokenizer: zoo.tokenizers.Tokenizer, encode: Encode, lines: list[str], config: Config
+) -> dict[str, float]:
     """Returns the median milliseconds in which each tokenizes lines, in batches, and their ratio.
 
     The library works on as many threads as it likes, and is asked for nothing but lists of ids.

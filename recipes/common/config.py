@@ -18,9 +18,9 @@ from typing import Any, Literal, TypeVar
 
 import jsonargparse
 
+import zoo
 from recipes.common.config_sources import dump_yaml, read_word, read_yaml, split_words
 from recipes.common.errors import ConfigError, RecipeError, nearest, shown, type_in_words
-from zoo.storage import write_text_atomically
 
 Config = TypeVar("Config")
 _REQUIRED = dataclasses.MISSING
@@ -219,7 +219,7 @@ def save(config: Any, path: str | os.PathLike) -> None:
         config: A config (see `parse`).
         path: File to write.
     """
-    write_text_atomically(path, dump_yaml(dataclasses.asdict(config)))
+    zoo.storage.write_text_atomically(path, dump_yaml(dataclasses.asdict(config)))
 
 
 def differences(old: Any, new: Any, *, harmless: bool = True) -> dict[str, tuple[Any, Any]]:

@@ -13,10 +13,9 @@ import huggingface_hub
 import keras
 import numpy as np
 
+import zoo
 from recipes.common.run_folder import RunFolder
 from recipes.common.training.fitting import save_adapter
-from zoo.export.saved_model import DESCRIPTION_FILE
-from zoo.tasks import Task
 
 TEST_IS_VALIDATION = (
     "The test data are the validation data, on which the epoch, temperature and thresholds may have been chosen: new "
@@ -27,7 +26,7 @@ TEST_IS_VALIDATION = (
 def finish(
     run: RunFolder,
     recipe: str,
-    task: Task,
+    task: zoo.Task,
     results: dict[str, Any],
     started: float,
     *,
@@ -81,7 +80,7 @@ def finish(
     return results
 
 
-def model_card(run: RunFolder, recipe: str, task: Task, results: dict[str, Any]) -> huggingface_hub.ModelCard:
+def model_card(run: RunFolder, recipe: str, task: zoo.Task, results: dict[str, Any]) -> huggingface_hub.ModelCard:
     """Returns the model card of a run: what was trained, how, and what came out.
 
     Args:
@@ -162,7 +161,7 @@ def _use_of_export(run: RunFolder) -> str:
     """How the SavedModel is used; nothing where there is none."""
     if not run.export.exists():
         return ""
-    signature = json.loads((run.export / DESCRIPTION_FILE).read_text(encoding="utf-8"))
+    signature = json.loads((run.export / zoo.export.saved_model.DESCRIPTION_FILE).read_text(encoding="utf-8"))
     inputs = signature["endpoints"]["serve"]["inputs"]
     given = '["..."]' if len(inputs) == 1 else ", ".join(f"{field['name']}=['...']" for field in inputs)
     return f"""or, with `tensorflow` and `tensorflow_text` alone:

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 
 import filelock
 
+import zoo
 from recipes.common import config as config_module
 from recipes.common.config_sources import dump_yaml
 from recipes.common.errors import ConfigError, RunFolderError, shown
-from zoo.storage import remove, remove_incomplete, write_text_atomically
-from zoo.training import saved_position
 
 _CONFIG_FILE = "config.yaml"
 _RECIPE_FILE = "recipe.txt"
@@ -127,7 +126,7 @@ def trained(folder: Path) -> tuple[int, int] | None:
     Args:
         folder: Its folder.
     """
-    position = saved_position(folder / "checkpoints" / "state")
+    position = zoo.training.saved_position(folder / "checkpoints" / "state")
     return None if position in (None, (0, 0)) else position
 
 
@@ -157,7 +156,7 @@ def has_ended(folder: Path, config: Any) -> bool:
         is_same = False  # a key that there is no more
     if not is_same or epochs > wanted:
         print(f"{folder} belongs to a run with another config, and begins anew")
-        remove(folder)
+        zoo.storage.remove(folder)
         return False
     return epochs == wanted and stored.results is not None
 
@@ -233,7 +232,7 @@ class RunFolder:
             if made or not resumed:
                 print(f"{self.path}: nothing has been trained here, so the run begins anew")
             for path in made:
-                remove(path)
+                zoo.storage.remove(path)
         elif resumed:
             self._compare(stored, config)
         else:
@@ -256,7 +255,7 @@ class RunFolder:
     def _clean(self) -> None:
         """Removes what killed processes left half written, and puts back what they had set aside."""
         for folder in (self.path, self.path / "samples"):
-            remove_incomplete(folder)
+            zoo.storage.remove_incomplete(folder)
 
     def _compare(self, stored: Path, config: Any) -> None:
         changed = changes(stored, config)
@@ -290,7 +289,7 @@ class RunFolder:
         """
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text_atomically(path, text)
+        zoo.storage.write_text_atomically(path, text)
         return path
 
     def folder(self, name: str) -> Path:

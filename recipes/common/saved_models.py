@@ -9,9 +9,6 @@ from typing import Any
 import zoo
 from recipes.common.errors import ConfigError, DataError, errors_of, shown
 from recipes.common.run_folder import find_run
-from zoo.generation import Sampler, get_sampler
-from zoo.storage import find_reader
-from zoo.tasks import Task
 
 TASKS = (
     *("CausalLM", "MaskedLM", "QuestionAnswerer", "ReplacedTokenDetector", "Seq2SeqLM", "TextClassifier"),
@@ -20,7 +17,7 @@ TASKS = (
 _MOST_BEAMS = 256
 
 
-def make_sampler(description: dict[str, Any] | str) -> Sampler:
+def make_sampler(description: dict[str, Any] | str) -> zoo.generation.Sampler:
     """Returns the sampler of the key `sampler`.
 
     Args:
@@ -30,7 +27,7 @@ def make_sampler(description: dict[str, Any] | str) -> Sampler:
         ConfigError: If there is no such sampler, one of its options is out of range, or it has lists of results.
     """
     with errors_of("sampler"):
-        sampler = get_sampler(description)
+        sampler = zoo.generation.get_sampler(description)
     beams = getattr(sampler, "num_beams", 1)
     if beams > _MOST_BEAMS:
         raise ConfigError(f"sampler: num_beams must be at most {_MOST_BEAMS}, got {beams}")
@@ -39,7 +36,7 @@ def make_sampler(description: dict[str, Any] | str) -> Sampler:
     return sampler
 
 
-def load_task(directory: str, kind: str | None = None) -> Task:
+def load_task(directory: str, kind: str | None = None) -> zoo.Task:
     """Returns the task of a saved model.
 
     Args:
@@ -82,7 +79,7 @@ def saved_kind(directory: str) -> str:
     Args:
         directory: What `from_preset` takes.
     """
-    reader, source = find_reader(directory)
+    reader, source = zoo.storage.find_reader(directory)
     return reader.task_of(source)
 
 
@@ -105,7 +102,7 @@ def require_texts_alone(options: dict[str, Any], *names: str) -> None:
             raise ConfigError(f"options must not hold {name}: only texts are used, got {shown(options[name])}")
 
 
-def language_tokens_of(task: Task) -> list[str]:
+def language_tokens_of(task: zoo.Task) -> list[str]:
     """Returns the tokens by which a translation model is told the language, such as `<2de>`; none if it has one only.
 
     These are the control tokens of its tokenizer that have no other role. The sentinels of T5 are none.

@@ -105,7 +105,7 @@ def test_texts_fit_with_all_tokens_that_are_added(untrained):
 def test_a_picture_of_an_output_that_is_longer_as_text(untrained, tmp_path, monkeypatch):
     monkeypatch.setattr(untrained, "generate", lambda *arguments, **options: "alpha " * 99)
     drawn = []
-    monkeypatch.setattr(translate, "plot_attention", lambda *arguments, **options: drawn.append(arguments))
+    monkeypatch.setattr(zoo.inspect, "plot_attention", lambda *arguments, **options: drawn.append(arguments))
     translate.draw_seq2seq(SimpleNamespace(plots=tmp_path), untrained, "alpha beta")
     ((weights, written, read, _),) = drawn
     assert len(written) == 32 and read[:3] == [" alpha", " beta", "<eos>"]
@@ -128,8 +128,8 @@ def test_a_model_is_saved_before_anything_that_can_fail(tmp_path, monkeypatch):
         def save_to_preset(self, directory):
             events.append(directory)
 
-    monkeypatch.setattr(fitting, "plot_curves", plot_curves)
-    monkeypatch.setattr(fitting, "average_weights", lambda paths, model: events.append("average"))
+    monkeypatch.setattr(zoo.inspect, "plot_curves", plot_curves)
+    monkeypatch.setattr(zoo.storage, "average_weights", lambda paths, model: events.append("average"))
     run = SimpleNamespace(path=tmp_path, plots=tmp_path, folder=lambda name: tmp_path / name)
     batches = SimpleNamespace(dataset=None, number_of_batches=1)
     with pytest.raises(OSError, match="no space"):

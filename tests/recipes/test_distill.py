@@ -133,7 +133,7 @@ def test_what_the_teacher_wrote_is_kept(tmp_path):
         # nothing was trained, so they may be made anew
         assert len(teacher_outputs(run, teacher, sources[:2], **options)) == 2
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("recipes.common.training.teacher_outputs.saved_position", lambda folder: (1, 0))
+            patch.setattr("zoo.training.saved_position", lambda folder: (1, 0))
             with pytest.raises(RunFolderError, match="holds outputs of a teacher with other weights or for other"):
                 teacher_outputs(run, teacher, sources, **options)
 

@@ -44,8 +44,8 @@ from zoo.tokenizers.chat import get_chat_format
 @pytest.fixture(autouse=True)
 def found(monkeypatch):
     """Most models here are in no file."""
-    for name in ("find_reader", "require_trained"):
-        monkeypatch.setattr(evaluate, name, lambda path: None)
+    monkeypatch.setattr(zoo.storage, "find_reader", lambda path: None)
+    monkeypatch.setattr(evaluate, "require_trained", lambda path: None)
 
 
 def test_labels_that_the_model_cannot_give(capsys):
@@ -185,7 +185,8 @@ def test_a_source_without_its_language_token_is_not_translated_in_silence(tmp_pa
         generate.main(parse(generate.GenerateConfig, words))
 
 
-def test_models_that_name_no_task(tmp_path):
+def test_models_that_name_no_task(tmp_path, monkeypatch):
+    monkeypatch.setattr(zoo.storage, "find_reader", find_reader)
     (tmp_path / "config.json").write_text('{"format_version": 1, "task": "load_policy"}', encoding="utf-8")
     with pytest.raises(DataError):
         load_task(str(tmp_path))
@@ -280,7 +281,7 @@ def test_keys_given_override_those_of_the_run(reviews):
 
 
 def test_a_model_that_is_not_there_is_said_before_any_is_evaluated(reviews, monkeypatch):
-    monkeypatch.setattr(evaluate, "find_reader", find_reader)
+    monkeypatch.setattr(zoo.storage, "find_reader", find_reader)
     for name in ("run", "other"):
         (reviews / name / "model").mkdir(parents=True)
         (reviews / name / "model" / "config.json").write_text("{}")

@@ -18,12 +18,12 @@ pytest.importorskip("datasketch", reason="the extra 'corpus' is not installed")
 
 import zoo  # noqa: E402
 from recipes import evaluate, language_model, prepare_text, pretrain_masked_lm  # noqa: E402
+from recipes.common.batching import CorpusExamples  # noqa: E402
 from recipes.common.config import parse  # noqa: E402
 from recipes.common.corpus import stages  # noqa: E402
 from recipes.common.corpus.shards import Corpus, fingerprint  # noqa: E402
 from recipes.common.errors import ConfigError, DataError, RunFolderError  # noqa: E402
 from recipes.common.training.corpora import check_tokenizer  # noqa: E402
-from recipes.common.training.corpus_batches import CorpusExamples  # noqa: E402
 from zoo.tokenizers import ByteLevelBPETokenizer, Tokenizer  # noqa: E402
 from zoo.tokenizers.byte_alphabet import byte_characters  # noqa: E402
 

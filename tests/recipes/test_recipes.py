@@ -24,7 +24,6 @@ import zoo
 from recipes import evaluate, tag
 from recipes.common.config import parse, run_recipe
 from recipes.common.errors import ConfigError, DataError
-from recipes.common.training import fitting
 from zoo.storage import open_tensors
 
 pytestmark = pytest.mark.usefixtures("without_xla")
@@ -180,7 +179,7 @@ def run(recipe, folder, name, *more, extra=b""):
 def processes():
     """Makes processes that have the recipe imported already, by forking one that has done nothing else."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["recipes.translate"])
+    context.set_forkserver_preload(["zoo", "recipes.translate"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
         # the first process starts the one that is forked
@@ -222,13 +221,13 @@ def finished(tmp_path_factory):
         if recipe not in runs:
             folder, states = tmp_path_factory.mktemp(recipe), []
 
-            class RecordedState(fitting.TrainingState):
+            class RecordedState(zoo.training.TrainingState):
                 def __init__(self, *arguments, **options):
                     super().__init__(*arguments, **options)
                     states.append(self)
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(fitting, "TrainingState", RecordedState)
+                patch.setattr(zoo.training, "TrainingState", RecordedState)
                 results = run(recipe, folder, "run")
             (state,) = states
             runs[recipe] = folder, results, state

@@ -84,9 +84,9 @@ def test_picture_of_the_attention_is_called_what_it_is(tiny_tokenizer, tiny_conf
         config = zoo.RecurrentConfig(vocabulary_size=26, hidden_dim=4, max_length=16, attention="previous_state")
     model = zoo.Seq2SeqLM(zoo.Backbone.from_config(config), tiny_tokenizer)
     monkeypatch.setattr(model, "generate", lambda source, **options: "omega theta beta")
-    monkeypatch.setattr(translate, "plot_position_encoding", lambda *arguments: None)
+    monkeypatch.setattr(zoo.inspect, "plot_position_encoding", lambda *arguments: None)
     drawn = []
-    monkeypatch.setattr(translate, "plot_attention", lambda *arguments, title: drawn.append((*arguments, title)))
+    monkeypatch.setattr(zoo.inspect, "plot_attention", lambda *arguments, title: drawn.append((*arguments, title)))
     run = SimpleNamespace(plots=tmp_path)
     translate.draw_seq2seq(run, model, "alpha iota")
     ((weights, targets, sources, path, drawn_title),) = drawn

@@ -172,6 +172,9 @@ class Backbone(keras.Model):
         """Returns what `score` computes as tensors; None where it is more than that, see `OutputMap.of_layer`."""
         raise NotImplementedError(f"{type(self).__name__} does not predict tokens.")
 
+    # Whether prompts are fed token by token, so that a graph is for one length of them.
+    unrolls_prompts = False
+
     def start_decoding(self, inputs: dict[str, Any], capacity: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns what a decoding loop carries and what it only reads.
 

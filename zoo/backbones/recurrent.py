@@ -57,6 +57,7 @@ class RecurrentSeq2Seq(Backbone):
     """
 
     config_class = RecurrentConfig
+    unrolls_prompts = True
 
     def __init__(self, config: RecurrentConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)

@@ -271,7 +271,8 @@ def _merge(
     kept = results["scores"].shape[1]
     lengths = ops.zeros_like(candidates["token_ids"]) + position
     scores, places = ops.top_k(ops.concatenate([results["scores"], candidates["scores"]], axis=1), kept)
-    places = ops.cast(places, "int32")
+    # Among -inf any place may come first (PyTorch); where one is left, the last of the results is an empty one.
+    places = ops.where(scores > float("-inf"), ops.cast(places, "int32"), kept - 1)
     merged = {"scores": scores}
     for name, values in (
         ("lengths", lengths),

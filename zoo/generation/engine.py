@@ -2,9 +2,11 @@
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -21,6 +23,10 @@ FIRST_ROOM = 256
 
 # Steps from which on a loop of several rows (or proposals of one) is worth a copy of the output's matrix.
 LONG_LOOP = 16
+
+# Scores per head of a pass over prompts from which on programs know the lengths, and with them whether attention is to
+# be computed in pieces: 2 GiB with 128 heads, see `layers.attention.kernels.dispatch.choose_path`.
+MANY_SCORES = 2**22
 
 
 class Engine:
@@ -90,7 +96,7 @@ class Engine:
         batch = next_power_of_two(count)
         most = options.max_new_tokens
         limits = np.minimum([most] * count if limits is None else limits, most)
-        rounded = dataclasses.replace(options, max_new_tokens=padded_length(max(int(limits.max()), 1)))
+        rounded = with_length(options, padded_length(max(int(limits.max()), 1)))
         lengths = np.array([len(prompt) for prompt in prompts])
         width = 1 if lengths.max() == 1 else padded_length(int(lengths.max()))
         capacity = width + min(rounded.max_new_tokens, FIRST_ROOM) + options.slack
@@ -118,12 +124,14 @@ class Engine:
         rows = carry["moving"]["done"].shape[0] * loop.width * max(options.lookahead, 1)
         is_long = rows > 1 and steps >= LONG_LOOP
 
-        def run(carry: Any, until: Any) -> Any:
+        def run(carry: Any, until: Any, most: Any) -> Any:
             with self.backbone.transposed_output() if is_long else contextlib.nullcontext():
-                return loop.advance(carry, until)
+                return self.loop(with_length(options, most)).advance(carry, until)
 
-        goal = ops.convert_to_tensor(until, dtype="int32")
-        return self._programs.run(("advance", options, is_long), run, options.jit_compile, carry, goal)
+        key = ("advance", with_length(options, 1), is_long, carry["moving"]["done"].shape[0])
+        numbers = (ops.convert_to_tensor(number, dtype="int32") for number in (until, options.max_new_tokens))
+        exact = not shares_lengths(options)
+        return self._programs.run(key, run, options.jit_compile, carry, *numbers, exact_shapes=exact)
 
     def grow(self, carry: Any, capacity: int) -> Any:
         """Returns the carried value with caches of another capacity."""
@@ -160,7 +168,7 @@ class Engine:
         """
         loop = self.loop(options)
         capacity = ops.shape(tokens)[1] + options.max_new_tokens + options.slack
-        carry = self._start(loop, capacity, None, tokens, limits, streams, seed, source)
+        carry = self._start(loop, capacity, 0, tokens, limits, streams, seed, source)
         most = options.max_new_tokens
         is_long = not is_integer(most) or most >= LONG_LOOP  # a tensor may be anything
         with self.backbone.transposed_output() if is_long else contextlib.nullcontext():
@@ -228,17 +236,29 @@ class Engine:
 
     def _run_start(self, options: GenerationOptions, capacity: int, fed: int, *arguments: Any) -> Any:
         """Runs the compiled `_start` on tensors."""
+        tokens, _, _, _, source, *_ = arguments
+        width = tokens.shape[1]
+        sizes = {"most": options.max_new_tokens, "capacity": capacity, "first": width - fed}
 
-        def start(*arguments: Any) -> Any:
-            return self._start(self.loop(options), capacity, fed, *arguments)
+        def start(sizes: dict[str, Any], *arguments: Any) -> Any:
+            loop = self.loop(with_length(options, sizes["most"]))
+            return self._start(loop, sizes["capacity"], sizes.get("first", 0), *arguments)
 
-        return self._programs.run(("start", options, capacity, fed), start, options.jit_compile, *arguments)
+        scores = tokens.shape[0] * max([width * capacity, *(part.shape[1] ** 2 for part in source.values())])
+        if not shares_lengths(options) or scores > MANY_SCORES:
+            key = ("start", options, *sizes.values())
+            return self._programs.run(key, functools.partial(start, sizes), options.jit_compile, *arguments)
+        # a prompt of one token has nothing to feed; products of an unknown number of rows are slow
+        known = width if self.backbone.unrolls_prompts else min(width, 2)
+        sizes = {name: ops.convert_to_tensor(size, dtype="int32") for name, size in sizes.items() if size}
+        key = ("start", with_length(options, 1), known, tokens.shape[0], *sizes)
+        return self._programs.run(key, start, options.jit_compile, sizes, *arguments, exact_shapes=False)
 
     def _start(
         self,
         loop: Loop,
         capacity: Any,
-        fed: int | None,
+        first: Any,
         tokens: Any,
         limits: Any,
         streams: Any,
@@ -246,9 +266,8 @@ class Engine:
         source: Mapping[str, Any],
         state: Any = None,
     ) -> Any:
-        """Feeds the last `fed` tokens but one (None: all) and starts the loop, which feeds the last one itself."""
+        """Feeds the tokens from the `first` on but the last, and starts the loop, which feeds that one itself."""
         width = ops.shape(tokens)[1]
-        first = 0 if fed is None else width - fed
         has_more = tokens.shape[1] != 1
         ids = ops.maximum(tokens, 0)
         inputs = dict(source)
@@ -278,6 +297,19 @@ class Engine:
                 **given,
             )
         )
+
+
+def shares_lengths(options: GenerationOptions) -> bool:
+    """Whether texts of any length are generated by the same programs, as far as TensorFlow interprets them.
+
+    XLA compiles one for each combination of lengths.
+    """
+    return keras.backend.backend() == "tensorflow" and not options.jit_compile
+
+
+def with_length(options: GenerationOptions, most: Any) -> GenerationOptions:
+    """Returns the options with another number of new tokens, which is a tensor where programs are for any number."""
+    return dataclasses.replace(options, max_new_tokens=most)
 
 
 def _padded(rows: Sequence[Sequence[int]], batch: int, width: int, value: int, left: bool = False) -> np.ndarray:

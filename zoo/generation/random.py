@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 from keras import ops
+from keras.backend import standardize_dtype
 
 from zoo.generation.checks import as_seed
 
@@ -22,9 +23,18 @@ def _uint32(value: Any) -> Any:
     return ops.convert_to_tensor(np.asarray(value, "uint32"))
 
 
+def _low(word: Any) -> Any:
+    """The lower 32 bits, where the backend (PyTorch) holds unsigned integers of 32 bits in 64."""
+    return word if standardize_dtype(word.dtype) == "uint32" else ops.bitwise_and(word, 0xFFFFFFFF)
+
+
+def _add(first: Any, second: Any) -> Any:
+    return _low(ops.add(first, second))
+
+
 def _rotate_left(word: Any, distance: int) -> Any:
     return ops.bitwise_or(
-        ops.left_shift(word, _uint32(distance)),
+        _low(ops.left_shift(word, _uint32(distance))),
         ops.right_shift(word, _uint32(32 - distance)),
     )
 
@@ -47,14 +57,14 @@ def threefry_2x32(key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, 
         Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011), section 3.3.
     """
     keys = (key[0], key[1], ops.bitwise_xor(ops.bitwise_xor(key[0], key[1]), _uint32(_PARITY)))
-    first = ops.add(counter[0], keys[0])
-    second = ops.add(counter[1], keys[1])
+    first = _add(counter[0], keys[0])
+    second = _add(counter[1], keys[1])
     for group in range(5):
         for distance in _ROTATIONS[group % 2]:
-            first = ops.add(first, second)
+            first = _add(first, second)
             second = ops.bitwise_xor(_rotate_left(second, distance), first)
-        first = ops.add(first, keys[(group + 1) % 3])
-        second = ops.add(ops.add(second, keys[(group + 2) % 3]), _uint32(group + 1))
+        first = _add(first, keys[(group + 1) % 3])
+        second = _add(_add(second, keys[(group + 2) % 3]), _uint32(group + 1))
     return first, second
 
 
@@ -83,8 +93,8 @@ def uniforms(seed: Any, streams: Any, count: Any, purpose: int = 0) -> Any:
     (3, 2)
     """
     seed = as_seed(seed)
-    stream_words = ops.expand_dims(_uint32(streams), 0)
-    seed_words = ops.add(ops.zeros_like(stream_words), _uint32(seed))
+    stream_words = ops.expand_dims(_low(_uint32(streams)), 0)
+    seed_words = ops.add(ops.zeros_like(stream_words), _low(_uint32(seed)))
     steps = ops.expand_dims(_uint32(ops.arange(count, dtype="int32")), 1)
     words, _ = threefry_2x32((seed_words, stream_words), (steps, ops.zeros_like(steps) + _uint32(purpose)))
     # 23 bits and a half: exact in float32, and neither 0 nor 1 can occur.

@@ -11,7 +11,7 @@ from zoo.preprocessing.seq2seq_lm import Seq2SeqLMPreprocessor
 from zoo.preprocessing.text_classifier import TextClassifierPreprocessor
 from zoo.preprocessing.text_embedder import TextEmbedderPreprocessor
 from zoo.preprocessing.token_classifier import TokenClassifierPreprocessor
-from zoo.preprocessing.token_rows import add_start_end, map_by_length, padded_length
+from zoo.preprocessing.token_rows import add_start_end, added_count, map_by_length, padded_length
 from zoo.preprocessing.words import Entity, decode_bio, encode_bio, span_tags, split_words
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "TextEmbedderPreprocessor",
     "TokenClassifierPreprocessor",
     "add_start_end",
+    "added_count",
     "chosen_positions",
     "decode_bio",
     "encode_bio",

@@ -2,6 +2,7 @@
 
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
+from zoo.tokenizers.characters import character_tokenizer
 from zoo.tokenizers.chat import CHAT_FORMATS, ChatFormat, Turn, chat_format_of, tokenize_chat
 from zoo.tokenizers.huggingface import load_huggingface, save_huggingface
 from zoo.tokenizers.marian import MarianTokenizer
@@ -17,6 +18,7 @@ __all__ = [
     "Tokenizer",
     "Turn",
     "WordPieceTokenizer",
+    "character_tokenizer",
     "chat_format_of",
     "load_huggingface",
     "save_huggingface",

@@ -105,6 +105,11 @@ def _as_int32(ids: Any) -> tf.Tensor:
             raise TypeError(f"ids must be integers, got {ids.dtype.name}.")
     elif not ids.dtype.is_integer:
         raise TypeError(f"ids must be integers, got {ids.dtype.name}.")
+    ids = tf.convert_to_tensor(ids)
+    if ids.dtype.max > tf.int32.max:
+        # a cast would make another id of them; the largest number is one that no vocabulary has
+        low, high = max(ids.dtype.min, tf.int32.min), tf.int32.max
+        ids = tf.clip_by_value(ids, tf.constant(low, ids.dtype), tf.constant(high, ids.dtype))
     return tf.cast(ids, tf.int32)
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+import zoo
 from recipes.common.corpus.documents import NOT_TEXT, lines_of
 from recipes.common.corpus.output_folder import WORK_FOLDER
 from recipes.common.corpus.sources import Part, import_extra, open_data_set
 from recipes.common.data.json_files import objects_of_lines
 from recipes.common.data.text_files import MISSING_KEY, UNDECODABLE
 from recipes.common.errors import BadLines, ConfigError, DataError, shown
-from zoo.storage import atomic_write, write_text_atomically
 
 DESCRIPTION_FILE = "signature.json"
 REFUSED, OUTPUT = "refused by the model", "output"
@@ -150,14 +150,14 @@ def apply_shard(task: ApplyTask) -> dict[str, Any]:
     work = task.application
     bad = BadLines(work.on_error)
     count = 0
-    with atomic_write(task.path) as path, open(path, "w", encoding="utf-8", newline="\n") as stream:
+    with zoo.storage.atomic_write(task.path) as path, open(path, "w", encoding="utf-8", newline="\n") as stream:
         for records in _in_groups(_texts(read_records(task.parts, work.split, bad), work, bad)):
             for result in _results(records, work, bad):
                 # dates and other values of Parquet files and data sets as they are printed
                 stream.write(json.dumps(result, ensure_ascii=False, default=str) + "\n")
                 count += 1
     result = {"records": count, "bad": dict(bad.counts), "origins": bad.origins}
-    write_text_atomically(task.account, json.dumps(result))
+    zoo.storage.write_text_atomically(task.account, json.dumps(result))
     return result
 
 

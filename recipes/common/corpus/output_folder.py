@@ -10,9 +10,9 @@ from typing import Any
 
 import filelock
 
+import zoo
 from recipes.common.corpus.sources import Part, state_of
 from recipes.common.errors import DataError, RunFolderError, shown
-from zoo.storage import remove_incomplete, write_text_atomically
 
 WORK_FOLDER = "work"
 _PLAN_FILE, _LOCK_FILE = "plan.json", ".lock"
@@ -73,7 +73,7 @@ def planned(
         RunFolderError: If the folder was begun with other settings, or holds something else.
         DataError: If a file of the input is another one now.
     """
-    remove_incomplete(folder)
+    zoo.storage.remove_incomplete(folder)
     path = folder / WORK_FOLDER / _PLAN_FILE
     if path.is_file():
         plan = json.loads(path.read_text(encoding="utf-8"))
@@ -99,5 +99,5 @@ def planned(
         "files": state_of(part for share in shares for part in share),
         "shares": [[vars(part) for part in share] for share in shares],
     }
-    write_text_atomically(path, json.dumps(plan))
+    zoo.storage.write_text_atomically(path, json.dumps(plan))
     return shares

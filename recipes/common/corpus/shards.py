@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+import zoo
 from recipes.common.corpus.sources import import_extra
 from recipes.common.data.text_files import read_objects
 from recipes.common.errors import BadLines, ConfigError, DataError
@@ -185,9 +186,7 @@ class Corpus:
 
     def load_tokenizer(self) -> Any:
         """Returns its tokenizer."""
-        from zoo.tokenizers import Tokenizer
-
-        return Tokenizer.load(self.path / TOKENIZER_FOLDER)
+        return zoo.tokenizers.Tokenizer.load(self.path / TOKENIZER_FOLDER)
 
     def read(self, numbers: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Reads rows.

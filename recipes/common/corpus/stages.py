@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+import zoo
 from recipes.common.corpus import duplicates
 from recipes.common.corpus.documents import read_documents, write_documents
 from recipes.common.corpus.filters import make_filters
@@ -26,8 +27,6 @@ from recipes.common.corpus.output_folder import WORK_FOLDER
 from recipes.common.corpus.shards import dtype_for, join_documents, packed_rows, write_shard
 from recipes.common.corpus.sources import Part
 from recipes.common.errors import BadLines
-from zoo.storage import atomic_write, write_text_atomically
-from zoo.tokenizers import Tokenizer
 
 SHARD_FOLDER = "shards"
 # what becomes of a document that the filters keep
@@ -89,7 +88,10 @@ def read_shard(task: ShardTask) -> dict[str, Any]:
     counts, characters = Counter(), Counter()
     codes, keys = bytearray(), bytearray()
     near = settings.deduplicate == "minhash"
-    with atomic_write(settings.work(f"signatures-{number:05d}.bin")) as path, open(path, "wb") as signatures:
+    with (
+        zoo.storage.atomic_write(settings.work(f"signatures-{number:05d}.bin")) as path,
+        open(path, "wb") as signatures,
+    ):
         for text in task.documents(bad):
             code = next((index for index, (_, keeps) in enumerate(filters, 1) if not keeps(text)), 0)
             codes.append(code)
@@ -102,7 +104,7 @@ def read_shard(task: ShardTask) -> dict[str, Any]:
                     signatures.write(duplicates.signature(duplicates.words_of(text)).tobytes())
     if near:
         _write_bands(settings, number, counts["kept"])
-    with atomic_write(settings.work(f"keys-{number:05d}.npz")) as path, open(path, "wb") as stream:
+    with zoo.storage.atomic_write(settings.work(f"keys-{number:05d}.npz")) as path, open(path, "wb") as stream:
         np.savez(stream, codes=np.frombuffer(codes, np.uint8), keys=np.frombuffer(keys, np.uint64).reshape(-1, 2))
     result = {
         "documents": dict(counts),
@@ -110,14 +112,14 @@ def read_shard(task: ShardTask) -> dict[str, Any]:
         "bad": dict(bad.counts),
         "origins": bad.origins,
     }
-    write_text_atomically(settings.work(f"read-{number:05d}.json"), json.dumps(result))
+    zoo.storage.write_text_atomically(settings.work(f"read-{number:05d}.json"), json.dumps(result))
     return result
 
 
 def _write_bands(settings: Settings, number: int, documents: int) -> None:
     signatures = signatures_of(settings, number, documents)
     shape = (duplicates.band_shape(settings.threshold)[0], documents)
-    with atomic_write(settings.work(f"bands-{number:05d}.npy")) as path:
+    with zoo.storage.atomic_write(settings.work(f"bands-{number:05d}.npy")) as path:
         bands = np.lib.format.open_memmap(path, "w+", np.uint64, shape) if documents else np.zeros(shape, np.uint64)
         for start in range(0, documents, _SIGNATURES_AT_ONCE):
             part = slice(start, start + _SIGNATURES_AT_ONCE)
@@ -172,7 +174,7 @@ def find_duplicates(task: DuplicatesTask) -> None:
         ]
         keys = np.concatenate([np.zeros(0, np.uint64), *(band[task.band] for band in bands)])
         found = duplicates.similar_pairs(keys, _Signatures(settings, task.counts), settings.threshold)
-    with atomic_write(task.path) as path, open(path, "wb") as stream:
+    with zoo.storage.atomic_write(task.path) as path, open(path, "wb") as stream:
         np.save(stream, found)
 
 
@@ -221,7 +223,7 @@ def decide(settings: Settings, counts: Sequence[int], bands: int) -> dict[str, i
         decisions[np.load(settings.work("repeated.npy"))] = EXACT
     ends = np.cumsum(counts)
     for number, count in enumerate(counts):
-        with atomic_write(settings.work(f"decisions-{number:05d}.npy")) as path, open(path, "wb") as stream:
+        with zoo.storage.atomic_write(settings.work(f"decisions-{number:05d}.npy")) as path, open(path, "wb") as stream:
             np.save(stream, decisions[ends[number] - count : ends[number]])
     return {name: int(np.count_nonzero(decisions == code)) for code, name in enumerate(_FATES)}
 
@@ -258,21 +260,21 @@ def pack_shard(task: ShardTask) -> dict[str, Any]:
             yield joined
 
     if settings.held_out:
-        with atomic_write(settings.work(f"validation-{number:05d}.jsonl")) as path:
+        with zoo.storage.atomic_write(settings.work(f"validation-{number:05d}.jsonl")) as path:
             counts["held_out_documents"] = write_documents(path, documents(HELD_OUT, "held_out_characters"))
-    with atomic_write(settings.shard(number)) as path:
+    with zoo.storage.atomic_write(settings.shard(number)) as path:
         rows = write_shard(path, packed_rows(tokens(), settings.length), dtype_for(tokenizer.vocabulary_size))
     with open(settings.shard(number), "rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
     file = str(settings.shard(number).relative_to(settings.folder))
     result = {"file": file, "bytes": settings.shard(number).stat().st_size, "sha256": sha256, "rows": rows, **counts}
-    write_text_atomically(settings.work(f"packed-{number:05d}.json"), json.dumps(result))
+    zoo.storage.write_text_atomically(settings.work(f"packed-{number:05d}.json"), json.dumps(result))
     return result
 
 
 @functools.lru_cache(maxsize=1)
-def _tokenizer(folder: Path) -> Tokenizer:
-    return Tokenizer.load(folder)
+def _tokenizer(folder: Path) -> zoo.tokenizers.Tokenizer:
+    return zoo.tokenizers.Tokenizer.load(folder)
 
 
 def _in_batches(texts: Iterable[str]) -> Iterator[list[str]]:

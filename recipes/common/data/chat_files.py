@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+import zoo
 from recipes.common.data.text_files import read_objects
 from recipes.common.errors import BadLines, ConfigError, shown
-from zoo.tokenizers.chat import ChatFormat
 
 Format = Literal["auto", "messages", "sharegpt", "alpaca"]
 BAD_MESSAGES = "not a conversation"
+# the names in `zoo.tokenizers.CHAT_FORMATS`, which is not asked before it is needed
+CHAT_FORMATS = "chatml, qwen2.5, smollm2, llama2, llama3, llama3.1, gemma, gemma3, mistral, phi3, plain, zephyr"
 
 # the roles of ShareGPT
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
@@ -34,7 +36,7 @@ def read_conversations(
     files: Sequence[str],
     bad: BadLines,
     *,
-    chat_format: ChatFormat,
+    chat_format: zoo.tokenizers.ChatFormat,
     file_format: Format = "auto",
     key: str | None = None,
 ) -> list[Conversation]:
@@ -77,7 +79,7 @@ def read_conversations(
     return conversations
 
 
-def check_conversation(messages: Any, chat_format: ChatFormat) -> None:
+def check_conversation(messages: Any, chat_format: zoo.tokenizers.ChatFormat) -> None:
     """Raises a ValueError for what is no conversation of a format with a reply at its end.
 
     Args:

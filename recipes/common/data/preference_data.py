@@ -9,16 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+import zoo
 from recipes.common.data import dates
 from recipes.common.data.chat_data import DATE_QUESTIONS
 from recipes.common.data.data_sets import Loaders, Splits
 from recipes.common.data.english_questions import Question, english_questions
 from recipes.common.data.text_files import read_objects
 from recipes.common.errors import BadLines, ConfigError, DataError, shown
-from zoo.preprocessing import Examples
-from zoo.preprocessing.conversations import reply_tokens
-from zoo.preprocessing.token_rows import dense
-from zoo.tokenizers.chat import ChatFormat
 
 BAD_PREFERENCE = "not a preference"
 # pairs that are tokenized at once
@@ -35,7 +32,7 @@ class Preference(NamedTuple):
 
 
 def read_preferences(
-    files: Sequence[str], bad: BadLines, *, chat_format: ChatFormat | None, keys: Sequence[str]
+    files: Sequence[str], bad: BadLines, *, chat_format: zoo.tokenizers.ChatFormat | None, keys: Sequence[str]
 ) -> list[Preference]:
     """Returns the preferences of JSON files: JSON lines, or one array in a `.json` file, plain or gzip-compressed.
 
@@ -65,7 +62,7 @@ def read_preferences(
     return preferences
 
 
-def check_preference(preference: Preference, chat_format: ChatFormat | None) -> None:
+def check_preference(preference: Preference, chat_format: zoo.tokenizers.ChatFormat | None) -> None:
     """Raises a ValueError for replies that are empty or equal, or a conversation that the format does not allow.
 
     Args:
@@ -84,7 +81,7 @@ def check_preference(preference: Preference, chat_format: ChatFormat | None) -> 
     chat_format.check([*preference.prompt, reply], "the conversation", add_reply=False)
 
 
-def is_preference(preference: Preference, bad: BadLines, chat_format: ChatFormat | None) -> bool:
+def is_preference(preference: Preference, bad: BadLines, chat_format: zoo.tokenizers.ChatFormat | None) -> bool:
     """Returns whether `check_preference` finds nothing wrong, and notes the row otherwise.
 
     Args:
@@ -101,7 +98,7 @@ def is_preference(preference: Preference, bad: BadLines, chat_format: ChatFormat
 
 
 def _preference(
-    record: Mapping[str, Any], keys: Sequence[str], chat_format: ChatFormat | None, origin: str
+    record: Mapping[str, Any], keys: Sequence[str], chat_format: zoo.tokenizers.ChatFormat | None, origin: str
 ) -> Preference:
     missing = [key for key in keys[1:] if key not in record]
     if missing:
@@ -212,7 +209,7 @@ class PreferenceRows:
         for start in range(0, len(preferences), _AT_ONCE):
             some = preferences[start : start + _AT_ONCE]
             prompts = [preference.prompt for preference in some for _ in range(2)]
-            tokens = reply_tokens(
+            tokens = zoo.preprocessing.conversations.reply_tokens(
                 self._preprocessor,
                 prompts,
                 [reply for preference in some for reply in (preference.chosen, preference.rejected)],
@@ -234,7 +231,7 @@ class PreferenceRows:
         pairs = {name: tf.RaggedTensor.from_uniform_row_length(rows, 2) for name, rows in columns.items()}
         return kept, pairs
 
-    def examples(self, x: dict[str, tf.RaggedTensor], y: np.ndarray) -> Examples:
+    def examples(self, x: dict[str, tf.RaggedTensor], y: np.ndarray) -> zoo.preprocessing.Examples:
         """Returns tokens with the log-likelihoods of the reference.
 
         Args:
@@ -242,7 +239,7 @@ class PreferenceRows:
             y: `(pairs, 2)`.
         """
         lengths = tf.reduce_max(x["ids"].row_lengths(axis=2), axis=1).numpy() - 1
-        return Examples(x, tf.constant(y, tf.float32), None, lengths)
+        return zoo.preprocessing.Examples(x, tf.constant(y, tf.float32), None, lengths)
 
     def collate(
         self, tokens: dict[str, tf.RaggedTensor], targets: tf.Tensor, sample_weight: Any, seed: Any = None
@@ -255,7 +252,7 @@ class PreferenceRows:
         """
         ids, learned = (tokens[name].merge_dims(0, 1) for name in ("ids", "learned"))
         inputs, labels, _ = self._preprocessor.replace(sequence_length=self._max_length).shifted(ids)
-        weights, _ = dense(tf.cast(learned[:, 1:], tf.float32), 0, self._max_length)
+        weights, _ = zoo.preprocessing.token_rows.dense(tf.cast(learned[:, 1:], tf.float32), 0, self._max_length)
         columns = {**inputs, "labels": labels, "weights": weights}
         length = tf.shape(labels)[1]
         return {name: tf.reshape(column, [-1, 2, length]) for name, column in columns.items()}, targets, None

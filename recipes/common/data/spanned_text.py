@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import zoo
 from recipes.common.data.data_sets import Loaders, Splits
 from recipes.common.data.tagged_words import TAGGED, TaggedWords
 from recipes.common.data.text_files import read_table
 from recipes.common.errors import BadLines, shown
-from zoo.preprocessing import Entity, decode_bio, span_tags
-from zoo.preprocessing.words import joined_spans, tags_of_words, word_places
 
 NO_TEXT = "no text"
 BAD_SPANS = "spans that do not fit"
@@ -54,10 +53,10 @@ def read_spanned(files: Sequence[str], bad: BadLines, split: str) -> list[Spanne
             else:
                 rows.append((text, spans, origin))
         for (text, spans, origin), places in zip(
-            rows, word_places([row[0].encode() for row in rows], split), strict=True
+            rows, zoo.preprocessing.words.word_places([row[0].encode() for row in rows], split), strict=True
         ):
             try:
-                tags = tags_of_words(text, places, spans)
+                tags = zoo.preprocessing.words.tags_of_words(text, places, spans)
             except (TypeError, ValueError) as error:
                 bad.add(BAD_SPANS, origin, str(error).removesuffix("."))
                 continue
@@ -78,7 +77,7 @@ def with_tags(rows: Sequence[SpannedText], split: str) -> list[SpannedText]:
         rows: The rows.
         split: How texts are split into words.
     """
-    tags = span_tags([row.text for row in rows], [row.spans for row in rows], split)
+    tags = zoo.preprocessing.span_tags([row.text for row in rows], [row.spans for row in rows], split)
     return [row._replace(tags=some) for row, some in zip(rows, tags, strict=True)]
 
 
@@ -88,10 +87,10 @@ def make_spanned(sentence: TaggedWords) -> SpannedText:
     Args:
         sentence: Words without punctuation, with BIO tags.
     """
-    places = joined_spans(sentence.words)
+    places = zoo.preprocessing.words.joined_spans(sentence.words)
     spans = [
         {"start": places[first][0], "end": places[end - 1][1], "label": label}
-        for label, first, end in decode_bio(sentence.tags)
+        for label, first, end in zoo.preprocessing.decode_bio(sentence.tags)
     ]
     return SpannedText(" ".join(sentence.words) + ".", spans, [*sentence.tags, "O"], sentence.origin)
 
@@ -105,11 +104,13 @@ SPANNED: Loaders = {"date_spans": _load_date_spans}
 
 
 def _keys(spans: Iterable[Any]) -> set[tuple[int, int, str]]:
-    dicts = (span._asdict() if isinstance(span, Entity) else span for span in spans)
+    dicts = (span._asdict() if isinstance(span, zoo.preprocessing.Entity) else span for span in spans)
     return {(span["start"], span["end"], span["label"]) for span in dicts}
 
 
-def span_scores(truth: Sequence[Sequence[Span]], predicted: Sequence[Sequence[Entity]]) -> dict[str, Any]:
+def span_scores(
+    truth: Sequence[Sequence[Span]], predicted: Sequence[Sequence[zoo.preprocessing.Entity]]
+) -> dict[str, Any]:
     """Returns precision, recall and F1 of spans whose label and both ends are right, also of each label.
 
     Args:
@@ -146,7 +147,7 @@ def span_scores(truth: Sequence[Sequence[Span]], predicted: Sequence[Sequence[En
 
 def span_errors(
     rows: Sequence[SpannedText],
-    predicted: Sequence[Sequence[Entity]],
+    predicted: Sequence[Sequence[zoo.preprocessing.Entity]],
     probabilities: Sequence[np.ndarray],
     split: str,
 ) -> list[tuple[Any, ...]]:
@@ -161,7 +162,7 @@ def span_errors(
         split: How texts were split into words.
     """
     found = []
-    places = word_places([row.text.encode() for row in rows], split)
+    places = zoo.preprocessing.words.word_places([row.text.encode() for row in rows], split)
     for row, entities, values, words in zip(rows, predicted, probabilities, places, strict=True):
         right, given = _keys(row.spans), _keys(entities)
         errors = [(entity.score, "wrong", entity.start, entity.end, entity.label) for entity in entities]

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+import zoo
 from recipes.common.charts import plot_reliability
 from recipes.common.errors import warnings_of
 from recipes.common.run_folder import RunFolder
-from zoo.tasks.calibration import calibration_error, decisions, probabilities_of
 
 
 def calibrate(task: Any, x: Any, y: Any) -> None:
@@ -51,13 +51,16 @@ def calibration_scores(
     given = np.clip(np.asarray(probabilities, "float64"), 1e-12, 1 - 1e-12 if are_binary else 1)
     # up to a constant, which changes no softmax, the logits themselves
     logits = np.log(given / (1 - given) if are_binary else given) * task.temperature
-    plain = decisions(probabilities_of(logits, are_binary), labels)
+    plain = zoo.tasks.calibration.decisions(zoo.tasks.calibration.probabilities_of(logits, are_binary), labels)
     series = {"temperature 1": plain}
-    scores = {"temperature": round(task.temperature, 4), "error_without": round(calibration_error(*plain), 4)}
+    scores = {
+        "temperature": round(task.temperature, 4),
+        "error_without": round(zoo.tasks.calibration.calibration_error(*plain), 4),
+    }
     if task.temperature != 1:
-        calibrated = decisions(given, labels)
+        calibrated = zoo.tasks.calibration.decisions(given, labels)
         series[f"temperature {task.temperature:.2f}{', fitted to these data' if is_fitted else ''}"] = calibrated
     if task.temperature != 1 and not is_fitted:
-        scores["error"] = round(calibration_error(*calibrated), 4)
+        scores["error"] = round(zoo.tasks.calibration.calibration_error(*calibrated), 4)
     plot_reliability(series, run.plots / "reliability.png", "Test data")
     return {"calibration": scores}

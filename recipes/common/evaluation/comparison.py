@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
+import zoo
 from recipes.common.charts import plot_intervals
 from recipes.common.evaluation.metric_ranges import clipped, range_of
 from recipes.common.evaluation.significance import holm, mean_interval, paired_t_test, verdict
 from recipes.common.varied_runs import Choice, Run, written
-from zoo.inspect import plot_curves
-from zoo.storage import write_text_atomically
 
 # columns of metrics.csv
 _CURVES = ("val_nll", "val_loss")
@@ -146,15 +145,15 @@ def write_tables(
     """
     rows = compare(results, metrics)
     text = table(choices, results, rows)
-    write_text_atomically(folder / "table.md", text)
+    zoo.storage.write_text_atomically(folder / "table.md", text)
     of_label = {choice.label: choice.values for choice in choices}
-    write_text_atomically(folder / "table.csv", _csv([{**of_label[row["choice"]], **row} for row in rows]))
+    zoo.storage.write_text_atomically(folder / "table.csv", _csv([{**of_label[row["choice"]], **row} for row in rows]))
     every = [
         {**choice.values, "seed": seed, **numbers}
         for choice in choices
         for seed, numbers in results[choice.label].items()
     ]
-    write_text_atomically(folder / "runs.csv", _csv(every))
+    zoo.storage.write_text_atomically(folder / "runs.csv", _csv(every))
     return rows, text
 
 
@@ -196,4 +195,4 @@ def draw(choices: Sequence[Choice], runs: Sequence[Run], rows: Sequence[Mapping[
             measures.append(column)
     if series:
         name = f"{' or '.join(dict.fromkeys(measures))}, mean over the seeds"
-        plot_curves(series, folder / "curves.png", x_label="epoch", y_label=name, title=varied)
+        zoo.inspect.plot_curves(series, folder / "curves.png", x_label="epoch", y_label=name, title=varied)

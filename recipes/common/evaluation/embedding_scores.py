@@ -15,7 +15,6 @@ from recipes.common.data.retrieval import Retrieval
 from recipes.common.evaluation.label_metrics import label_scores
 from recipes.common.evaluation.search import curves_of, retrieval_scores, search, tfidf, tfidf_search
 from recipes.common.training.windowed import count_cut
-from zoo.inspect import plot_curves
 
 # documents of a query whose recall is reported, and ranks that are drawn
 _RECALL_AT, _DRAWN = (1, 10, 100), 20
@@ -87,7 +86,7 @@ class EmbeddingScores:
         if len(curve) > 1 and None not in curve.values():
             labels = {"x_label": "width", "y_label": "Spearman correlation", "title": "First entries of the vectors"}
             points = (sorted(curve), [curve[width] for width in sorted(curve)])
-            plot_curves({"test pairs": points}, self._plots / "widths.png", **labels)
+            zoo.inspect.plot_curves({"test pairs": points}, self._plots / "widths.png", **labels)
         return results
 
     def of_search(self, retrieval: Retrieval, *, baseline: bool = True) -> dict[str, Any]:
@@ -118,7 +117,7 @@ class EmbeddingScores:
                 # texts without words, for example
                 print(f"TF-IDF is left out: {error}")
         labels = {"x_label": "rank", "y_label": "nDCG up to this rank", "title": "Search, test queries"}
-        plot_curves(curves, self._plots / "search.png", **labels)
+        zoo.inspect.plot_curves(curves, self._plots / "search.png", **labels)
         return results
 
 

@@ -45,7 +45,6 @@ from recipes.common.evaluation.preference_evaluations import evaluate_preference
 from recipes.common.evaluation.search_evaluations import evaluate_reranking, evaluate_search
 from recipes.common.saved_models import language_tokens_of, make_sampler
 from recipes.common.training.models import load_start
-from zoo.preprocessing.text_embedder import WITH_SIMILARITIES
 
 _OF_TRAINING = "it says what models are trained on"
 # (task, what it is evaluated on) -> (evaluation, rows left out)
@@ -65,9 +64,8 @@ def evaluate_as(recipe: str, task: zoo.Task, held_out: HeldOut) -> Evaluation:
         DataError: If anything is wrong with the data.
     """
     kinds, generates, evaluate = RECIPES[recipe]
-    if not isinstance(task, kinds):
-        names = " or ".join(kind.__name__ for kind in kinds)
-        raise ConfigError(f"recipes.{recipe} trains a {names}, this model is a {type(task).__name__}")
+    if not isinstance(task, tuple(getattr(zoo, kind) for kind in kinds)):
+        raise ConfigError(f"recipes.{recipe} trains a {' or '.join(kinds)}, this model is a {type(task).__name__}")
     if held_out.options and not generates:
         name = type(task).__name__
         raise ConfigError(f"options must be empty for a {name} of recipes.{recipe}, got {held_out.options!r}")
@@ -126,7 +124,7 @@ def _classify(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
 def _embed(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     data = held_out.data
     config = dataclasses.replace(held_out.source or embed.EmbedConfig(), data=data)
-    has_similarities = config.objective.name in WITH_SIMILARITIES
+    has_similarities = config.objective.name in zoo.preprocessing.text_embedder.WITH_SIMILARITIES
     if not has_similarities and held_out.is_asked_for:
         # these rows are searched, not what the run was tested on
         config = dataclasses.replace(config, evaluation=embed.EvaluationConfig())
@@ -304,17 +302,17 @@ def _set_chat_format(task: Any, data: Any) -> None:
             task.chat_format = data.chat_format
 
 
-# for each recipe the kinds of its models, whether they generate text, and how they are evaluated
-RECIPES: Mapping[str, tuple[tuple[type, ...], bool, Evaluator]] = {
-    "translate": ((zoo.Seq2SeqLM,), True, _translate),
-    "summarize": ((zoo.Seq2SeqLM,), True, _summarize),
-    "language_model": ((zoo.CausalLM,), False, _language_model),
-    "pretrain_masked_lm": ((zoo.MaskedLM, zoo.ReplacedTokenDetector), False, _masked_lm),
-    "classify": ((zoo.TextClassifier,), False, _classify),
-    "tag": ((zoo.TokenClassifier,), False, _tag),
-    "answer": ((zoo.QuestionAnswerer,), False, _answer),
-    "embed": ((zoo.TextEmbedder,), False, _embed),
-    "rerank": ((zoo.TextClassifier,), False, _rerank),
-    "finetune": ((zoo.CausalLM,), True, _finetune),
-    "prefer": ((zoo.CausalLM,), True, _prefer),
+# for each recipe the names of the kinds of its models, whether they generate text, and how they are evaluated
+RECIPES: Mapping[str, tuple[tuple[str, ...], bool, Evaluator]] = {
+    "translate": (("Seq2SeqLM",), True, _translate),
+    "summarize": (("Seq2SeqLM",), True, _summarize),
+    "language_model": (("CausalLM",), False, _language_model),
+    "pretrain_masked_lm": (("MaskedLM", "ReplacedTokenDetector"), False, _masked_lm),
+    "classify": (("TextClassifier",), False, _classify),
+    "tag": (("TokenClassifier",), False, _tag),
+    "answer": (("QuestionAnswerer",), False, _answer),
+    "embed": (("TextEmbedder",), False, _embed),
+    "rerank": (("TextClassifier",), False, _rerank),
+    "finetune": (("CausalLM",), True, _finetune),
+    "prefer": (("CausalLM",), True, _prefer),
 }

@@ -9,21 +9,18 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
-from keras import ops
 
 import zoo
+from recipes.common import batching
 from recipes.common.data.chat_data import short_conversations
 from recipes.common.data.chat_files import Conversation
 from recipes.common.errors import BadLines, ConfigError, errors_of
 from recipes.common.evaluation.evaluations import Evaluation
 from recipes.common.evaluation.significance import mean_of
 from recipes.common.evaluation.text_metrics import exact_match, perplexity
-from recipes.common.training.packed_documents import PackedDocuments
-from recipes.common.training.token_windows import TokenWindows
-from zoo.generation.score import TextScorer, score
-from zoo.preprocessing import EVALUATION_SEED
 
 # numbers of the logits of a batch
 _MOST_LOGITS = 1 << 26
@@ -57,9 +54,9 @@ def evaluate_language_model(
     ids, starts, _ = task.tokenizer.tokenize_with_offsets(documents)
     batches: Any
     if packed:
-        batches = PackedDocuments(task, documents, **options)
+        batches = batching.PackedDocuments(task, documents, **options)
     else:
-        batches = TokenWindows(ids.values.numpy(), **options)
+        batches = batching.TokenWindows(ids.values.numpy(), **options)
     batches.start_epoch(0)
     labels, nlls = (np.concatenate(parts) for parts in zip(*_token_nlls(task, batches.dataset), strict=True))
     pieces = cut_into_pieces(documents)
@@ -129,7 +126,9 @@ def _token_nlls(task: Any, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarra
         inputs, labels, mask = tf.nest.map_structure(lambda leaf, some=some: leaf[some], (inputs, labels, mask))
         with errors_of("data"):
             logits = task.predict_on_batch(inputs)
-        log_probabilities = ops.convert_to_numpy(score(logits, labels, mask)["token_log_probabilities"])
+        log_probabilities = keras.ops.convert_to_numpy(
+            zoo.generation.score(logits, labels, mask)["token_log_probabilities"]
+        )
         yield labels[mask], -log_probabilities[mask].astype("float64")
 
 
@@ -176,10 +175,14 @@ def evaluate_masked_lm(task: zoo.MaskedLM, texts: list[str], batch_size: int = 3
     for start in range(0, len(texts), batch_size):
         some = texts[start : start + batch_size]
         with errors_of("data"):
-            inputs, labels, weights = task.preprocessor.training_batch(tf.constant(some), seed=EVALUATION_SEED)
+            inputs, labels, weights = task.preprocessor.training_batch(
+                tf.constant(some), seed=zoo.preprocessing.EVALUATION_SEED
+            )
             logits = task.predict_on_batch(inputs)
         labels, weights = labels.numpy(), weights.numpy() > 0
-        sums += (-ops.convert_to_numpy(score(logits, labels, weights)["log_probabilities"])).tolist()
+        sums += (
+            -keras.ops.convert_to_numpy(zoo.generation.score(logits, labels, weights)["log_probabilities"])
+        ).tolist()
         hits += ((np.asarray(logits).argmax(axis=-1) == labels) & weights).sum(axis=1).tolist()
         tokens += weights.sum(axis=1).tolist()
         guessed.append(labels[weights])
@@ -234,7 +237,7 @@ def evaluate_replies(
         return inputs, labels, weights
 
     size = batch_size_of(task, int(max(examples.lengths)))
-    sums = (-TextScorer(task).rows(examples.lengths, batch_of, size)).tolist()
+    sums = (-zoo.generation.TextScorer(task).rows(examples.lengths, batch_of, size)).tolist()
     asked = [talk.messages[:-1] for talk in kept]
     with errors_of("options"):
         outputs = [answer.strip() for answer in task.generate(asked, **options)]

@@ -15,7 +15,6 @@ from recipes.common.evaluation.likelihoods import batch_size_of
 from recipes.common.evaluation.preference_results import closeness
 from recipes.common.evaluation.significance import mean_of
 from recipes.common.training.reference import likelihoods
-from zoo.training import ReplyLikelihoods
 
 
 def evaluate_preferences(
@@ -43,7 +42,7 @@ def evaluate_preferences(
     rows = PreferenceRows(task.preprocessor, max_length)
     kept, tokens = rows.tokenized(preferences)
     size = max(1, batch_size_of(task, max_length) // 2)
-    found = likelihoods(ReplyLikelihoods(task), rows, tokens, size)
+    found = likelihoods(zoo.training.ReplyLikelihoods(task), rows, tokens, size)
     per_token = found[..., 0] / np.maximum(found[..., 1], 1)
     prompts = [preference.prompt for preference in kept]
     is_plain = {"strip_prompt": True} if isinstance(prompts[0], str) else {}
@@ -58,7 +57,7 @@ def evaluate_preferences(
     if loss is not None:
         base = np.zeros((len(kept), 2), "float32")
         if reference is not None:
-            base = likelihoods(ReplyLikelihoods(reference), rows, tokens, size)[..., 0]
+            base = likelihoods(zoo.training.ReplyLikelihoods(reference), rows, tokens, size)[..., 0]
         margins = np.array(loss.margins(base, found), "float64")
         columns |= {"reward_accuracy": _above_zero(margins), "reward_margin": margins}
     return Evaluation(

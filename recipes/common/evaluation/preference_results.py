@@ -12,7 +12,6 @@ import zoo
 from recipes.common.charts import plot_histogram
 from recipes.common.data.preference_data import Preference
 from recipes.common.run_folder import RunFolder
-from zoo.inspect import plot_curves
 
 
 def last_words(preference: Preference) -> str:
@@ -72,7 +71,9 @@ def draw(run: RunFolder, history: dict[str, list[float]], margins: np.ndarray) -
     epochs = range(1, len(history["loss"]) + 1)
     for name, label in (("reward_margin", "margin of rewards"), ("reward_accuracy", "accuracy of rewards")):
         series = {part: (epochs, history[f"{key}{name}"]) for part, key in (("training", ""), ("validation", "val_"))}
-        plot_curves(series, run.plots / f"{name}.png", x_label="epoch", y_label=label, title="Chosen over rejected")
+        zoo.inspect.plot_curves(
+            series, run.plots / f"{name}.png", x_label="epoch", y_label=label, title="Chosen over rejected"
+        )
     plot_histogram(margins, run.plots / "test_margins.png", "margin of rewards, chosen over rejected", "Test pairs")
 
 

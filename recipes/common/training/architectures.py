@@ -6,9 +6,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import zoo
 from recipes.common.errors import ConfigError, errors_of, shown
-from zoo.config import least_weights
-from zoo.presets import preset_config
 
 # by the end of the name: beyond all models, and what would take longer to build than anybody waits
 _MOST = {"num_layers": 1000, "num_decoder_layers": 1000, "max_length": 1 << 20, "": 1 << 24}
@@ -28,8 +27,8 @@ def check_architecture(preset: str, options: dict[str, Any]) -> None:
     if "vocabulary_size" in options:
         raise ConfigError("model.options must not hold vocabulary_size: the tokenizer decides about it")
     with errors_of("model"):
-        config = preset_config(preset, **options)
-        sizes = least_weights(config)
+        config = zoo.preset_config(preset, **options)
+        sizes = zoo.config.least_weights(config)
     for name, value in _numbers(config.to_dict()):
         most = next((most for end, most in _MOST.items() if name.endswith(end)))
         if value > most:

@@ -9,10 +9,10 @@ from typing import Literal
 
 import numpy as np
 
+import zoo
 from recipes.common.config import setting
 from recipes.common.errors import errors_of
 from recipes.common.training.encoder_recipe import EncoderTrainingConfig
-from zoo.preprocessing.labels import Labels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,10 @@ class LabelTrainingConfig(EncoderTrainingConfig):
 
 
 def class_weights(
-    given: Mapping[str, float] | str | None, labels: Labels, found: Iterable[str], rows: int | None = None
+    given: Mapping[str, float] | str | None,
+    labels: zoo.preprocessing.labels.Labels,
+    found: Iterable[str],
+    rows: int | None = None,
 ) -> np.ndarray | None:
     """Returns the weight of each label in the loss, float32 `(labels,)`; None for none.
 
@@ -61,7 +64,7 @@ def class_weights(
     return np.where(counts > 0, share / np.maximum(counts, 1), 1).astype("float32")
 
 
-def print_weights(labels: Labels, weights: np.ndarray) -> None:
+def print_weights(labels: zoo.preprocessing.labels.Labels, weights: np.ndarray) -> None:
     """Prints the weight of each label.
 
     Args:

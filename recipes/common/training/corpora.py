@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import zoo
 from recipes.common.config import differences
 from recipes.common.corpus.shards import TOKENIZER_FOLDER, Corpus, fingerprint, held_out_texts, is_corpus
 from recipes.common.data.data_sets import open_part, open_parts, refuse_file_keys
 from recipes.common.data.plain_text import PLAIN, read_plain
 from recipes.common.errors import BadLines, ConfigError, DataError, shown
 from recipes.common.run_folder import RunFolder
-from zoo.storage import replace_folder
-from zoo.tokenizers import Tokenizer
 
 TRAIN_HELP = "Text files, plain or .gz, the name of a data set, or corpora of recipes.prepare_text."
 WEIGHTS_HELP = "Share of each corpus in the training, in passes of its own; empty for all rows in each pass."
@@ -83,11 +82,11 @@ def adopt_tokenizer(corpora: Sequence[Corpus], run: RunFolder) -> None:
         run: The run folder.
     """
     if not run.tokenizer.is_dir():
-        with replace_folder(run.tokenizer, lambda old: False, "tokenizer") as folder:
-            Tokenizer.load(corpora[0].path / TOKENIZER_FOLDER).save(folder)
+        with zoo.storage.replace_folder(run.tokenizer, lambda old: False, "tokenizer") as folder:
+            zoo.tokenizers.Tokenizer.load(corpora[0].path / TOKENIZER_FOLDER).save(folder)
 
 
-def check_tokenizer(corpora: Sequence[Corpus], tokenizer: Tokenizer) -> None:
+def check_tokenizer(corpora: Sequence[Corpus], tokenizer: zoo.tokenizers.Tokenizer) -> None:
     """Checks that the model reads the ids of the corpora as they were written.
 
     Args:

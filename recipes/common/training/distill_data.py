@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from recipes.common import batching
 from recipes.common.data.data_sets import TextPair, open_parts
 from recipes.common.data.parallel_text import PARALLEL, read_pairs
 from recipes.common.data.plain_text import PLAIN, cut_texts, read_plain
@@ -15,7 +16,6 @@ from recipes.common.data.row_lengths import short_enough
 from recipes.common.errors import BadLines, ConfigError, shown
 from recipes.common.run_folder import RunFolder
 from recipes.common.training.encoder_recipe import print_cut
-from recipes.common.training.example_batches import ExampleBatches
 from recipes.common.training.teacher_outputs import teacher_outputs
 
 # the generated data set of each kind of teacher
@@ -106,8 +106,8 @@ def texts_material(
     train, validation = (cut_texts(documents, config.data.words_per_text) for documents in (train, validation))
     preprocessor = student.preprocessor.replace(truncate=True, sequence_length=longest_of(teacher, student))
     options = {"batch_size": config.training.batch_size, "seed": config.training.seed}
-    batches = ExampleBatches(preprocessor, train, **options)
-    held_out = ExampleBatches(preprocessor, validation, shuffle=False, **options)
+    batches = batching.ExampleBatches(preprocessor, train, **options)
+    held_out = batching.ExampleBatches(preprocessor, validation, shuffle=False, **options)
     print(f"training: {batches.number_of_rows} texts; validation: {held_out.number_of_rows}")
     for name, part in (("training", batches), ("validation", held_out)):
         print_cut(name, part.number_cut, part.number_of_rows, "texts", preprocessor)
@@ -150,7 +150,7 @@ def pairs_material(config: Any, run: RunFolder, teacher: Any, student: Any) -> M
     learned = _short_pairs(teacher, student, learned, dropped)
     sizes = {"batch_size": config.training.batch_size, "seed": config.training.seed}
     batches, held_out = (
-        ExampleBatches(
+        batching.ExampleBatches(
             student.preprocessor,
             [pair.source for pair in pairs],
             [pair.target for pair in pairs],

@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+import zoo
+from recipes.common import batching
 from recipes.common.config import setting
 from recipes.common.run_folder import RunFolder
-from recipes.common.training.example_batches import ExampleBatches
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, train
 from recipes.common.training.models import ModelConfig
 from recipes.common.training.optimizers import SCHEDULE_HELP
 from recipes.common.training.tokenizers import TokenizerConfig
-from zoo.training import ResumableBatches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ def train_encoder_task(
     task: Any,
     run: RunFolder,
     config: EncoderTrainingConfig,
-    training: tuple[Any, Any] | ResumableBatches,
+    training: tuple[Any, Any] | zoo.training.ResumableBatches,
     validation: tuple[Any, Any],
     *,
     metric: str,
@@ -101,9 +101,9 @@ def train_encoder_task(
     """
     options = {"batch_size": config.batch_size, "seed": config.seed}
     batches = training
-    if not isinstance(training, ResumableBatches):
-        batches = ExampleBatches(task.preprocessor, *training, class_weight=class_weight, **options)
-    held_out = ExampleBatches(task.preprocessor, *validation, shuffle=False, **options)
+    if not isinstance(training, zoo.training.ResumableBatches):
+        batches = batching.ExampleBatches(task.preprocessor, *training, class_weight=class_weight, **options)
+    held_out = batching.ExampleBatches(task.preprocessor, *validation, shuffle=False, **options)
     print(f"training: {batches.number_of_rows} examples; validation: {held_out.number_of_rows}")
     for name, part in (("training", batches), ("validation", held_out)):
         print_cut(name, part.number_cut, part.number_of_rows, "examples", task.preprocessor)

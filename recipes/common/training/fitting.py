@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import keras
 
+import zoo
 from recipes.common.config import setting
 from recipes.common.data.data_sets import check_file_keys
 from recipes.common.errors import ConfigError, RecipeError, RunFolderError, errors_of
@@ -23,21 +24,6 @@ from recipes.common.training.optimizers import (
     check_optimizer,
     make_schedule,
     new_optimizer,
-)
-from zoo.backbones.backbone import require_plain_policy
-from zoo.inspect import plot_curves
-from zoo.storage import average_weights, load_weights
-from zoo.tasks import Task
-from zoo.training import (
-    CheckpointAveraging,
-    PerUpdate,
-    SampleOutputs,
-    StopOnNonFiniteLoss,
-    Throughput,
-    TrainingState,
-    has_state,
-    layer_decay_factors,
-    scale_learning_rates,
 )
 
 
@@ -72,7 +58,7 @@ class TrainingConfig:
     accumulation_steps: int | None = setting(
         None, "Batches whose gradients are averaged before an update.", least=1, most=10**6
     )
-    dtype: str = setting("float32", "Dtype policy, for example mixed_bfloat16.")
+    dtype: str = setting("float32", "Dtype policy; mixed_bfloat16 is faster on accelerators and on some processors.")
     jit_compile: bool = setting(False, "Whether XLA compiles the training step.")
     patience: int | None = setting(
         None, "Epochs without a better validation metric after which training stops.", least=0
@@ -127,7 +113,7 @@ def prepare(config: Any) -> None:
     keras.utils.set_random_seed(training.seed)
     with errors_of("training.dtype"):
         policy = keras.DTypePolicy(training.dtype)
-        require_plain_policy(policy)
+        zoo.backbones.backbone.require_plain_policy(policy)
     keras.config.set_dtype_policy(policy)
 
 
@@ -152,11 +138,13 @@ def make_optimizer(config: TrainingConfig, batches: int, model: keras.Model) -> 
         )
     rate = make_schedule(config, max(1, config.epochs * batches // every))
     if every > 1 and not isinstance(rate, float):
-        rate = PerUpdate(rate, every)
+        rate = zoo.training.PerUpdate(rate, every)
     optimizer = new_optimizer(config, rate)
     if config.layer_decay is not None:
         with errors_of("training.layer_decay"):
-            optimizer = scale_learning_rates(optimizer, layer_decay_factors(model, config.layer_decay))
+            optimizer = zoo.training.scale_learning_rates(
+                optimizer, zoo.training.layer_decay_factors(model, config.layer_decay)
+            )
     if config.weight_decay:
         optimizer.exclude_from_weight_decay(
             [weight for weight in model.trainable_variables if len(weight.shape) < 2 or "embedding" in weight.path]
@@ -176,7 +164,7 @@ def train(
     mode: str = "min",
     samples: Callable[[], Iterable[str]] | None = None,
     throughput: bool = True,
-    task: Task | None = None,
+    task: zoo.Task | None = None,
 ) -> float:
     """Trains a task, or goes on where an interrupted run was, and saves it with the weights that the config asks for.
 
@@ -201,9 +189,9 @@ def train(
         RecipeError: If the loss is not finite.
     """
     checkpoints = run.folder("checkpoints")
-    averaging = CheckpointAveraging(checkpoints / "last_epochs", keep=config.average_checkpoints)
+    averaging = zoo.training.CheckpointAveraging(checkpoints / "last_epochs", keep=config.average_checkpoints)
     own = make_callbacks(config.callbacks)
-    stateful = [callback for callback in own if has_state(callback)]
+    stateful = [callback for callback in own if zoo.training.has_state(callback)]
     if config.patience is not None:
         stateful.append(keras.callbacks.EarlyStopping(monitor=monitor, mode=mode, patience=config.patience, verbose=1))
     stateful += [
@@ -211,16 +199,16 @@ def train(
         keras.callbacks.TensorBoard(run.folder("tensorboard"), write_graph=False),
     ]
     try:
-        state = TrainingState(
+        state = zoo.training.TrainingState(
             checkpoints / "state", batches, stateful, save_every=config.save_every, monitor=monitor, mode=mode
         )
     except ValueError as error:
         raise RunFolderError(str(error)) from error
     if state.resumed:
         print(_where_it_goes_on(state.initial_epoch, config.epochs))
-    others: list[keras.callbacks.Callback] = [Throughput()] if throughput else []
+    others: list[keras.callbacks.Callback] = [zoo.training.Throughput()] if throughput else []
     if samples is not None:
-        others.append(SampleOutputs(samples, run.folder("samples")))
+        others.append(zoo.training.SampleOutputs(samples, run.folder("samples")))
     # which see in the logs what those before them have added
     others += [callback for callback in own if callback not in stateful]
     try:
@@ -230,21 +218,21 @@ def train(
             epochs=config.epochs,
             initial_epoch=state.initial_epoch,
             shuffle=False,  # the order of an epoch is made by the batches themselves
-            callbacks=[StopOnNonFiniteLoss(), *others, averaging, *stateful, state],
+            callbacks=[zoo.training.StopOnNonFiniteLoss(), *others, averaging, *stateful, state],
         )
     except FloatingPointError as error:
         raise RecipeError(f"training.learning_rate {config.learning_rate:g}? {error}") from error
     if config.weights == "best":
         if not state.best_weights_path.exists():
             raise RecipeError(f"training.weights 'best': {monitor} was finite after no epoch; lower the rate?")
-        load_weights(state.best_weights_path, model)
+        zoo.storage.load_weights(state.best_weights_path, model)
     else:
-        average_weights(averaging.paths, model)
+        zoo.storage.average_weights(averaging.paths, model)
     # before anything else can fail
     task = model if task is None else task
     task.save_to_preset(run.path / "model")
     epochs = range(1, len(history.history["loss"]) + 1)
-    plot_curves(
+    zoo.inspect.plot_curves(
         {label: (epochs, history.history[key]) for label, key in curves.items()},
         run.plots / "loss.png",
         x_label="epoch",
@@ -263,7 +251,7 @@ def _where_it_goes_on(epoch: int, epochs: int) -> str:
     return "the training was stopped by a callback (training.patience), and does not go on"
 
 
-def save_adapter(model: Task, run: RunFolder) -> None:
+def save_adapter(model: zoo.Task, run: RunFolder) -> None:
     """Writes the low-rank updates that were trained, and the head, to `adapter` in the files of the PEFT library.
 
     Args:

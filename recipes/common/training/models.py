@@ -7,20 +7,17 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-from layers.block import TransformerBlock
+import layers
+import zoo
 from recipes.common.config import differences, meant, setting
 from recipes.common.errors import ConfigError, errors_of, shown, warnings_of
 from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import require_trained
 from recipes.common.training.architectures import check_architecture
+from recipes.common.training.precision import advise_policy
 from recipes.common.training.tokenizers import TokenizerConfig, load_or_train_tokenizer
-from zoo.backbones import Backbone
-from zoo.backbones.adapters import DEFAULT_TARGETS
-from zoo.presets import preset_config
-from zoo.storage import find_reader
-from zoo.tasks import Task
 
-AnyTask = TypeVar("AnyTask", bound=Task)
+AnyTask = TypeVar("AnyTask", bound="zoo.Task")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +28,8 @@ class LoraConfig:
     alpha: float | None = setting(None, "Updates are multiplied by alpha / rank; null for 1.", above=0)
     dropout: float = setting(0.0, "Rate at which inputs of updates are dropped in training.", least=0, below=1)
     targets: list[str] = setting(
-        list(DEFAULT_TARGETS), "Layers: query, key, value, output, gate, up, down, ..., all of the blocks, or paths."
+        ["query", "value"],
+        "Layers: query, key, value, output, gate, up, down, ..., all of the blocks, or paths.",
     )
     blocks: list[int] | None = setting(None, "Blocks, from 0, or from -1 for the last; null for all of each stack.")
 
@@ -152,6 +150,9 @@ def make_or_load_task(
         task = make_task(kind, model.preset, trained, {**(defaults or {}), **model.choices}, **task_options)
         name = model.preset
     print(f"{name}: {task.count_params():,} parameters")
+    advice = advise_policy(task.backbone.config.hidden_dim)
+    if advice:
+        print(advice)
     adapt(task, model)
     return task
 
@@ -172,8 +173,8 @@ def make_task(
         ConfigError: If there is no such preset or choice.
     """
     with errors_of("model"):
-        config = preset_config(preset, vocabulary_size=tokenizer.vocabulary_size, **options)
-        return kind(Backbone.from_config(config), tokenizer, **task_options)
+        config = zoo.preset_config(preset, vocabulary_size=tokenizer.vocabulary_size, **options)
+        return kind(zoo.Backbone.from_config(config), tokenizer, **task_options)
 
 
 def load_start(kind: type[AnyTask], model: ModelConfig, **task_options: Any) -> AnyTask:
@@ -207,7 +208,7 @@ def load_start(kind: type[AnyTask], model: ModelConfig, **task_options: Any) -> 
     return task
 
 
-def _quantize(task: Task, model: ModelConfig) -> None:
+def _quantize(task: zoo.Task, model: ModelConfig) -> None:
     if model.quantize is not None and task.adaptation.mode is None:
         with errors_of("model.quantize"):
             print(task.quantize(model.quantize, head=False))
@@ -225,14 +226,14 @@ def head_options(model: Any) -> dict[str, Any]:
     given = {name: getattr(model, name) for name in ("pooling", "head_dropout") if getattr(model, name) is not None}
     if model.start_from is not None:
         with errors_of("model.start_from"):
-            reader, source = find_reader(model.start_from)
+            reader, source = zoo.storage.find_reader(model.start_from)
         with contextlib.suppress(ValueError):  # files may name no task
             if reader.task_of(source) == "TextClassifier":
                 return given
     return {"pooling": "mean", "head_dropout": 0.1, **given}
 
 
-def adapt(task: Task, model: ModelConfig) -> None:
+def adapt(task: zoo.Task, model: ModelConfig) -> None:
     """Does what `quantize`, `lora`, `freeze` and `rematerialize` ask for, and says so.
 
     Args:
@@ -256,7 +257,7 @@ def adapt(task: Task, model: ModelConfig) -> None:
         with errors_of("model.freeze"):
             print(task.freeze(*model.freeze))
     if model.rematerialize:
-        blocks = [layer for layer in task._flatten_layers() if isinstance(layer, TransformerBlock)]
+        blocks = [layer for layer in task._flatten_layers() if isinstance(layer, layers.TransformerBlock)]
         if not blocks:
             raise ConfigError("model.rematerialize must be false for a model without Transformer blocks, got true")
         for block in blocks:

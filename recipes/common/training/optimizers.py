@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any
 
 import keras
 
+import zoo
 from recipes.common.errors import ConfigError, errors_of, nearest, shown
-from zoo.training import (
-    OPTIMIZERS,
-    InverseSquareRoot,
-    WarmupLinear,
-    WarmupStableDecay,
-    WithWarmup,
-)
 
 # our schedules with what schedule_options may hold
 SCHEDULES: dict[str, tuple[str, ...]] = {
@@ -27,12 +22,6 @@ SCHEDULES: dict[str, tuple[str, ...]] = {
 # those that end with the training, at final_learning_rate
 FINITE = ("linear", "cosine", "warmup_stable_decay")
 
-_OPTIMIZERS = {kind.__name__.lower(): kind for kind in OPTIMIZERS}
-_KERAS_SCHEDULES = {
-    name: kind
-    for name, kind in vars(keras.optimizers.schedules).items()
-    if isinstance(kind, type) and "initial_learning_rate" in inspect.signature(kind).parameters
-}
 # keys of `training` that stand for arguments of optimizers
 _KEY_OF = {
     "learning_rate": "learning_rate",
@@ -46,8 +35,31 @@ _KEY_OF = {
     "epsilon": "epsilon",
     **dict.fromkeys(("use_ema", "ema_momentum", "ema_overwrite_frequency"), "average_checkpoints"),
 }
-OPTIMIZER_HELP = f"Any of Keras: {', '.join(_OPTIMIZERS)}."
-SCHEDULE_HELP = f"How the learning rate goes on after the warm-up: {', '.join([*SCHEDULES, *_KERAS_SCHEDULES])}."
+# written out, since Keras is not asked before it is needed
+OPTIMIZER_HELP = (
+    "Any of Keras: adadelta, adafactor, adagrad, adam, adamax, adamw, ftrl, lamb, lion, muon, nadam, rmsprop, "
+    "schedulefreeadamw, sgd."
+)
+SCHEDULE_HELP = (
+    f"How the learning rate goes on after the warm-up: {', '.join(SCHEDULES)}, CosineDecay, CosineDecayRestarts, "
+    "ExponentialDecay, InverseTimeDecay, PolynomialDecay."
+)
+
+
+@functools.cache
+def optimizers() -> dict[str, type[keras.optimizers.Optimizer]]:
+    """Returns the optimizers of Keras by their names in configs."""
+    return {kind.__name__.lower(): kind for kind in zoo.training.OPTIMIZERS}
+
+
+@functools.cache
+def keras_schedules() -> dict[str, type[keras.optimizers.schedules.LearningRateSchedule]]:
+    """Returns the schedules of Keras that begin with a learning rate, by their names in configs."""
+    return {
+        name: kind
+        for name, kind in vars(keras.optimizers.schedules).items()
+        if isinstance(kind, type) and "initial_learning_rate" in inspect.signature(kind).parameters
+    }
 
 
 def check_optimizer(training: Any, default: Any) -> None:
@@ -79,12 +91,12 @@ def check_optimizer(training: Any, default: Any) -> None:
 
 def _check_schedule(training: Any, default: Any) -> None:
     name, options = training.schedule, training.schedule_options
-    if name not in SCHEDULES and name not in _KERAS_SCHEDULES:
-        raise _unknown("training.schedule", name, [*SCHEDULES, *_KERAS_SCHEDULES], quote=True)
+    if name not in SCHEDULES and name not in keras_schedules():
+        raise _unknown("training.schedule", name, [*SCHEDULES, *keras_schedules()], quote=True)
     allowed = [*SCHEDULES.get(name, ())]
-    if name in _KERAS_SCHEDULES:
+    if name in keras_schedules():
         taken = ("initial_learning_rate", "name")
-        allowed = [key for key in inspect.signature(_KERAS_SCHEDULES[name]).parameters if key not in taken]
+        allowed = [key for key in inspect.signature(keras_schedules()[name]).parameters if key not in taken]
     for option in options:
         if option not in allowed:
             raise _unknown(f"training.schedule_options of {name!r}", option, allowed)
@@ -99,10 +111,10 @@ def _check_schedule(training: Any, default: Any) -> None:
     if warmup > 1 and warmup != int(warmup):
         raise ConfigError(f"training.warmup_steps must be a whole number, or a share below 1, got {warmup}")
     with errors_of("training.schedule_options"):
-        if name in _KERAS_SCHEDULES:
-            float(_KERAS_SCHEDULES[name](0.1, **options)(0))
+        if name in keras_schedules():
+            float(keras_schedules()[name](0.1, **options)(0))
         elif name == "warmup_stable_decay":
-            WarmupStableDecay(0.1, 0, 1, 1, **options)
+            zoo.training.WarmupStableDecay(0.1, 0, 1, 1, **options)
 
 
 def make_schedule(training: Any, updates: int) -> keras.optimizers.schedules.LearningRateSchedule | float:
@@ -119,18 +131,18 @@ def make_schedule(training: Any, updates: int) -> keras.optimizers.schedules.Lea
     name, options = training.schedule, training.schedule_options
     warmup = round(warmup * updates) if warmup < 1 else int(warmup)
     if name == "inverse_square_root":
-        return InverseSquareRoot(peak, max(1, warmup))
+        return zoo.training.InverseSquareRoot(peak, max(1, warmup))
     if warmup >= updates:
         raise ConfigError(f"training.warmup_steps must be below the {updates} updates of the training, got {warmup}")
     if name == "constant":
-        return WithWarmup(peak, warmup) if warmup else peak
-    if name in _KERAS_SCHEDULES:
-        return WithWarmup(_KERAS_SCHEDULES[name](peak, **options), warmup)
+        return zoo.training.WithWarmup(peak, warmup) if warmup else peak
+    if name in keras_schedules():
+        return zoo.training.WithWarmup(keras_schedules()[name](peak, **options), warmup)
     if name == "warmup_stable_decay":
         decay = max(1, min(round(training.decay_share * updates), updates - warmup))
-        return WarmupStableDecay(peak, warmup, updates - warmup - decay, decay, final=final, **options)
+        return zoo.training.WarmupStableDecay(peak, warmup, updates - warmup - decay, decay, final=final, **options)
     if name == "linear":
-        return WarmupLinear(peak, warmup, updates, final)
+        return zoo.training.WarmupLinear(peak, warmup, updates, final)
     # Keras counts updates from 0, and its warm-up begins with the first rate that it is given: here above 0
     warmup, target = max(1, warmup), peak if warmup > 1 else None
     return keras.optimizers.schedules.CosineDecay(
@@ -166,9 +178,9 @@ def new_optimizer(training: Any, rate: Any) -> keras.optimizers.Optimizer:
 
 
 def _optimizer(name: str) -> type[keras.optimizers.Optimizer]:
-    if name.lower() not in _OPTIMIZERS:
-        raise _unknown("training.optimizer", name, list(_OPTIMIZERS), quote=True)
-    return _OPTIMIZERS[name.lower()]
+    if name.lower() not in optimizers():
+        raise _unknown("training.optimizer", name, list(optimizers()), quote=True)
+    return optimizers()[name.lower()]
 
 
 def _parameters(kind: type) -> list[str]:

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
+import zoo
 from recipes.common.errors import RunFolderError
 from recipes.common.run_folder import RunFolder
-from zoo.preprocessing import map_by_length
-from zoo.storage import atomic_write, open_tensors, write_tensors
-from zoo.training import ReplyLikelihoods, saved_position
 
 _FILE = "reference.safetensors"
 # pairs that are computed again on a resume, to see that the model is the same
@@ -20,7 +18,13 @@ _CHECKED = 8
 
 
 def reference_likelihoods(
-    run: RunFolder, model: ReplyLikelihoods, rows: Any, parts: Mapping[str, Any], *, source: str, batch_size: int
+    run: RunFolder,
+    model: zoo.training.ReplyLikelihoods,
+    rows: Any,
+    parts: Mapping[str, Any],
+    *,
+    source: str,
+    batch_size: int,
 ) -> dict[str, np.ndarray]:
     """Returns the log-likelihoods of chosen and rejected replies under a model that has not been trained yet.
 
@@ -50,17 +54,17 @@ def reference_likelihoods(
         if np.allclose(again, stored[name][: len(again)], rtol=1e-2, atol=0.1):
             return stored
         why = f"are of another model than {source} is now"
-    if saved_position(run.path / "checkpoints" / "state") not in (None, (0, 0)):
+    if zoo.training.saved_position(run.path / "checkpoints" / "state") not in (None, (0, 0)):
         raise RunFolderError(f"the reference's log-likelihoods in {path} {why}; name another run folder")
     print("computing the log-likelihoods of the reference")
     values = {name: likelihoods(model, rows, tokens, batch_size)[..., 0] for name, tokens in parts.items()}
-    with atomic_write(path) as temporary:
-        write_tensors(temporary, values, {"key": key})
+    with zoo.storage.atomic_write(path) as temporary:
+        zoo.storage.write_tensors(temporary, values, {"key": key})
     return values
 
 
 def likelihoods(
-    model: ReplyLikelihoods, rows: Any, tokens: Any, batch_size: int, chosen: Sequence[int] | None = None
+    model: zoo.training.ReplyLikelihoods, rows: Any, tokens: Any, batch_size: int, chosen: Sequence[int] | None = None
 ) -> np.ndarray:
     """Returns log-likelihoods and numbers of tokens of pairs of replies, `(pairs, 2, 2)`.
 
@@ -81,7 +85,7 @@ def likelihoods(
         inputs, *_ = rows.collate(part.tokens, part.targets, None)
         return model.predict_on_batch({name: np.asarray(value) for name, value in inputs.items()})
 
-    return np.array(map_by_length(run, examples.lengths, batch_size), "float32")
+    return np.array(zoo.preprocessing.map_by_length(run, examples.lengths, batch_size), "float32")
 
 
 def _fingerprint(parts: Mapping[str, Any], source: str) -> str:
@@ -95,7 +99,7 @@ def _fingerprint(parts: Mapping[str, Any], source: str) -> str:
 
 def _read(path: Any, key: str) -> dict[str, np.ndarray] | None:
     """What is stored, unless it is of something else."""
-    with open_tensors(path) as file:
+    with zoo.storage.open_tensors(path) as file:
         if (file.metadata() or {}).get("key") != key:
             return None
         return {name: np.array(file.get_tensor(name)) for name in file.keys()}

@@ -10,7 +10,6 @@ from recipes.common.run_folder import RunFolder, trained
 from recipes.common.saved_models import load_task
 from recipes.common.training.models import adapt, make_or_load_task
 from recipes.common.training.teacher_outputs import digest_of
-from zoo.tasks import every_other, keep_layers
 
 _FILE = "teacher.sha256"
 
@@ -78,7 +77,7 @@ def make_student(model: Any, run: RunFolder, teacher: Any) -> Any:
                 f"{teacher.adaptation.mode}: its layers cannot be trained"
             )
         with errors_of("model.layers"):
-            student = keep_layers(teacher, *kept_layers(model, teacher.backbone.config))
+            student = zoo.tasks.keep_layers(teacher, *kept_layers(model, teacher.backbone.config))
     adapt(student, model)
     return student
 
@@ -93,4 +92,4 @@ def kept_layers(model: Any, config: Any) -> list[list[int]]:
     numbers = [(model.layers, config.num_layers)]
     if config.architecture == "encoder_decoder":
         numbers.append((model.decoder_layers, config.num_decoder_layers or config.num_layers))
-    return [every_other(number) if layers is None else layers for layers, number in numbers]
+    return [zoo.tasks.every_other(number) if layers is None else layers for layers, number in numbers]

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras import ops
+import keras
 
+import zoo
 from recipes.common.errors import RunFolderError
 from recipes.common.run_folder import RunFolder
-from zoo.training import saved_position
 
 _FILE = "teacher_outputs.jsonl"
 # sources between two writes to the disk
@@ -46,7 +46,7 @@ def teacher_outputs(
     }
     outputs = _read(path, header)
     if outputs is None:
-        if path.exists() and saved_position(run.path / "checkpoints" / "state") not in (None, (0, 0)):
+        if path.exists() and zoo.training.saved_position(run.path / "checkpoints" / "state") not in (None, (0, 0)):
             raise RunFolderError(
                 f"{path} holds outputs of a teacher with other weights or for other sources; name another run folder"
             )
@@ -73,7 +73,7 @@ def digest_of(task: Any) -> str:
     Args:
         task: The model.
     """
-    return _digest(ops.convert_to_numpy(weight).tobytes() for weight in task.weights)
+    return _digest(keras.ops.convert_to_numpy(weight).tobytes() for weight in task.weights)
 
 
 def _digest(parts: Iterable[bytes]) -> str:

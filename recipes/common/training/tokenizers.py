@@ -6,14 +6,10 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
+import zoo
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError, errors_of, shown
 from recipes.common.run_folder import RunFolder
-from zoo.storage import replace_folder
-from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
-from zoo.tokenizers.byte_alphabet import byte_characters
-from zoo.tokenizers.characters import character_tokenizer
-from zoo.tokenizers.sentencepiece_training import VocabularyTooLargeError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +44,7 @@ def load_or_train_tokenizer(
     mask_token: str | None = None,
     end_token: str = "<|endoftext|>",
     special_tokens: Sequence[str] = (),
-) -> Tokenizer:
+) -> zoo.tokenizers.Tokenizer:
     """Returns the run's tokenizer, trained on the texts if the run has none yet.
 
     Args:
@@ -69,31 +65,31 @@ def load_or_train_tokenizer(
                 f"tokenizer.{name} must be {shown(default)} with kind {config.kind!r}, got {shown(value)}"
             )
     if run.tokenizer.is_dir():
-        return Tokenizer.load(run.tokenizer)
+        return zoo.tokenizers.Tokenizer.load(run.tokenizer)
     print(f"training a tokenizer: {config.kind}")
     with errors_of("tokenizer"):
         try:
             tokenizer = _train(config, texts(), mask_token, end_token, special_tokens)
-        except VocabularyTooLargeError as error:
+        except zoo.tokenizers.sentencepiece_training.VocabularyTooLargeError as error:
             smaller = dataclasses.replace(config, vocabulary_size=error.largest)
             tokenizer = _train(smaller, texts(), mask_token, end_token, special_tokens)
     largest = tokenizer.vocabulary_size
     if largest < config.vocabulary_size and config.kind not in ("characters", "bytes"):
         print(f"tokenizer: the texts allow {largest} tokens, vocabulary_size is {config.vocabulary_size}")
-    with replace_folder(run.tokenizer, lambda old: False, "tokenizer") as folder:
+    with zoo.storage.replace_folder(run.tokenizer, lambda old: False, "tokenizer") as folder:
         tokenizer.save(folder)
     return tokenizer
 
 
 def _train(
     config: TokenizerConfig, texts: Iterable[str], mask_token: str | None, end_token: str, special_tokens: Sequence[str]
-) -> Tokenizer:
+) -> zoo.tokenizers.Tokenizer:
     size = config.vocabulary_size
     special_tokens = [*special_tokens, *([] if mask_token is None else [mask_token])]
     if config.kind == "characters":
-        return character_tokenizer(texts)
+        return zoo.tokenizers.character_tokenizer(texts)
     if config.kind in ("bpe", "unigram"):
-        tokenizer = SentencePieceTokenizer.train(
+        tokenizer = zoo.tokenizers.SentencePieceTokenizer.train(
             texts,
             size,
             model_type=config.kind,
@@ -102,13 +98,13 @@ def _train(
             special_tokens=special_tokens,
         )
         roles = {"mask_token": mask_token, "special_tokens": special_tokens}
-        return SentencePieceTokenizer.from_config({**tokenizer.get_config(), **roles})
+        return zoo.tokenizers.SentencePieceTokenizer.from_config({**tokenizer.get_config(), **roles})
     if config.kind == "wordpiece":
         # which has a mask token in any case
-        return WordPieceTokenizer.train(texts, size, lowercase=config.lowercase)
+        return zoo.tokenizers.WordPieceTokenizer.train(texts, size, lowercase=config.lowercase)
     options = {"end_token": end_token, "mask_token": mask_token, "special_tokens": special_tokens}
     if config.kind == "byte_level_bpe":
-        return ByteLevelBPETokenizer.train(texts, size, **options)
+        return zoo.tokenizers.ByteLevelBPETokenizer.train(texts, size, **options)
     # nothing is merged, so nothing is learned
-    vocabulary = [end_token, *special_tokens, *byte_characters()]
-    return ByteLevelBPETokenizer(vocabulary, [], pad_token=end_token, start_token=end_token, **options)
+    vocabulary = [end_token, *special_tokens, *zoo.tokenizers.byte_alphabet.byte_characters()]
+    return zoo.tokenizers.ByteLevelBPETokenizer(vocabulary, [], pad_token=end_token, start_token=end_token, **options)

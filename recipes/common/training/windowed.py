@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+import zoo
 from recipes.common.config import setting
 from recipes.common.training.encoder_recipe import EncoderModelConfig, print_cut
-from zoo.preprocessing import TokenClassifierPreprocessor, map_by_length
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,7 @@ def count_cut(name: str, preprocessor: Any, texts: Any, what: str = "examples") 
     return count
 
 
-def seen_words(preprocessor: TokenClassifierPreprocessor, inputs: Any) -> np.ndarray:
+def seen_words(preprocessor: zoo.preprocessing.TokenClassifierPreprocessor, inputs: Any) -> np.ndarray:
     """Returns whether the model sees each word of all texts, one text after the other, `(words,)`.
 
     It does not see words that are cut off, nor those of which no token is made (control characters).
@@ -68,4 +68,4 @@ def seen_words(preprocessor: TokenClassifierPreprocessor, inputs: Any) -> np.nda
         return [row[:count] >= 0 for row, count in zip(places, counts[numbers], strict=True)]
 
     # windows of a text follow each other, each with words of its own
-    return np.concatenate(map_by_length(seen, rows.lengths, 256))
+    return np.concatenate(zoo.preprocessing.map_by_length(seen, rows.lengths, 256))

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from recipes.benchmark import attention_layers, layer_growth, layers, memory
+from recipes.benchmark import attention_layers, layer_growth, layers, peak_memory
 from recipes.benchmark.attention_layers import AttentionConfig
 from recipes.benchmark.layer_growth import GrowthConfig
 from recipes.benchmark.timing import calls_per_turn
@@ -25,14 +25,14 @@ def test_exponent_of_a_power():
 def test_memory_of_a_call():
     size = 64 * 2**20
     kept = []
-    assert memory.measure(lambda: kept.append(np.ones(size, "uint8"))) == pytest.approx(size, rel=0.1)
+    assert peak_memory.measure(lambda: kept.append(np.ones(size, "uint8"))) == pytest.approx(size, rel=0.1)
     kept.clear()
-    assert memory.measure(lambda: np.ones(2**20, "uint8")) < size / 4
+    assert peak_memory.measure(lambda: np.ones(2**20, "uint8")) < size / 4
 
 
 def test_error_of_the_process_that_measures():
     with pytest.raises(RecipeError, match="(?s)memory of json:nothing .*ended with code 1.*no attribute"):
-        memory.peak_memory("json:nothing")
+        peak_memory.peak_memory("json:nothing")
 
 
 def test_calls_per_turn():
@@ -67,13 +67,13 @@ def test_unknown_kind_of_layer():
 def test_tiny_run(tmp_path, monkeypatch, capsys):
     pytest.importorskip("keras_nlp")
 
-    def peak_memory(make, **arguments):
+    def peak(make, **arguments):
         # the process of its own is left out: starting it takes seconds
         step = (layer_growth if "growth" in make else attention_layers).make_step(**arguments)
-        return max(1, memory.measure(step))
+        return max(1, peak_memory.measure(step))
 
-    monkeypatch.setattr(layer_growth, "peak_memory", peak_memory)
-    monkeypatch.setattr(attention_layers, "peak_memory", peak_memory)
+    monkeypatch.setattr(layer_growth, "peak_memory", peak)
+    monkeypatch.setattr(attention_layers, "peak_memory", peak)
     config = layers.Config(
         growth=GrowthConfig([8, 16], ["recurrent", "self-attention"], width=8, num_heads=2, fit_from=8, rounds=1),
         attention=AttentionConfig(lengths=[8], width=8, memory_from=8, rounds=1),

@@ -103,7 +103,7 @@ def uncached(backbone, prompt, options, limit, seed, stream):
         tokens = ops.where(ops.arange(CAPACITY) == index, ops.expand_dims(token_ids, 1), state["tokens"])
         for row in range(tokens.shape[0]):
             logits, hidden = full_pass(backbone)(tokens[row : row + 1], ops.arange(CAPACITY)[None] <= index)
-            rows.append((logits[0, int(index)], hidden[0, int(index)]))
+            rows.append((ops.take(logits[0], index, axis=0), ops.take(hidden[0], index, axis=0)))
         logits, hidden = (ops.stack(values) for values in zip(*rows, strict=True))
         return logits, {"tokens": tokens, **({"hidden": hidden} if wants_hidden else {})}
 
@@ -260,6 +260,8 @@ def test_cached_tokens_are_not_fed_again(engines, backbones, monkeypatch):
         return advance(token_ids, *arguments)
 
     monkeypatch.setattr(backbones["rotary"], "advance", counted)
+    # a program for all lengths knows none
+    monkeypatch.setattr(engine_module, "shares_lengths", lambda options: False)
     fresh = Engine(backbones["rotary"])
     cache = session.cache()
     fresh.begin([[*cache.token_ids[0], 5]], options, cache=cache)
@@ -350,10 +352,55 @@ def test_numbers_of_new_tokens_share_programs(backbones):
     assert counts == [2, 2, 2, 2]
 
 
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="other backends compile for each length")
+@pytest.mark.parametrize("kind", ["rotary", "window"])
+def test_texts_of_all_lengths_share_programs(kind):
+    """The second length is traced anew, for any; then no other one is. Each number of rows has its own programs."""
+    backbone, traces = make_backbone(kind), []
+    advance = backbone.advance
+
+    def counted(*arguments):
+        traces.append(arguments)
+        return advance(*arguments)
+
+    backbone.advance = counted
+    engine, counts = Engine(backbone), []
+    cases = [(9, 4, 1), (30, 20, 1), (20, 17, 3), (12, 33, 3), (3, 30, 1), (3, 40, 3), (17, 1, 1), (2, 25, 4)]
+    for prompt, length, rows in cases:
+        prompts = [[2 + place % 19 for place in range(prompt)]] * rows
+        texts = engine.begin(prompts, options_of(end_ids=(), length=length)).advance().generated()
+        counts.append(len(traces))
+        token_ids = np.array([prompts[0] + texts[0][:-1]])
+        mask = np.ones_like(token_ids, dtype="bool")
+        hidden = backbone({"token_ids": token_ids, "padding_mask": mask}, training=False)
+        expected = ops.convert_to_numpy(ops.argmax(backbone.logits(hidden)[0], axis=-1))
+        assert texts == [expected[prompt - 1 :].tolist()] * rows
+    assert counts[-1] == counts[3] and len(engine._programs) == 4
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="other backends compile for each length")
+def test_passes_over_long_prompts_know_their_lengths(backbones, monkeypatch):
+    """Otherwise attention could not be computed in pieces there, and would hold all scores."""
+    widths, advance = [], backbones["rotary"].advance
+
+    def counted(token_ids, *arguments):
+        widths.append(token_ids.shape[1])
+        return advance(token_ids, *arguments)
+
+    monkeypatch.setattr(backbones["rotary"], "advance", counted)
+    engine, texts = Engine(backbones["rotary"]), []
+    for most in (2**22, 0):
+        monkeypatch.setattr(engine_module, "MANY_SCORES", most)
+        sessions = [engine.begin([[5] * length], options_of()) for length in (9, 17, 25)]
+        texts.append([session.advance().generated() for session in sessions])
+    assert [width for width in widths if width != 1] == [15, None, 15, 23, 31] and texts[0] == texts[1]
+
+
 def test_programs_are_few(backbones, monkeypatch):
     engine = Engine(backbones["rotary"])
     monkeypatch.setattr(engine._programs, "_most", 3)
-    texts = [engine.begin([[5] * length], options_of()).advance().generated() for length in (1, 9, 17, 1)]
+    stops = (9, 8, 7, 9)
+    texts = [engine.begin([[5]], options_of(stops=(stop,))).advance().generated() for stop in stops]
     assert len(engine._programs) == 3 and texts[0] == texts[3]
 
 

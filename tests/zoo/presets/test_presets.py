@@ -9,7 +9,8 @@ import keras
 import pytest
 
 import zoo
-from recipes.presets import main
+from recipes.common.errors import ConfigError
+from recipes.presets import PresetsConfig, main
 from zoo import (
     AttentionConfig,
     FeedForwardConfig,
@@ -209,9 +210,8 @@ def test_table():
 
 
 def test_recipe_prints_the_table(capsys):
-    main(["t5", "bart"])
+    main(PresetsConfig(["t5", "bart"]))
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["name", "t5_small", "flan_t5_small", "bart_base", "t5_base"]
-    with pytest.raises(SystemExit):
-        main(["nothing_of_that_name"])
-    assert "no preset has nothing_of_that_name in its name" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="no preset has nothing_of_that_name in its name"):
+        main(PresetsConfig(["nothing_of_that_name"]))

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -40,6 +41,15 @@ def test_a_token_that_starts_and_ends(tokenizer):
 
 def test_without_unknown_token_ids_outside_are_dropped(tokenizer):
     assert tokenizer.detokenize([1, 7, -1, 2]).numpy() == b"a b"
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "uint32"])
+def test_ids_that_32_bits_do_not_hold_are_outside(tokenizer, dtype):
+    """2**32 + 1 is not 1."""
+    beyond = {"int64": [2**32 + 1, -(2**32) + 1], "uint64": [2**63 + 1, 2**32 + 1], "uint32": [2**31 + 1, 2**32 - 1]}
+    ids = np.array([1, *beyond[dtype], 2], dtype)
+    assert tokenizer.detokenize(ids).numpy() == b"a b"
+    assert tokenizer.detokenize([ids, ids[:1]]).numpy().tolist() == [b"a b", b"a"]
 
 
 def test_load_finds_the_class(tokenizer, tmp_path):

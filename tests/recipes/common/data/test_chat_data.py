@@ -7,7 +7,8 @@ import keras
 import numpy as np
 import pytest
 
-from recipes.common.data.chat_data import CONVERSATIONS, PackedConversations, short_conversations
+from recipes.common.batching import PackedConversations
+from recipes.common.data.chat_data import CONVERSATIONS, short_conversations
 from recipes.common.data.chat_files import Conversation, read_conversations
 from recipes.common.data.data_sets import open_part
 from recipes.common.errors import BadLines, ConfigError, DataError

@@ -52,7 +52,7 @@ def test_a_warm_up_as_a_share_and_none_at_all():
 def test_no_epoch_was_the_best(tmp_path, monkeypatch):
     """A validation that was never finite leaves no best weights: an error that says so, not one about a file."""
     monkeypatch.setattr(
-        fitting,
+        zoo.training,
         "TrainingState",
         lambda folder, *arguments, **options: SimpleNamespace(
             resumed=False, initial_epoch=0, best_weights_path=folder / "best.safetensors"
@@ -136,8 +136,8 @@ def test_each_optimizer_of_keras_trains_with_rates_by_layer():
 
 
 def test_states_of_callbacks_of_ones_own_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(fitting, "plot_curves", lambda *arguments, **options: None)
-    monkeypatch.setattr(fitting, "average_weights", lambda *arguments: None)
+    monkeypatch.setattr(zoo.inspect, "plot_curves", lambda *arguments, **options: None)
+    monkeypatch.setattr(zoo.storage, "average_weights", lambda *arguments: None)
     kept, given = [], []
 
     def state(folder, batches, callbacks, **options):
@@ -148,7 +148,7 @@ def test_states_of_callbacks_of_ones_own_are_kept(tmp_path, monkeypatch):
         given.extend(callbacks)
         return SimpleNamespace(history={"loss": [1.0]})
 
-    monkeypatch.setattr(fitting, "TrainingState", state)
+    monkeypatch.setattr(zoo.training, "TrainingState", state)
     backbone = SimpleNamespace(adapters={})
     model = SimpleNamespace(fit=fit, save_to_preset=lambda directory: None, backbone=backbone)
     run = SimpleNamespace(path=tmp_path, plots=tmp_path, folder=lambda name: tmp_path / name)
@@ -189,8 +189,8 @@ def test_early_stopping_does_not_keep_what_was_not_better():
 
 
 def test_what_is_said_of_a_resumed_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(fitting, "plot_curves", lambda *arguments, **options: None)
-    monkeypatch.setattr(fitting, "average_weights", lambda *arguments: None)
+    monkeypatch.setattr(zoo.inspect, "plot_curves", lambda *arguments, **options: None)
+    monkeypatch.setattr(zoo.storage, "average_weights", lambda *arguments: None)
     model = SimpleNamespace(
         fit=lambda *arguments, **options: SimpleNamespace(history={"loss": [1.0]}),
         save_to_preset=lambda directory: None,
@@ -204,7 +204,7 @@ def test_what_is_said_of_a_resumed_run(tmp_path, monkeypatch, capsys):
         (sys.maxsize, "the training was stopped by a callback (training.patience), and does not go on\n"),
     ):
         state = SimpleNamespace(resumed=True, initial_epoch=epoch, seconds=1.0)
-        monkeypatch.setattr(fitting, "TrainingState", lambda *arguments, state=state, **options: state)
+        monkeypatch.setattr(zoo.training, "TrainingState", lambda *arguments, state=state, **options: state)
         fitting.train(model, run, TrainingConfig(), SimpleNamespace(dataset=None), None, curves={})
         assert capsys.readouterr().out == said
 

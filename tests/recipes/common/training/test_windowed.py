@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from recipes import tag
+from recipes.common.batching import ExampleBatches
 from recipes.common.data.tagged_words import TaggedWords
 from recipes.common.training.encoder_recipe import print_cut
-from recipes.common.training.example_batches import ExampleBatches
 from recipes.common.training.windowed import count_cut, seen_words
 from zoo.preprocessing import TextClassifierPreprocessor, TokenClassifierPreprocessor
 

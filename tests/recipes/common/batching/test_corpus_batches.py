@@ -7,9 +7,9 @@ pytest.importorskip("array_record", reason="the extra 'corpus' is not installed"
 
 import json  # noqa: E402
 
+from recipes.common.batching import CorpusBatches, CorpusRows  # noqa: E402
 from recipes.common.corpus.shards import Corpus, join_documents, packed_rows, write_shard  # noqa: E402
 from recipes.common.errors import ConfigError, DataError  # noqa: E402
-from recipes.common.training.corpus_batches import CorpusBatches, CorpusRows  # noqa: E402
 
 END, LENGTH = 0, 8
 

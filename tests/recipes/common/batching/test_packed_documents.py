@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from recipes import language_model
+from recipes.common.batching import PackedDocuments
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError, DataError
-from recipes.common.training.packed_documents import PackedDocuments
 
 DOCUMENTS = ["abcd", "bca", "dddcba", "a", "cab"]
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from recipes.common.batching import ExampleBatches
 from recipes.common.errors import DataError
-from recipes.common.training.example_batches import ExampleBatches
 from zoo.preprocessing import Examples
 
 

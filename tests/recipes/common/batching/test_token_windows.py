@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from recipes.common.batching import TokenWindows
 from recipes.common.errors import DataError
-from recipes.common.training.token_windows import TokenWindows
 
 
 def batches_of(windows):

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from recipes.common.batching import PairBatches
 from recipes.common.data import dates
 from recipes.common.errors import DataError
-from recipes.common.training.pair_batches import PairBatches
 from zoo.tokenizers import SentencePieceTokenizer
 
 

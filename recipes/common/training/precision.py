@@ -1,0 +1,43 @@
+"""Which dtype policy trains fastest on this machine, and who is told."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import keras
+
+# Below, other work than products takes most of a step (docs/results.md).
+_LEAST_WIDTH = 256
+_FLAGS = re.compile(r"^flags\s*:.*\b(avx512_bf16|amx_bf16)\b", re.MULTILINE)
+
+
+def multiplies_bfloat16(description: str | None = None) -> bool:
+    """Returns whether this machine multiplies bfloat16 faster than float32: accelerators, and some processors.
+
+    Args:
+        description: What Linux says of the processors; None reads it.
+    """
+    if keras.distribution.list_devices("gpu") or keras.distribution.list_devices("tpu"):
+        return True
+    if description is None:
+        path = Path("/proc/cpuinfo")
+        description = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    return _FLAGS.search(description) is not None
+
+
+def advise_policy(width: int, description: str | None = None) -> str | None:
+    """Returns what to tell who trains in float32 where bfloat16 is faster; None where there is nothing to tell.
+
+    The policy is not changed: the same configuration gives the same figures on each machine.
+
+    Args:
+        width: Width of the model, `hidden_dim`.
+        description: See `multiplies_bfloat16`.
+    """
+    if keras.config.dtype_policy().name != "float32" or width < _LEAST_WIDTH or not multiplies_bfloat16(description):
+        return None
+    return (
+        "training.dtype is float32; with mixed_bfloat16 this machine trains a model of this width faster, and weights "
+        "stay float32"
+    )
