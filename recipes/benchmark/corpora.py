@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from recipes import prepare_text
 from recipes.benchmark.peak_memory import peak_memory
@@ -153,6 +154,10 @@ def batches(config: Config, folder: Path, data: Path) -> dict[str, dict[str, flo
     grain = import_extra("grain", "grain")
     for threads in (0, 2, 16):
         found[f"Grain, {threads} threads, tokens alone"] = timed_batches(grain_batches(grain, path, threads), config)
+    # as Keras feeds it to a model on TensorFlow
+    signature = tf.TensorSpec((_READ_AT_ONCE, config.length + 1), tf.int32)
+    fed = tf.data.Dataset.from_generator(lambda: grain_batches(grain, path, 2), output_signature=signature).prefetch(2)
+    found["Grain, 2 threads, by tf.data"] = timed_batches(iter(fed), config)
     return found
 
 
