@@ -151,7 +151,7 @@ def batches(config: Config, folder: Path, data: Path) -> dict[str, dict[str, flo
         f"CorpusRows, {name}": timed_batches(iter(CorpusRows([corpus], separate=separate, **options).dataset), config)
         for name, separate in (("windows", False), ("separate documents", True))
     }
-    grain = import_extra("grain", "grain")
+    grain = import_extra("grain", "benchmark")
     for threads in (0, 2, 16):
         found[f"Grain, {threads} threads, tokens alone"] = timed_batches(grain_batches(grain, path, threads), config)
     # as Keras feeds it to a model on TensorFlow
@@ -250,7 +250,7 @@ def by_datasets(text: Path, folder: Path, data: Path) -> int:
     """Tokenizes the lines with `datasets.map`, in one process and one thread; returns the number of tokens."""
     import tokenizers
 
-    datasets = import_extra("datasets", "datasets")
+    datasets = import_extra("datasets", "benchmark")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     files = (data / "tokenizers" / "gpt2_bpe_encoder.json", data / "tokenizers" / "gpt2_bpe_vocab.bpe")
     tokenizer = tokenizers.ByteLevelBPETokenizer(*map(str, files))
