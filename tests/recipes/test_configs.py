@@ -20,6 +20,7 @@ from recipes import (
     generate,
     language_model,
     prefer,
+    prepare_text,
     pretrain_masked_lm,
     rerank,
     summarize,
@@ -51,7 +52,7 @@ def test_file(path):
     "kind",
     [
         *(chat.ChatConfig, classify.ClassifyConfig, embed.EmbedConfig, evaluate.EvaluateConfig, export.ExportConfig),
-        *(distill.DistillConfig, prefer.PreferConfig),
+        *(distill.DistillConfig, prefer.PreferConfig, prepare_text.PrepareTextConfig),
         answer.AnswerConfig,
         *(finetune.FinetuneConfig, generate.GenerateConfig, language_model.LanguageModelConfig),
         *(pretrain_masked_lm.MaskedLMConfig, rerank.RerankConfig, summarize.SummarizeConfig, tag.TagConfig),

@@ -222,7 +222,7 @@ def test_changed_input(tokenizer, tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             prepare(tmp_path / "texts", tokenizer, tmp_path / "corpus")
     (tmp_path / "texts" / "1.txt.gz").write_bytes(gzip.compress(b"a b c d"))
-    with pytest.raises(DataError, match="has changed since"):
+    with pytest.raises(DataError, match="is not what it was when"):
         prepare(tmp_path / "texts", tokenizer, tmp_path / "corpus")
 
 

@@ -77,23 +77,34 @@ class CorpusBatches(ResumableBatches):
         first = epoch * self.number_of_batches
 
         def read(number: tf.Tensor) -> Any:
-            tokens, lengths = tf.numpy_function(self._read, [number], [tf.int32] * 2, stateful=False)
-            shape = (self._share, self._length + 1)
-            return self.assemble(tf.ensure_shape(tokens, shape), tf.ensure_shape(lengths, shape[:1]), number)
+            shapes = self.shapes
+            arrays = tf.numpy_function(self.arrays, [number], [tf.int32] * len(shapes), stateful=False)
+            return self.assemble(
+                [tf.ensure_shape(array, shape) for array, shape in zip(arrays, shapes, strict=True)], number
+            )
 
         return tf.data.Dataset.range(first, first + self.number_of_batches).map(read)
 
-    def assemble(self, tokens: tf.Tensor, lengths: tf.Tensor, number: tf.Tensor) -> Any:
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of `arrays`."""
+        return [(self._share, self._length + 1), (self._share,)]
+
+    def assemble(self, arrays: list[tf.Tensor], number: tf.Tensor) -> Any:
         """Returns what a batch is; a graph function.
 
         Args:
-            tokens: The rows, int32 `(rows, length + 1)`.
-            lengths: How many tokens each has, int32 `(rows,)`.
+            arrays: The tensors of `arrays`.
             number: The number of the batch since the beginning of the training, int64.
         """
-        return tokens, lengths
+        return tuple(arrays)
 
-    def _read(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+    def arrays(self, number: int) -> list[np.ndarray]:
+        """Reads the rows of a batch: tokens int32 `(rows, length + 1)` and how many each has, int32 `(rows,)`.
+
+        Args:
+            number: The number of the batch since the beginning of the training.
+        """
         places = int(number) * self._batch_size + self._first + np.arange(self._share)
         corpora, rows = self._order.rows_at(places)
         tokens = np.zeros((self._share, self._length + 1), np.int32)
@@ -101,7 +112,7 @@ class CorpusBatches(ResumableBatches):
         for index in np.unique(corpora):
             chosen = corpora == index
             tokens[chosen], lengths[chosen] = self._corpora[index].read(rows[chosen])
-        return tokens, lengths
+        return [tokens, lengths]
 
 
 class CorpusRows(CorpusBatches):
@@ -118,21 +129,43 @@ class CorpusRows(CorpusBatches):
         self._separate, self._end_id = separate, corpora[0].end_id
         super().__init__(corpora, **options)
 
-    def assemble(self, tokens: tf.Tensor, lengths: tf.Tensor, number: tf.Tensor) -> Any:
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [*super().shapes, *([(self._share, self._length)] * 2 if self._separate else [])]
+
+    def arrays(self, number: int) -> list[np.ndarray]:
+        tokens, lengths = super().arrays(number)
+        return [tokens, lengths, *(document_places(tokens, lengths, self._end_id) if self._separate else [])]
+
+    def assemble(self, arrays: list[tf.Tensor], number: tf.Tensor) -> Any:
+        tokens, lengths, *places = arrays
         token_ids, labels = tokens[:, :-1], tokens[:, 1:]
-        places = tf.range(self._length)[None]
-        mask = places < lengths[:, None] - 1
+        mask = tf.sequence_mask(lengths - 1, self._length)
         inputs = {"token_ids": token_ids, "padding_mask": mask}
         if not self._separate:
             return inputs, labels, tf.cast(mask, tf.float32)
-        is_end = token_ids == self._end_id
-        begins = tf.concat([tf.zeros_like(is_end[:, :1]), is_end[:, :-1]], axis=1)
-        sequence_ids = tf.cumsum(tf.cast(begins, tf.int32), axis=1)
-        # the numbers only grow, so the first place of a document is the number of those of earlier documents
-        starts = tf.searchsorted(sequence_ids, sequence_ids, side="left")
-        inputs["sequence_ids"] = tf.where(mask, sequence_ids, -1)
-        inputs["positions"] = tf.where(mask, places - starts, 0)
-        return inputs, labels, tf.cast(mask & ~is_end, tf.float32)
+        inputs["sequence_ids"], inputs["positions"] = places
+        return inputs, labels, tf.cast(mask & (token_ids != self._end_id), tf.float32)
+
+
+def document_places(tokens: np.ndarray, lengths: np.ndarray, end_id: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the number of the document of each token that is fed, from 0, and its position there.
+
+    Args:
+        tokens: Rows, `(rows, length + 1)`.
+        lengths: How many tokens each has, `(rows,)`; of the rest, and of the last, the number is -1 and the position 0.
+        end_id: The token behind each document.
+
+    Returns:
+        Both int32 `(rows, length)`.
+    """
+    places = np.arange(tokens.shape[1] - 1, dtype=np.int32)[None]
+    begins = np.zeros((len(tokens), places.shape[1]), bool)
+    begins[:, 1:] = tokens[:, :-2] == end_id
+    mask = places < lengths[:, None] - 1
+    starts = np.maximum.accumulate(np.where(begins, places, 0), axis=1)
+    numbers = np.cumsum(begins, axis=1, dtype=np.int32)
+    return np.where(mask, numbers, np.int32(-1)), np.where(mask, places - starts, np.int32(0))
 
 
 class CorpusExamples(CorpusBatches):
@@ -149,7 +182,8 @@ class CorpusExamples(CorpusBatches):
         self.number_of_rows, self.number_cut = sum(corpus.rows for corpus in corpora), 0
         super().__init__(corpora, seed=seed, **options)
 
-    def assemble(self, tokens: tf.Tensor, lengths: tf.Tensor, number: tf.Tensor) -> Any:
+    def assemble(self, arrays: list[tf.Tensor], number: tf.Tensor) -> Any:
+        tokens, lengths = arrays
         # the token behind the last is the first of another row
         ids = tf.RaggedTensor.from_tensor(tokens[:, :-1], lengths=tf.minimum(lengths, self._length))
         inputs, labels, weights = self._preprocessor.collate({"ids": ids}, None, None, self._seed * 10**15 + number)

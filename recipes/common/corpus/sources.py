@@ -144,10 +144,9 @@ def share_out(parts: Sequence[Part], shards: int | None) -> list[list[Part]]:
     for left in range(shards, 0, -1):
         start = end
         # one at least, and one at least for each of the others
-        while (
-            end == start
-            or (left == 1 and end < len(parts))
-            or (done + parts[end].size / 2 <= total * (shards - left + 1) / shards and len(parts) - end >= left)
+        while end == start or (
+            len(parts) - end >= left
+            and (left == 1 or done + parts[end].size / 2 <= total * (shards - left + 1) / shards)
         ):
             done += parts[end].size
             end += 1

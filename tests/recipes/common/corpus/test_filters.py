@@ -13,7 +13,7 @@ GERMAN = "Die Katze saß auf der Matte und war froh, dass der Hund nicht mit in 
         ({"filter": "characters", "least": 3, "most": 5}, "four", "sixsix"),
         ({"filter": "words", "least": 2}, "two words", "one"),
         ("word_length", "some usual words", "a b c d"),
-        ("alphabetic_words", "four words and 5", "1 2 3 words"),
+        ("alphabetic_words", "four usual words and 5", "1 2 3 words"),
         ("repeated_lines", "a\nb\nc\nd", "a\na\na\nb"),
         ("repeated_words", ENGLISH, "buy now " * 10),
         ("script", "lettres latines", "русский текст"),
