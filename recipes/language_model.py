@@ -175,7 +175,7 @@ def make_batches(
     task: zoo.CausalLM,
     train_text: list[str],
     validation_text: list[str],
-    corpora: Sequence[Corpus],
+    corpora: Sequence[Corpus] = (),
 ) -> tuple[
     batching.TokenWindows | batching.PackedDocuments | batching.CorpusRows,
     batching.TokenWindows | batching.PackedDocuments,
@@ -237,7 +237,7 @@ def check_prompts(prompts: Sequence[str], task: zoo.CausalLM) -> None:
 
 
 def make_model(
-    config: LanguageModelConfig, run: RunFolder, texts: Sequence[str], corpora: Sequence[Corpus]
+    config: LanguageModelConfig, run: RunFolder, texts: Sequence[str], corpora: Sequence[Corpus] = ()
 ) -> zoo.CausalLM:
     """Returns the compiled model, new or a saved one."""
     options: dict[str, Any] = {}

@@ -22,16 +22,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+import zoo
 from recipes import prepare_text
 from recipes.benchmark.peak_memory import peak_memory
 from recipes.benchmark.step_data import write_results
+from recipes.common import batching
 from recipes.common.config import setting
 from recipes.common.corpus.shards import Corpus, write_shard
 from recipes.common.corpus.sources import import_extra
 from recipes.common.errors import DataError
-from recipes.common.training.corpus_batches import CorpusRows
-from zoo.storage import write_text_atomically
-from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer
 
 PARTS = ("formats", "batches", "preparing", "memory")
 _READ_AT_ONCE, _STEP_SECONDS = 32, 0.005
@@ -144,11 +143,13 @@ def batches(config: Config, folder: Path, data: Path) -> dict[str, dict[str, flo
     index = {"format": 1, "length": config.length, "rows": len(rows), "tokens": rows.size, "dtype": "uint16"}
     index |= {"start_id": None, "end_id": 0}
     index["shards"] = [{"file": "shards/0.array_record", "rows": len(rows), "bytes": path.stat().st_size}]
-    write_text_atomically(folder / "corpus.json", json.dumps(index))
+    zoo.storage.write_text_atomically(folder / "corpus.json", json.dumps(index))
     corpus = Corpus(folder)
     options = {"batch_size": _READ_AT_ONCE, "batches_per_epoch": 10 * config.batches + 1000}
     found = {
-        f"CorpusRows, {name}": timed_batches(iter(CorpusRows([corpus], separate=separate, **options).dataset), config)
+        f"batching.CorpusRows, {name}": timed_batches(
+            iter(batching.CorpusRows([corpus], separate=separate, **options).dataset), config
+        )
         for name, separate in (("windows", False), ("separate documents", True))
     }
     grain = import_extra("grain", "benchmark")
@@ -203,8 +204,8 @@ def save_tokenizers(folder: Path, data: Path) -> dict[str, Path]:
     """Writes the tokenizers of GPT-2 and Mistral as the recipe takes them; returns their folders."""
     files = (data / "tokenizers" / "gpt2_bpe_encoder.json", data / "tokenizers" / "gpt2_bpe_vocab.bpe")
     made = {
-        "GPT-2": ByteLevelBPETokenizer.from_files(*files, split="gpt2", end_token=_END),
-        "Mistral": SentencePieceTokenizer.from_file(data / "tokenizers" / "mistral_tokenizer.model.v1"),
+        "GPT-2": zoo.tokenizers.ByteLevelBPETokenizer.from_files(*files, split="gpt2", end_token=_END),
+        "Mistral": zoo.tokenizers.SentencePieceTokenizer.from_file(data / "tokenizers" / "mistral_tokenizer.model.v1"),
     }
     for name, tokenizer in made.items():
         tokenizer.save(folder / name)
