@@ -78,9 +78,10 @@ def batch(task):
     return inputs, labels, weights.astype("float32")
 
 
-def run(task, loss, metrics=(), *, validate=False, **options):
-    """The logs of two epochs of two steps, and the weights behind them."""
+def run(task, loss, metrics=(), *, validate=False, weight=1.0, **options):
+    """The logs of two epochs of two steps, and the weights behind them; all tokens weigh `weight` times as much."""
     inputs, labels, weights = batch(task)
+    weights = weights * np.float32(weight)
     task.compile(keras.optimizers.SGD(0.5), loss, weighted_metrics=[*metrics], **options)
     held_out = {"validation_data": (inputs, labels, weights)} if validate else {}
     data = {"sample_weight": weights, "shuffle": False, "verbose": 0, **held_out}
@@ -155,6 +156,20 @@ def test_half_precision(scored, policy):
     assert scored
     # eight bits of gradients up to 1, four steps at a rate of 0.5
     assert_same(ours, theirs, rtol=0.02, atol=0.03)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="no products of float16 on a processor")
+@pytest.mark.parametrize("weight", [1e-6, 1e5])
+def test_size_of_weights_in_float16(scored, weight):
+    """The loss is a mean over the weights: their size changes nothing, also where float16 does not hold it."""
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        theirs = run(make(), keras_loss())
+        ours = run(make(), TokenCrossEntropy(), weight=weight)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert scored
+    assert_same(ours, theirs, rtol=0.01, atol=0.01)
 
 
 def test_blocks_that_are_computed_again(scored):
