@@ -12,8 +12,10 @@ from zoo import (
     FeedForwardConfig,
     NormConfig,
     RecurrentConfig,
+    Transformer,
     TransformerConfig,
 )
+from zoo.backbones.output_map import OutputMap
 from zoo.tasks import CausalLM, MaskedLM, Seq2SeqLM
 from zoo.training import Perplexity, TokenAccuracy, TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 from zoo.training import vocabulary_pieces as pieces
@@ -291,6 +293,31 @@ class OwnMetric(Perplexity):
 def test_all_else_sees_logits(scored, task_class, loss, metrics):
     logs, _ = run(make(task_class), loss, metrics)
     assert not scored and np.isfinite(logs["loss"]).all()
+
+
+class Halved(Transformer):
+    """Halves the logits, and says nothing of a map."""
+
+    def score(self, vectors):
+        return 0.5 * super().score(vectors)
+
+
+class Mapped(Halved):
+    """Says what its logits are, too."""
+
+    def output_map(self):
+        return OutputMap.of_layer(self.token_embedding.table, scale=0.5)
+
+
+@pytest.mark.parametrize("backbone_class", [Halved, type("Mixed", (Halved, Transformer), {}), Mapped])
+def test_backbones_with_logits_of_their_own(scored, backbone_class):
+    def make_own():
+        return randomized(CausalLM(backbone_class(make().backbone.config)))
+
+    theirs = run(make_own(), keras_loss())
+    ours = run(make_own(), TokenCrossEntropy())
+    assert bool(scored) == (backbone_class is Mapped)
+    assert_same(ours, theirs)
 
 
 def test_a_step_leaves_nothing_behind(scored):
