@@ -31,8 +31,8 @@ class Backbone(keras.Model):
     configuration.
 
     A backbone that decodes defines `start_decoding` and `advance`, and where its state has room for so many tokens only
-    `resize_state`; one that predicts tokens `output_vectors`, `score` and `output_map`. A subclass names its
-    `config_class`.
+    `resize_state`; one that predicts tokens `output_vectors` and `score`, and `output_map` where it can. A subclass
+    names its `config_class`.
 
     Args:
         config: The configuration.
@@ -52,6 +52,10 @@ class Backbone(keras.Model):
         super().__init_subclass__(**kwargs)
         if "config_class" in vars(cls):
             _BACKBONES[cls.config_class] = cls
+        # a map is that of the score which stands with or above it; other scores have none
+        defined = [set(vars(kind)) & {"score", "output_map"} for kind in cls.__mro__]
+        if next(filter(None, defined)) == {"score"}:
+            cls.output_map = Backbone.output_map
 
     def __init__(self, config: TransformerConfig | RecurrentConfig, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -169,8 +173,11 @@ class Backbone(keras.Model):
         raise NotImplementedError(f"{type(self).__name__} does not predict tokens.")
 
     def output_map(self) -> OutputMap | None:
-        """Returns what `score` computes as tensors; None where it is more than that, see `OutputMap.of_layer`."""
-        raise NotImplementedError(f"{type(self).__name__} does not predict tokens.")
+        """Returns what `score` computes as tensors; None where it is more than that, see `OutputMap.of_layer`.
+
+        A subclass with another `score` has None where it does not define this too.
+        """
+        return None
 
     # Whether prompts are fed token by token, so that a graph is for one length of them.
     unrolls_prompts = False

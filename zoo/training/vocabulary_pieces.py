@@ -65,6 +65,9 @@ def score_in_pieces(
     weights = ops.ones(shape, "float32")
     if targets.weights is not None:
         weights = weights * ops.cast(targets.weights, "float32")
+    # gradients of half precision are made with weights up to 1: others may be too large or too small for it
+    largest = ops.stop_gradient(ops.max(ops.abs(weights), initial=0.0))
+    largest = ops.where(largest > 0, largest, 1.0)
     vectors = ops.cast(ops.reshape(vectors, (-1, dim)), kernel.dtype)
     pieces = _Pieces(ops.shape(vectors)[0], tokens_at_a_time(vocabulary_size))
     piece_of = {
@@ -85,7 +88,7 @@ def score_in_pieces(
         if scoring.with_hits:
             values.append(are_hits(logits, labels))
         if with_gradient:
-            upstream = gradient_by_logits(probabilities, labels, scoring.label_smoothing, weights)
+            upstream = gradient_by_logits(probabilities, labels, scoring.label_smoothing, weights / largest)
             by_vectors, *by_weights = _gradients(fixed, rows, logits, upstream)
             sums, values = [*sums, *by_weights], [*values, by_vectors]
         return sums, values
@@ -96,7 +99,7 @@ def score_in_pieces(
         tensors = [vectors]
         if output_map.trains:
             tensors += [kernel] if bias is None else [bias, kernel]
-        total = _with_gradients(total, tensors, [by_vectors, *by_weights])
+        total = _with_gradients(total, tensors, [by_vectors, *by_weights], largest)
     return TokenScores(total, *(ops.reshape(scores, shape) for scores in values))
 
 
@@ -196,13 +199,13 @@ def _gradients(output_map: OutputMap, vectors: Any, logits: Any, upstream: Any) 
     return [by_vectors, *by_bias, ops.cast(_product(rounded, vectors, transpose_a=True), "float32")]
 
 
-def _with_gradients(total: Any, tensors: list[Any], gradients: list[Any]) -> Any:
-    """`total`, whose gradients by the tensors are those given."""
+def _with_gradients(total: Any, tensors: list[Any], gradients: list[Any], factor: Any) -> Any:
+    """`total`, whose gradients by the tensors are those given times a factor."""
 
     @ops.custom_gradient
     def attach(*tensors: Any) -> tuple[Any, Callable]:
         def gradient(*arguments: Any, upstream: Any = None) -> Any:
-            upstream = arguments[0] if upstream is None else upstream
+            upstream = factor * (arguments[0] if upstream is None else upstream)
             scaled = [
                 ops.cast(upstream * ops.cast(values, "float32"), tensor.dtype)
                 for values, tensor in zip(gradients, tensors, strict=True)

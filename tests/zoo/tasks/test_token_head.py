@@ -12,8 +12,10 @@ from zoo import (
     FeedForwardConfig,
     NormConfig,
     RecurrentConfig,
+    Transformer,
     TransformerConfig,
 )
+from zoo.backbones.output_map import OutputMap
 from zoo.tasks import CausalLM, MaskedLM, Seq2SeqLM
 from zoo.training import Perplexity, TokenAccuracy, TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 from zoo.training import vocabulary_pieces as pieces
@@ -78,9 +80,10 @@ def batch(task):
     return inputs, labels, weights.astype("float32")
 
 
-def run(task, loss, metrics=(), *, validate=False, **options):
-    """The logs of two epochs of two steps, and the weights behind them."""
+def run(task, loss, metrics=(), *, validate=False, weight=1.0, **options):
+    """The logs of two epochs of two steps, and the weights behind them; all tokens weigh `weight` times as much."""
     inputs, labels, weights = batch(task)
+    weights = weights * np.float32(weight)
     task.compile(keras.optimizers.SGD(0.5), loss, weighted_metrics=[*metrics], **options)
     held_out = {"validation_data": (inputs, labels, weights)} if validate else {}
     data = {"sample_weight": weights, "shuffle": False, "verbose": 0, **held_out}
@@ -155,6 +158,20 @@ def test_half_precision(scored, policy):
     assert scored
     # eight bits of gradients up to 1, four steps at a rate of 0.5
     assert_same(ours, theirs, rtol=0.02, atol=0.03)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="no products of float16 on a processor")
+@pytest.mark.parametrize("weight", [1e-6, 1e5])
+def test_size_of_weights_in_float16(scored, weight):
+    """The loss is a mean over the weights: their size changes nothing, also where float16 does not hold it."""
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        theirs = run(make(), keras_loss())
+        ours = run(make(), TokenCrossEntropy(), weight=weight)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert scored
+    assert_same(ours, theirs, rtol=0.01, atol=0.01)
 
 
 def test_blocks_that_are_computed_again(scored):
@@ -276,6 +293,43 @@ class OwnMetric(Perplexity):
 def test_all_else_sees_logits(scored, task_class, loss, metrics):
     logs, _ = run(make(task_class), loss, metrics)
     assert not scored and np.isfinite(logs["loss"]).all()
+
+
+class Halved(Transformer):
+    """Halves the logits, and says nothing of a map."""
+
+    def score(self, vectors):
+        return 0.5 * super().score(vectors)
+
+
+class Mapped(Halved):
+    """Says what its logits are, too."""
+
+    def output_map(self):
+        return OutputMap.of_layer(self.token_embedding.table, scale=0.5)
+
+
+@pytest.mark.parametrize("backbone_class", [Halved, type("Mixed", (Halved, Transformer), {}), Mapped])
+def test_backbones_with_logits_of_their_own(scored, backbone_class):
+    def make_own():
+        return randomized(CausalLM(backbone_class(make().backbone.config)))
+
+    theirs = run(make_own(), keras_loss())
+    ours = run(make_own(), TokenCrossEntropy())
+    assert bool(scored) == (backbone_class is Mapped)
+    assert_same(ours, theirs)
+
+
+def test_labels_by_the_name_of_the_output(scored):
+    tf = pytest.importorskip("tensorflow")
+    losses = []
+    for loss in (TokenCrossEntropy(), keras_loss()):
+        task = make()
+        inputs, labels, weights = batch(task)
+        task.compile(keras.optimizers.SGD(0.5), loss)
+        data = tf.data.Dataset.from_tensors((inputs, {"logits": labels}, weights))
+        losses += task.fit(data, verbose=0).history["loss"]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
 def test_a_step_leaves_nothing_behind(scored):
