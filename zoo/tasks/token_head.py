@@ -61,8 +61,7 @@ class TokenHead:
             data: `(x, y)` or `(x, y, sample_weight)`.
         """
         _, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
-        # labels may be nested, as outputs may be
-        ranks = {len(part.shape) if hasattr(part, "shape") else None for part in (labels, weights) if part is not None}
+        ranks = {len(part.shape) for part in (labels, weights) if hasattr(part, "shape")}
         is_scored = self._scoring is not None and ranks == {2}
         before = _STEP.set((self, TokenTargets(labels, weights)) if is_scored else None)
         try:

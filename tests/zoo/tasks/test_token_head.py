@@ -320,18 +320,6 @@ def test_backbones_with_logits_of_their_own(scored, backbone_class):
     assert_same(ours, theirs)
 
 
-def test_labels_by_the_name_of_the_output(scored):
-    tf = pytest.importorskip("tensorflow")
-    losses = []
-    for loss in (TokenCrossEntropy(), keras_loss()):
-        task = make()
-        inputs, labels, weights = batch(task)
-        task.compile(keras.optimizers.SGD(0.5), loss)
-        data = tf.data.Dataset.from_tensors((inputs, {"logits": labels}, weights))
-        losses += task.fit(data, verbose=0).history["loss"]
-    np.testing.assert_allclose(*losses, rtol=1e-5)
-
-
 def test_a_step_leaves_nothing_behind(scored):
     task = make()
     run(task, TokenCrossEntropy())
