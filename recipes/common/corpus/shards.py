@@ -20,6 +20,7 @@ import numpy as np
 from recipes.common.corpus.sources import import_extra
 from recipes.common.data.text_files import read_objects
 from recipes.common.errors import BadLines, ConfigError, DataError
+from zoo.tokenizers import Tokenizer
 
 INDEX_FILE, TOKENIZER_FOLDER, HELD_OUT_FILE = "corpus.json", "tokenizer", "validation.jsonl"
 FORMAT = 1
@@ -183,10 +184,8 @@ class Corpus:
         self._module = import_extra("array_record.python.array_record_module", "corpus")
         self._reader = functools.lru_cache(_OPEN_SHARDS)(self._open)
 
-    def load_tokenizer(self) -> Any:
+    def load_tokenizer(self) -> Tokenizer:
         """Returns its tokenizer."""
-        from zoo.tokenizers import Tokenizer
-
         return Tokenizer.load(self.path / TOKENIZER_FOLDER)
 
     def read(self, numbers: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
