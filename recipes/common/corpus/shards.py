@@ -184,7 +184,7 @@ class Corpus:
         self._module = import_extra("array_record.python.array_record_module", "corpus")
         self._reader = functools.lru_cache(_OPEN_SHARDS)(self._open)
 
-    def load_tokenizer(self) -> Any:
+    def load_tokenizer(self) -> zoo.tokenizers.Tokenizer:
         """Returns its tokenizer."""
         return zoo.tokenizers.Tokenizer.load(self.path / TOKENIZER_FOLDER)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import importlib
 import itertools
 import os
 from collections.abc import Iterable, Sequence
@@ -50,8 +51,6 @@ def import_extra(module: str, extra: str) -> ModuleType:
     Raises:
         ConfigError: If it is not installed, with the command that installs it.
     """
-    import importlib
-
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
