@@ -12,6 +12,7 @@ from layers.dropout import Dropout
 from layers.expert_blocks import combine, gather_blocks, place_in_blocks, place_within_capacity
 from layers.feed_forward import FeedForward, require_gate
 from layers.initializers import separate
+from layers.roles import WHOLE, Role
 from layers.router import Router
 
 # Arguments of the constructor that are the router's.
@@ -186,6 +187,13 @@ class MixtureOfExperts(keras.layers.Layer):
             )
         if shared_gate:
             self.shared_gate = Dense(1, use_bias=False, dtype=self.dtype_policy, name="shared_gate")
+
+    @property
+    def weight_roles(self) -> dict[str, Role]:
+        """The roles of its weights: each device has some of the experts, whole; see `layers.roles`."""
+        experts = Role("experts", parts=self.num_experts, where="experts")
+        kernels = [f"{name}_{kind}" for name in ("gate", "up", "down") for kind in ("kernel", "bias")]
+        return {**dict.fromkeys(kernels, experts), "shared_gate": WHOLE, "dropped_share": WHOLE}
 
     def build(self, input_shape: tuple) -> None:
         self.router.build(input_shape)

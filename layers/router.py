@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from layers.roles import WHOLE
+
 SCORINGS = ("softmax", "sigmoid")
 
 
@@ -62,6 +64,9 @@ class Router(keras.layers.Layer):
         Transformers", section 2.2, equations 4 to 6; sigmoid and bias: DeepSeek-AI 2024, "DeepSeek-V3", section 2.1.2,
         equations 12 to 16; z-loss: Zoph et al. 2022, "ST-MoE", section 3.3, equation 5.
     """
+
+    # small, and the same on all devices
+    weight_role = WHOLE
 
     def __init__(
         self,

@@ -1,0 +1,123 @@
+"""What does not work on several devices, said before the first step."""
+
+from typing import Any
+
+import keras
+
+from layers.devices import num_replicas
+from zoo.distribution.choice import chosen
+from zoo.distribution.layouts import ModelLayouts
+
+_WAY = (
+    "On one machine use tf.distribute.MirroredStrategy (zoo.distribution.use('mirrored')); on several machines "
+    "KERAS_BACKEND=jax with zoo.distribution.use('data') or a mesh."
+)
+
+
+def require_distributable(model: keras.Model) -> None:
+    """Raises a ValueError if a model cannot train on the devices that were chosen for it.
+
+    Args:
+        model: A compiled model.
+    """
+    if keras.backend.backend() == "tensorflow":
+        _require_mirrored(model)
+        return
+    layouts = keras.distribution.distribution()
+    if layouts is not None and not isinstance(layouts, ModelLayouts):
+        raise ValueError(
+            f"The distribution must be one of zoo.distribution.use(), got {layouts!r}: with others batches are not "
+            "filled up, and weights are not shared by their roles."
+        )
+    if layouts is None and keras.backend.backend() == "jax" and _lies_on_mesh(model):
+        raise ValueError("The model was made for another distribution: choose it again, or make the model anew.")
+    if layouts is not None and not _lies_on_mesh(model):
+        raise ValueError(
+            "The model was made before zoo.distribution.use(): choose the distribution first, then make the model."
+        )
+
+
+def _lies_on_mesh(model: keras.Model) -> bool:
+    return any(len(weight.value.sharding.device_set) > 1 for weight in model.weights[:1]) or any(
+        getattr(weight, "_layout", None) is not None for weight in model.weights[:1]
+    )
+
+
+def _require_mirrored(model: keras.Model) -> None:
+    import tensorflow as tf
+
+    strategy = model.distribute_strategy
+    outer = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
+    for each in (strategy, outer):
+        if each is None:
+            continue
+        refused = (
+            tf.distribute.MultiWorkerMirroredStrategy,
+            tf.distribute.ParameterServerStrategy,
+            tf.distribute.experimental.CentralStorageStrategy,
+        )
+        if isinstance(each, refused):
+            raise ValueError(f"Keras 3 does not train with {type(each).__name__}. {_WAY}")
+    if outer is not None and outer is not strategy:
+        raise ValueError(
+            "The model was made outside of the scope of the strategy that is active now: make it inside of it."
+        )
+    if chosen() is not None and chosen() is not strategy:
+        raise ValueError(
+            "The model was made outside of zoo.distribution.scope(), which is of 'mirrored': make it inside of it."
+        )
+    if strategy.num_replicas_in_sync == 1:
+        return
+    if model.jit_compile:
+        raise ValueError(
+            "jit_compile must be False with tf.distribute: replicas within programs of XLA wait for each other without "
+            f"end, got {model.jit_compile!r}."
+        )
+    loss = model.loss
+    if compares_rows(loss):
+        raise ValueError(
+            "The loss compares the rows of a batch, and with tf.distribute a replica sees its own alone: train on one "
+            "device, or with KERAS_BACKEND=jax and zoo.distribution.use('data')."
+        )
+    if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
+        raise ValueError(
+            "The dtype policy must not be mixed_float16 with tf.distribute, where each replica would scale its loss by "
+            "itself: use mixed_bfloat16."
+        )
+
+
+def compares_rows(loss: Any) -> bool:
+    """Returns whether a loss compares the rows of a batch with each other, as that of other rows as negatives does.
+
+    Args:
+        loss: The loss of `compile`, nested in any way.
+    """
+    return any(getattr(each, "compares_rows", False) for each in keras.tree.flatten(loss))
+
+
+def require_fillable(loss: Any) -> None:
+    """Raises a ValueError if a batch cannot be filled up with rows without weight.
+
+    Args:
+        loss: The loss of `compile`, in which these rows must not count.
+    """
+    for each in keras.tree.flatten(loss):
+        # one around another leaves the rows to that
+        each = getattr(each, "loss", each)
+        if isinstance(each, keras.losses.Loss) and each.reduction not in ("mean_with_sample_weight", "sum"):
+            raise ValueError(
+                f"The loss {each.name} must have reduction='mean_with_sample_weight' or 'sum' where a batch is shared "
+                f"by several devices, got {each.reduction!r}: rows that fill up a batch would count in its mean."
+            )
+
+
+def replicas_of(model: keras.Model) -> int:
+    """Returns into how many parts a batch of a model is divided.
+
+    Args:
+        model: The model.
+    """
+    if keras.backend.backend() == "tensorflow":
+        return max(model.distribute_strategy.num_replicas_in_sync, num_replicas())
+    layouts = keras.distribution.distribution()
+    return layouts.data_size if isinstance(layouts, ModelLayouts) else 1
