@@ -29,6 +29,7 @@ from recipes.common.training.example_batches import ExampleBatches
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
 from recipes.common.training.models import ModelConfig, make_or_load_task
 from recipes.common.training.tokenizers import TokenizerConfig
+from zoo import distribution
 from zoo.tokenizers.chat import CHAT_FORMATS, ChatFormat, as_ragged, get_chat_format
 from zoo.training import TokenAccuracy, TokenCount, TokenNegativeLogLikelihood
 
@@ -144,11 +145,12 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
             task = make_model(config, run, chat_format, training)
         is_validation = test == validation
         batches, held_out, test = make_batches(config, task, training, validation, test)
-        task.compile(
-            optimizer=make_optimizer(config.training, batches.number_of_batches, task),
-            weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenAccuracy(), TokenCount()],
-            jit_compile=config.training.jit_compile,
-        )
+        with distribution.scope():
+            task.compile(
+                optimizer=make_optimizer(config.training, batches.number_of_batches, task),
+                weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenAccuracy(), TokenCount()],
+                jit_compile=config.training.jit_compile,
+            )
 
         def samples() -> list[str]:
             shown = test[: config.training.samples]

@@ -31,6 +31,7 @@ from recipes.common.training.models import ModelConfig, make_or_load_task
 from recipes.common.training.packed_documents import PackedDocuments
 from recipes.common.training.token_windows import TokenWindows
 from recipes.common.training.tokenizers import TokenizerConfig
+from zoo import distribution
 from zoo.training import TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 
 # tokens of a batch, and windows of an epoch: what fits in the memory
@@ -225,12 +226,13 @@ def make_model(config: LanguageModelConfig, run: RunFolder, texts: Sequence[str]
             f"training.length must be at most the model's max_length={task.backbone.config.max_length}, got "
             f"{config.training.length}"
         )
-    task.compile(
-        optimizer=make_optimizer(config.training, config.training.batches_per_epoch, task),
-        loss=TokenCrossEntropy(config.training.label_smoothing),
-        weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenCount()],
-        jit_compile=config.training.jit_compile,
-    )
+    with distribution.scope():
+        task.compile(
+            optimizer=make_optimizer(config.training, config.training.batches_per_epoch, task),
+            loss=TokenCrossEntropy(config.training.label_smoothing),
+            weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenCount()],
+            jit_compile=config.training.jit_compile,
+        )
     return task
 
 

@@ -33,6 +33,7 @@ from recipes.common.training.models import ModelConfig, make_or_load_task
 from recipes.common.training.optimizers import OPTIMIZER_HELP, SCHEDULE_HELP
 from recipes.common.training.pair_batches import PairBatches
 from recipes.common.training.tokenizers import TokenizerConfig
+from zoo import distribution
 from zoo.inspect import plot_attention, plot_position_encoding
 from zoo.training import TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 
@@ -235,12 +236,13 @@ def train_seq2seq(
         make_pair_batches(config, model, name, pairs, max_lengths)
         for name, pairs in (("training", training), ("validation", validation))
     )
-    model.compile(
-        optimizer=make_optimizer(config, batches.number_of_batches, model),
-        loss=TokenCrossEntropy(config.label_smoothing),
-        weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenCount()],
-        jit_compile=config.jit_compile,
-    )
+    with distribution.scope():
+        model.compile(
+            optimizer=make_optimizer(config, batches.number_of_batches, model),
+            loss=TokenCrossEntropy(config.label_smoothing),
+            weighted_metrics=[TokenNegativeLogLikelihood(name="nll"), TokenCount()],
+            jit_compile=config.jit_compile,
+        )
     shown = pairs_that_fit(model, validation, config.samples)
 
     def samples() -> list[str]:

@@ -4,15 +4,15 @@
 * JAX: `use("data")`, `use("model")` or `use({"data": 4, "model": 2})`, the devices of any number of processes.
 """
 
+from zoo.distribution.alone import alone, leave
 from zoo.distribution.choice import check, chosen, scope, use
 from zoo.distribution.layouts import ModelLayouts, laid_out, partitions_of, roles_of
 from zoo.distribution.model import DistributedModel
-from zoo.distribution.processes import hold_whole, initialize
+from zoo.distribution.processes import initialize
 from zoo.storage.processes import (
     first_process_first,
     is_first_process,
     num_processes,
-    part,
     process_id,
     wait_for_all,
     whole_value,
@@ -23,14 +23,14 @@ __all__ = [
     "DistributedModel",
     "ModelLayouts",
     "check",
+    "alone",
     "chosen",
     "first_process_first",
-    "hold_whole",
     "initialize",
     "is_first_process",
     "laid_out",
+    "leave",
     "num_processes",
-    "part",
     "partitions_of",
     "process_id",
     "roles_of",

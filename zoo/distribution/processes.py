@@ -1,11 +1,8 @@
-"""Several processes that train one model: how they find each other, and how a trained model leaves them."""
+"""How several processes that train one model find each other."""
 
 import os
-from collections.abc import Iterable
 
 import keras
-
-from zoo.storage.processes import whole_value
 
 # what `keras.distribution.initialize` reads, and what says that Slurm started several processes
 _NUMBER, _SLURM = "KERAS_DISTRIBUTION_NUM_PROCESSES", "SLURM_NTASKS"
@@ -47,20 +44,3 @@ def initialize() -> None:
     if not jax.config.jax_cpu_collectives_implementation:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     keras.distribution.initialize()
-
-
-def hold_whole(variables: Iterable[keras.Variable]) -> None:
-    """Gives each process the whole of variables, on its first device: what follows is computed by each for itself.
-
-    Args:
-        variables: Those of a model that has been trained. It must fit on one device.
-    """
-    if keras.backend.backend() != "jax":
-        return
-    import jax
-
-    for variable in variables:
-        value = whole_value(variable)
-        # a layout of Keras would share it again
-        variable._layout = None
-        variable._value = jax.device_put(value, jax.local_devices()[0])

@@ -14,6 +14,7 @@ from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import require_trained
 from recipes.common.training.architectures import check_architecture
 from recipes.common.training.tokenizers import TokenizerConfig, load_or_train_tokenizer
+from zoo import distribution
 from zoo.backbones import Backbone
 from zoo.backbones.adapters import DEFAULT_TARGETS
 from zoo.presets import preset_config
@@ -143,16 +144,20 @@ def make_or_load_task(
             cannot train, or something that is named is not in it.
     """
     if model.start_from is not None:
-        task = load_start(kind, model, **task_options)
+        with distribution.scope():
+            task = load_start(kind, model, **task_options)
         name = run.start = model.start_from
     else:
-        trained = load_or_train_tokenizer(
-            tokenizer, run, texts, mask_token=mask_token, end_token=end_token, special_tokens=special_tokens
-        )
-        task = make_task(kind, model.preset, trained, {**(defaults or {}), **model.choices}, **task_options)
+        with distribution.first_process_first("tokenizer"):
+            trained = load_or_train_tokenizer(
+                tokenizer, run, texts, mask_token=mask_token, end_token=end_token, special_tokens=special_tokens
+            )
+        with distribution.scope():
+            task = make_task(kind, model.preset, trained, {**(defaults or {}), **model.choices}, **task_options)
         name = model.preset
     print(f"{name}: {task.count_params():,} parameters")
-    adapt(task, model)
+    with distribution.scope():
+        adapt(task, model)
     return task
 
 
