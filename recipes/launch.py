@@ -10,7 +10,6 @@ machines the scheduler starts the processes, see docs/scale.md.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import shlex
 import signal
@@ -20,7 +19,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from recipes.common.processes import THREAD_VARIABLES, threads_each
+from recipes.common.processes import THREAD_VARIABLES, terminated_as_interrupted, threads_each
 
 # seconds between two looks at the processes, and that they have for ending by themselves when one of them has failed
 _BETWEEN, _GRACE = 0.2, 30
@@ -50,7 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = [sys.executable, "-m", given.recipe, *given.arguments]
     processes = _start(command, given.processes)
     try:
-        failed = _wait(processes)
+        with terminated_as_interrupted():
+            failed = _wait(processes)
+    except KeyboardInterrupt:
+        for process in processes:
+            process.send_signal(signal.SIGINT)
+        raise
     finally:
         _stop(processes)
     if failed is None:
@@ -100,28 +104,15 @@ def _free_port() -> int:
 
 def _wait(processes: Sequence[subprocess.Popen]) -> int | None:
     """The number of the process that failed first; None when all have ended well."""
-    with _terminated_as_interrupted():
-        while True:
-            statuses = [process.poll() for process in processes]
-            failed = [index for index, status in enumerate(statuses) if status]
-            if failed:
-                # one that a signal ended is the cause, and others that fail at the same time the consequence
-                return min(failed, key=lambda index: (statuses[index] > 0, index))
-            if None not in statuses:
-                return None
-            time.sleep(_BETWEEN)
-
-
-@contextlib.contextmanager
-def _terminated_as_interrupted():  # noqa: ANN202
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    while True:
+        statuses = [process.poll() for process in processes]
+        failed = [index for index, status in enumerate(statuses) if status]
+        if failed:
+            # one that a signal ended is the cause, and others that fail at the same time the consequence
+            return min(failed, key=lambda index: (statuses[index] > 0, index))
+        if None not in statuses:
+            return None
+        time.sleep(_BETWEEN)
 
 
 def _stop(processes: Sequence[subprocess.Popen]) -> None:

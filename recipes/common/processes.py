@@ -70,7 +70,7 @@ def run_all(runs: Sequence[Any], processes: int, on_end: Callable[[Any], None] =
     options = {"total": sum(run.steps for run in runs), "initial": before, "unit": "epoch", "disable": not runs}
     # epochs of several runs end at once: the estimate is by the mean of all
     options |= {"smoothing": 0, "mininterval": 2}
-    with _terminated_as_interrupted(), tqdm.tqdm(**options) as bar:
+    with terminated_as_interrupted(), tqdm.tqdm(**options) as bar:
         try:
             while waiting or active:
                 while waiting and len(active) < processes:
@@ -119,7 +119,7 @@ def _stop(processes: Sequence[subprocess.Popen]) -> None:
 
 
 @contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
+def terminated_as_interrupted() -> Iterator[None]:
     """Makes `kill` do what Ctrl-C does, so that no process is left behind."""
 
     def interrupt(*_: Any) -> None:

@@ -71,6 +71,20 @@ def laid_out(backbone: keras.Model) -> Iterator[None]:
         layouts.lay_out(partitions_of(backbone, layouts.model_size))
 
 
+def require_whole_weights(what: str) -> None:
+    """Raises a ValueError where several devices share the weights of a model.
+
+    Args:
+        what: What needs whole ones, for the error.
+    """
+    layouts = keras.distribution.distribution()
+    if isinstance(layouts, ModelLayouts) and layouts.model_size > 1:
+        raise ValueError(
+            f"{what} needs a distribution without an axis 'model', got {layouts.model_size} devices that share the "
+            "weights: do it on one device, and save the model."
+        )
+
+
 def partitions_of(model: keras.Model, devices: int) -> list[tuple[keras.Variable, Partition]]:
     """Returns how devices share each weight of a model.
 
