@@ -114,6 +114,8 @@ def prepare(config: Any) -> None:
         ConfigError: If a value is out of range, or does not go together with another.
     """
     training = config.training
+    # before anything is computed: processes that train together find each other first
+    _choose_devices(training)
     check_optimizer(training, type(config)().training)
     check_callbacks(training.callbacks)
     if training.weights == "best" and training.average_checkpoints != 1:
@@ -133,7 +135,6 @@ def prepare(config: Any) -> None:
         )
     check_model(config)
     check_file_keys(config.data)
-    _choose_devices(training)
     keras.utils.set_random_seed(training.seed)
     with errors_of("training.dtype"):
         policy = keras.DTypePolicy(training.dtype)

@@ -122,7 +122,7 @@ drops()
 print(json.dumps(found))
 """
     found = errors_of(code, KERAS_BACKEND="tensorflow")
-    assert "Keras 3 does not train with MultiWorkerMirroredStrategy" in found["workers"]
+    assert "Keras 3 does not train with tf.distribute.MultiWorkerMirroredStrategy" in found["workers"]
     assert "KERAS_BACKEND=jax with zoo.distribution.use('data')" in found["workers"]
     assert "made outside of zoo.distribution.scope()" in found["outside"]
     assert "jit_compile must be False with tf.distribute" in found["jit"]
