@@ -76,7 +76,9 @@ class TrainingConfig:
         None, "Batches whose gradients are averaged before an update.", least=1, most=10**6
     )
     dtype: str = setting("float32", "Dtype policy, for example mixed_bfloat16.")
-    jit_compile: bool = setting(False, "Whether XLA compiles the training step.")
+    jit_compile: bool = setting(
+        False, "Whether XLA compiles the training step; with distribution on JAX it always does."
+    )
     distribution: dict[str, int] | Literal["mirrored", "data", "model"] | None = setting(
         None,
         "Several devices: mirrored (TensorFlow, one machine); data, model or a mesh {data: 4, model: 2} (JAX, all "
