@@ -272,7 +272,7 @@ def train(
     except FloatingPointError as error:
         raise RecipeError(f"training.learning_rate {config.learning_rate:g}? {error}") from error
     except RuntimeError as error:
-        if distribution.num_processes() == 1:
+        if not distribution.lost_others(error):
             raise
         raise RecipeError(
             f"process {distribution.process_id()} of {distribution.num_processes()} lost the others ({error}); the "
