@@ -107,9 +107,7 @@ def test_processes_have_the_numbers_of_one_device(tmp_path):
     run([*one, *words(tmp_path, "one", *ON_JAX)], KERAS_BACKEND="jax")
     two = [sys.executable, "-m", "recipes.launch", "--processes", "2", "recipes.language_model"]
     for distribution in ("data", "model"):
-        output = run(
-            [*two, *words(tmp_path, distribution, "--export", "false", "--training.distribution", distribution)]
-        )
+        output = run([*two, *words(tmp_path, distribution, *ON_JAX, "--training.distribution", distribution)])
         assert_same(tmp_path / distribution, tmp_path / "one")
         assert output.count("validation_nll_per_token") == 1
 
