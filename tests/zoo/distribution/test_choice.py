@@ -146,7 +146,7 @@ within = model()
 within.compile()
 caught("quantize", within.quantize)
 caught("heads", lambda: zoo.Backbone.from_config(zoo.TransformerConfig(
-    "decoder", 10, hidden_dim=9, num_layers=1, attention=zoo.AttentionConfig(3))))
+    "decoder", 10, hidden_dim=12, num_layers=1, attention=zoo.AttentionConfig(3))))
 within.enable_lora(2)
 within.fit(*data, batch_size=4, verbose=0)
 found["updates"] = sorted({{str(v.value.sharding.spec) for v in within.backbone.weights if "lora" in v.path}})
