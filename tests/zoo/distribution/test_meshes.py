@@ -27,12 +27,3 @@ def test_mesh_of_both_with_dropout(tmp_path):
     assert_same(found, one)
     kernel = next(layout for path, layout in printed["layouts"].items() if path.endswith("query/kernel"))
     assert "None, 'model'" in kernel
-
-
-@pytest.mark.slow
-def test_experts(tmp_path):
-    options = {"shape": "decoder", "experts": 4}
-    one, _ = fit(tmp_path, "one", options, KERAS_BACKEND="jax")
-    mesh = {**options, "distribution": {"data": 2, "model": 2}}
-    found, _ = fit(tmp_path, "mesh", mesh, KERAS_BACKEND="jax", JAX_NUM_CPU_DEVICES="4")
-    assert_same(found, one)
