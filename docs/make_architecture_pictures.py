@@ -22,7 +22,7 @@ ROOMS = (
     (("backbones", "stacks of blocks, cached decoding", 1.0),),
     (("generation", "requests, loop, samplers, processors", 0.6), ("export", "endpoints, as a SavedModel", 0.4)),
     (("preprocessing", "rows of texts to batches of tokens, and back", 1.0),),
-    (("tokenizers", "text to ids and back, as operations of the graph", 1.0),),
+    (("tokenizers", "text to ids and back, in the graph", 0.6), ("distribution", "several devices", 0.4)),
     (("storage", "files: checked, atomic, locked", 0.5), ("config", "choices of a model", 0.5)),
 )
 

@@ -15,6 +15,7 @@ from layers.norms import LayerNorm
 from layers.parts import serialized_part
 from layers.positions.base import positions_from
 from layers.remat import rematerialize
+from layers.roles import WHOLE, Role
 
 PLACEMENTS = ("post", "pre", "sandwich", "res_post", "parallel")
 
@@ -177,6 +178,11 @@ class TransformerBlock(keras.layers.Layer):
                 self.path_dropouts[name] = Dropout(
                     drop_path, noise_shape=(None, 1, 1), name=f"{name}_drop_path", dtype=self.dtype_policy
                 )
+
+    @property
+    def weight_roles(self) -> dict[str, Role]:
+        """The roles of its own weights; its parts have roles of their own, see `layers.roles`."""
+        return {f"{name}_scale": WHOLE for name in self.sublayers}
 
     @property
     def counts_padding(self) -> bool:

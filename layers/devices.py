@@ -1,6 +1,7 @@
 """What a model computes on."""
 
 import functools
+from typing import Any
 
 import keras
 
@@ -22,3 +23,48 @@ def has_accelerator() -> bool:
 
         return torch.cuda.is_available() or torch.backends.mps.is_available()
     return False
+
+
+def num_replicas() -> int:
+    """Returns how many copies of a model a `tf.distribute` strategy runs at once; 1 without one, and elsewhere.
+
+    A batch of a program of JAX that runs on several devices is one tensor: there each sum is over all rows.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    import tensorflow as tf
+
+    return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+class _SeedOfReplica(keras.random.SeedGenerator):
+    """A seed generator whose seeds differ from replica to replica; the state is that of another one.
+
+    Args:
+        generator: The other one.
+    """
+
+    def __init__(self, generator: keras.random.SeedGenerator) -> None:
+        # without a state of its own
+        self._generator = generator
+
+    def next(self, ordered: bool = True) -> Any:
+        import tensorflow as tf
+
+        seed = self._generator.next(ordered)
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        # the second word counts the draws
+        return seed + tf.stack([tf.cast(replica, seed.dtype), tf.zeros((), seed.dtype)])
+
+
+def seed_of_replica(seed: Any) -> Any:
+    """Returns what random numbers are drawn from: in a replica of `tf.distribute` others than in its neighbours.
+
+    All replicas hold the same state of a seed generator, and would draw the same numbers for different rows.
+
+    Args:
+        seed: A `keras.random.SeedGenerator`, or an integer, which stays as it is.
+    """
+    if num_replicas() == 1 or not isinstance(seed, keras.random.SeedGenerator):
+        return seed
+    return _SeedOfReplica(seed)

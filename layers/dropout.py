@@ -10,6 +10,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.devices import seed_of_replica
+
 # Word that random bits are drawn in, by backend. TensorFlow draws 64-bit words much faster than 32-bit ones under
 # XLA on a CPU (50 times, tensorflow 2.21); the other backends have no 64-bit integers by default or no use for them.
 _WORD_DTYPES = {"tensorflow": "int64"}
@@ -51,9 +53,8 @@ def _random_integers(shape: Any, bits: int, seed: Any) -> Any:
     integers_per_word = word_bits // bits
     words = (size + integers_per_word - 1) // integers_per_word
     # The largest word is never drawn, a bias of 2**-32 or less.
-    random_words = keras.random.randint(
-        (words,), -(2 ** (word_bits - 1)), 2 ** (word_bits - 1) - 1, dtype=word_dtype, seed=seed
-    )
+    most = 2 ** (word_bits - 1)
+    random_words = keras.random.randint((words,), -most, most - 1, dtype=word_dtype, seed=seed_of_replica(seed))
     # A last axis of size 1, because the number of bytes of an axis of unknown size cannot be checked.
     integers = ops.reshape(ops.view(ops.expand_dims(random_words, -1), dtype=f"uint{bits}"), (-1,))
     if not isinstance(size, int) or size % integers_per_word:

@@ -5,13 +5,14 @@ import math
 import types
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
 
 from layers.dense import Dense
 from layers.devices import has_accelerator
+from layers.roles import VOCABULARY, WHOLE, Role
 
 # copies of tables by the identity of their layers, see `TokenEmbedding.transposed`
 _transposed: ContextVar[Mapping[int, Any]] = ContextVar("transposed", default=types.MappingProxyType({}))
@@ -53,6 +54,8 @@ class TokenEmbedding(keras.layers.Layer):
     Reference:
         Vaswani et al. 2017, section 3.4; Press and Wolf 2017 (tied weights); Lan et al. 2020, section 3.1 (factorised).
     """
+
+    weight_roles: ClassVar[Mapping[str, Role]] = {"table": VOCABULARY, "factor": WHOLE}
 
     def __init__(
         self,
@@ -246,6 +249,9 @@ class SegmentEmbedding(keras.layers.Layer):
     Reference:
         Devlin et al. 2019, section 3.
     """
+
+    # small, and the same on all devices
+    weight_role = WHOLE
 
     def __init__(self, num_segments: int, dim: int, kernel_initializer: Any = "glorot_uniform", **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -1,6 +1,7 @@
 """The position-wise feed-forward network and its gated variants."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import keras
 
@@ -8,6 +9,7 @@ from layers.activations import GatedActivation, get_activation
 from layers.dense import Dense
 from layers.dropout import Dropout
 from layers.initializers import separate
+from layers.roles import COLUMNS, ROWS, Role
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -55,6 +57,8 @@ class FeedForward(keras.layers.Layer):
     Reference:
         Vaswani et al. 2017, section 3.3, equation 2; gated: Shazeer 2020, equations 5 and 6.
     """
+
+    weight_roles: ClassVar[Mapping[str, Role]] = {"gate": COLUMNS, "up": COLUMNS, "down": ROWS}
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from typing import Any
 
 import keras
 
-from layers.devices import has_accelerator
+from layers.devices import has_accelerator, num_replicas
 
 # Numbers in the largest tensor from which on a program of its own pays: compiling one takes as long as some hundred
 # of the passes that it saves.
@@ -85,6 +85,9 @@ def fused(function: Callable) -> Callable:
 def _may_fuse(tensor: Any) -> bool:
     """Whether a tensor may be large enough, as far as its shape is known."""
     if keras.backend.backend() != "tensorflow" or _portable.get() or has_accelerator():
+        return False
+    # XLA and the replicas of `tf.distribute` wait for each other
+    if num_replicas() > 1:
         return False
     if isinstance(tensor, keras.KerasTensor):
         return False

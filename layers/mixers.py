@@ -7,6 +7,7 @@ from keras import ops
 
 from layers.dense import Dense
 from layers.padding import hide_padding
+from layers.roles import WHOLE
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -42,6 +43,9 @@ class ConvolutionMixer(keras.layers.Layer):
     Reference:
         Vaswani et al. 2017, section 4 and table 1, row 3; Chollet 2017 (separable); Wu et al. 2019, section 3.
     """
+
+    # small, and the same on all devices
+    weight_role = WHOLE
 
     def __init__(
         self, kernel_size: int, separable: bool = True, causal: bool = False, use_bias: bool = True, **kwargs: Any

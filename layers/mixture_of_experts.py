@@ -12,6 +12,7 @@ from layers.dropout import Dropout
 from layers.expert_blocks import combine, gather_blocks, place_in_blocks, place_within_capacity
 from layers.feed_forward import FeedForward, require_gate
 from layers.initializers import separate
+from layers.roles import WHOLE, Role
 from layers.router import Router
 
 # Arguments of the constructor that are the router's.
@@ -187,6 +188,13 @@ class MixtureOfExperts(keras.layers.Layer):
         if shared_gate:
             self.shared_gate = Dense(1, use_bias=False, dtype=self.dtype_policy, name="shared_gate")
 
+    @property
+    def weight_roles(self) -> dict[str, Role]:
+        """The roles of its weights: each device has some of the experts, whole; see `layers.roles`."""
+        experts = Role("experts", parts=self.num_experts, where="experts")
+        kernels = [f"{name}_{kind}" for name in ("gate", "up", "down") for kind in ("kernel", "bias")]
+        return {**dict.fromkeys(kernels, experts), "shared_gate": WHOLE, "dropped_share": WHOLE}
+
     def build(self, input_shape: tuple) -> None:
         self.router.build(input_shape)
         if self.shared_experts is not None:
@@ -199,7 +207,12 @@ class MixtureOfExperts(keras.layers.Layer):
         self.down_kernel, self.down_bias = self._add_projection("down", hidden, dim)
         if self.capacity_factor is not None:
             self.dropped_share = self.add_weight(
-                name="dropped_share", shape=(), initializer="zeros", trainable=False, dtype="float32"
+                name="dropped_share",
+                shape=(),
+                initializer="zeros",
+                trainable=False,
+                dtype="float32",
+                aggregation="mean",  # of replicas that see different rows
             )
 
     def _add_projection(self, name: str, input_dim: int, output_dim: int) -> tuple[Any, Any]:

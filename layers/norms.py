@@ -5,9 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.roles import WHOLE
+
 
 class LastAxisNorm(keras.layers.Layer):
     """What the norms over the last axis have in common: an epsilon, statistics in float32, the output dtype."""
+
+    # small, and the same on all devices
+    weight_role = WHOLE
 
     def __init__(self, epsilon: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -226,6 +231,9 @@ class DynamicTanh(keras.layers.Layer):
     Reference:
         Zhu et al. 2025, section 4, equation 3.
     """
+
+    # small, and the same on all devices
+    weight_role = WHOLE
 
     def __init__(self, alpha: float = 0.5, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from layers.roles import WHOLE
+
 SCORINGS = ("softmax", "sigmoid")
 
 
@@ -63,6 +65,9 @@ class Router(keras.layers.Layer):
         equations 12 to 16; z-loss: Zoph et al. 2022, "ST-MoE", section 3.3, equation 5.
     """
 
+    # small, and the same on all devices
+    weight_role = WHOLE
+
     def __init__(
         self,
         num_experts: int,
@@ -117,7 +122,11 @@ class Router(keras.layers.Layer):
         self.balance_bias = None
         if self.bias_update_rate is not None:
             self.balance_bias = self.add_weight(
-                name="balance_bias", shape=(self.num_experts,), initializer="zeros", trainable=False
+                name="balance_bias",
+                shape=(self.num_experts,),
+                initializer="zeros",
+                trainable=False,
+                aggregation="mean",  # of replicas that see different rows
             )
 
     def call(self, inputs: Any, padding_mask: Any = None, training: bool | None = None) -> tuple[Any, Any]:

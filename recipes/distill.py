@@ -36,7 +36,7 @@ from recipes.common.training.distill_data import (
     require_keys_of,
     texts_material,
 )
-from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
+from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, require_one_device, train
 from recipes.common.training.models import ModelConfig
 from recipes.common.training.optimizers import SCHEDULE_HELP
 from recipes.common.training.students import load_teacher, make_student
@@ -216,6 +216,7 @@ def check(config: DistillConfig) -> None:
         )
     if config.teacher.start_from is None and config.data.train:
         raise ConfigError("teacher.start_from must be given with data of your own")
+    require_one_device(config, "distill")
     prepare(config)
 
 

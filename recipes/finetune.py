@@ -142,15 +142,16 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
             task = make_model(config, run, chat_format, training)
         is_validation = test == validation
         batches, held_out, test = make_batches(config, task, training, validation, test)
-        task.compile(
-            optimizer=make_optimizer(config.training, batches.number_of_batches, task),
-            weighted_metrics=[
-                zoo.training.TokenNegativeLogLikelihood(name="nll"),
-                zoo.training.TokenAccuracy(),
-                zoo.training.TokenCount(),
-            ],
-            jit_compile=config.training.jit_compile,
-        )
+        with zoo.distribution.scope():
+            task.compile(
+                optimizer=make_optimizer(config.training, batches.number_of_batches, task),
+                weighted_metrics=[
+                    zoo.training.TokenNegativeLogLikelihood(name="nll"),
+                    zoo.training.TokenAccuracy(),
+                    zoo.training.TokenCount(),
+                ],
+                jit_compile=config.training.jit_compile,
+            )
 
         def samples() -> list[str]:
             shown = test[: config.training.samples]

@@ -258,12 +258,13 @@ def make_model(
         )
     if corpora:
         check_corpora(config, task, corpora)
-    task.compile(
-        optimizer=make_optimizer(config.training, config.training.batches_per_epoch, task),
-        loss=zoo.training.TokenCrossEntropy(config.training.label_smoothing),
-        weighted_metrics=[zoo.training.TokenNegativeLogLikelihood(name="nll"), zoo.training.TokenCount()],
-        jit_compile=config.training.jit_compile,
-    )
+    with zoo.distribution.scope():
+        task.compile(
+            optimizer=make_optimizer(config.training, config.training.batches_per_epoch, task),
+            loss=zoo.training.TokenCrossEntropy(config.training.label_smoothing),
+            weighted_metrics=[zoo.training.TokenNegativeLogLikelihood(name="nll"), zoo.training.TokenCount()],
+            jit_compile=config.training.jit_compile,
+        )
     return task
 
 

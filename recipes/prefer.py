@@ -37,7 +37,7 @@ from recipes.common.errors import ConfigError, errors_of
 from recipes.common.evaluation.preference_results import count_cut_prompts, draw, last_words, reply_scores
 from recipes.common.finish import decoded, finish
 from recipes.common.run_folder import RunFolder, has_ended
-from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
+from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, require_one_device, train
 from recipes.common.training.models import ModelConfig, make_or_load_task
 from recipes.common.training.reference import likelihoods, reference_likelihoods
 
@@ -203,6 +203,7 @@ def check(config: PreferConfig) -> None:
             "model.start_from must be given with data of your own: what learns preferences is a model that replies "
             "already, which recipes.finetune trains"
         )
+    require_one_device(config, "prefer")
     prepare(config)
 
 

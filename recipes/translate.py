@@ -233,12 +233,13 @@ def train_seq2seq(
         make_pair_batches(config, model, name, pairs, max_lengths)
         for name, pairs in (("training", training), ("validation", validation))
     )
-    model.compile(
-        optimizer=make_optimizer(config, batches.number_of_batches, model),
-        loss=zoo.training.TokenCrossEntropy(config.label_smoothing),
-        weighted_metrics=[zoo.training.TokenNegativeLogLikelihood(name="nll"), zoo.training.TokenCount()],
-        jit_compile=config.jit_compile,
-    )
+    with zoo.distribution.scope():
+        model.compile(
+            optimizer=make_optimizer(config, batches.number_of_batches, model),
+            loss=zoo.training.TokenCrossEntropy(config.label_smoothing),
+            weighted_metrics=[zoo.training.TokenNegativeLogLikelihood(name="nll"), zoo.training.TokenCount()],
+            jit_compile=config.jit_compile,
+        )
     shown = pairs_that_fit(model, validation, config.samples)
 
     def samples() -> list[str]:

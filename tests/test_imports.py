@@ -162,7 +162,7 @@ def config_class_of(module):
 def loaded():
     return {name for name in sys.modules if name.startswith(("keras.", "layers.", "tensorflow.", "zoo.", "torch"))}
 
-configs = {name: config_class_of(find_recipe(name)) for name in recipes() if name != "benchmark"}
+configs = {name: config_class_of(find_recipe(name)) for name in recipes() if name not in ("benchmark", "launch")}
 configs |= {name: importlib.import_module(f"recipes.benchmark.{name}").Config for name in BENCHMARKS}
 assert len(configs) > 25
 for name, kind in configs.items():

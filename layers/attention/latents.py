@@ -8,6 +8,7 @@ from keras import ops
 from layers.attention.heads import Heads
 from layers.dense import Dense
 from layers.norms import RMSNorm
+from layers.roles import WHOLE
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -35,6 +36,9 @@ class Latents(keras.layers.Layer):
     Reference:
         DeepSeek-AI 2024, "DeepSeek-V2", section 2.1 (multi-head latent attention), equations 9 to 19.
     """
+
+    # small, and the same on all devices
+    weight_role = WHOLE
 
     def __init__(
         self,

@@ -18,6 +18,7 @@ from layers.dropout import Dropout
 from layers.initializers import separate
 from layers.parts import serialized_part
 from layers.positions.base import PositionEncoding, Projections, positions_from
+from layers.roles import WHOLE, Role
 
 # Arguments of the constructor that are attributes of the same name: plain values, parts, initializers.
 _KEPT_AS_GIVEN = """
@@ -200,6 +201,21 @@ class MultiHeadAttention(keras.layers.Layer):
             dtype=self.dtype_policy,
             name=name,
         )
+
+    @property
+    def weight_roles(self) -> dict[str, Role]:
+        """The roles of its weights: each device has some of the heads, whole; see `layers.roles`.
+
+        Where there are fewer heads of keys and values than devices, each device has all of those.
+        """
+        heads = Role("columns", parts=self.num_heads, where="heads")
+        memory = heads
+        if self.latents is None and self.num_key_value_heads < self.num_heads:
+            memory = Role("columns", parts=self.num_key_value_heads, else_whole=True, where="key-value heads")
+        return {
+            **{"query": heads, "key": memory, "value": memory, "gate": heads},
+            **{"output": heads._replace(name="rows"), "sinks": WHOLE},
+        }
 
     def build(self, inputs_shape: tuple, memory_shape: tuple | None = None) -> None:
         self._build_memory(inputs_shape if memory_shape is None else memory_shape)

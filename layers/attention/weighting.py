@@ -16,7 +16,10 @@ class AttentionWeighting(keras.layers.Layer):
     `(None, heads, None, head_dim)`.
 
     Attributes:
-        paths: The paths of `attend` that can compute it. "plain" calls `weigh`; "banded", for those whose scores are
+        # small, and the same on all devices
+    weight_role = WHOLE
+
+    paths: The paths of `attend` that can compute it. "plain" calls `weigh`; "banded", for those whose scores are
             scaled dot products, calls `normalize`, with scores of any leading axes.
 
     Example:

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from layers.parts import constructor_options
+from layers.roles import WHOLE
 
 _KINDS: dict[str, type["PositionEncoding"]] = {}
 
@@ -136,6 +137,9 @@ class PositionEncoding(PositionHooks, keras.layers.Layer):
     MultiHeadAttention(8, 64, causal=True, position=Recency())
     ```
     """
+
+    # small, and the same on all devices
+    weight_role = WHOLE
 
     @classmethod
     def acts_in_attention(cls) -> bool:

@@ -12,6 +12,7 @@ from layers.recurrent.layer import RecurrentLayer
 from layers.recurrent.passes import read_at_once, read_in_loop, read_own_output
 from layers.recurrent.readout import RecurrentReadout
 from layers.recurrent.window import AttentionWindow
+from layers.roles import WHOLE
 
 ATTENTIONS = ("none", "previous_state", "current_state")
 BRIDGES = ("dense", "copy", "backward", "context")
@@ -82,6 +83,9 @@ class RecurrentDecoder(keras.layers.Layer):
     >>> decoder(keras.ops.ones((2, 5, 8)), memory, keras.ops.ones((2, 7), "bool"), states).shape
     (2, 5, 16)
     """
+
+    # each step needs the whole state, so sharing its matrices would mean a message in each
+    weight_role = WHOLE
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from keras import ops
 
 from layers.dropout import Dropout
 from layers.recurrent.layer import RecurrentLayer
+from layers.roles import WHOLE
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -55,6 +56,9 @@ class RecurrentEncoder(keras.layers.Layer):
         Schuster and Paliwal 1997 (both directions); Bahdanau et al. 2015, section 3.2 and appendix A.2.1; as a mixer:
         Vaswani et al. 2017, section 4 and table 1, row 2.
     """
+
+    # each step needs the whole state, so sharing its matrices would mean a message in each
+    weight_role = WHOLE
 
     def __init__(
         self,

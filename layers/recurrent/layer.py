@@ -8,6 +8,7 @@ from keras import ops
 
 from layers.padding import hide_padding
 from layers.recurrent.kernels import CELLS, all_states
+from layers.roles import WHOLE
 
 NETWORKS = {"simple": keras.layers.SimpleRNN, "gru": keras.layers.GRU, "lstm": keras.layers.LSTM}
 
@@ -57,6 +58,9 @@ class RecurrentLayer(keras.layers.Layer):
         Elman 1990 (simple); Cho et al. 2014, section 2.3 (GRU); Hochreiter and Schmidhuber 1997 and Gers et al. 2000
         (LSTM with forget gate).
     """
+
+    # each step needs the whole state, so sharing its matrices would mean a message in each
+    weight_role = WHOLE
 
     def __init__(
         self, units: int, cell: str = "gru", reset_after: bool = True, backwards: bool = False, **kwargs: Any

@@ -5,6 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.devices import seed_of_replica
+from layers.roles import WHOLE
+
 SCHEDULES = ("linear", "exponential", "inverse_sigmoid")
 
 
@@ -45,6 +48,9 @@ class ScheduledSampling(keras.layers.Layer):
         Bengio et al. 2015, section 2.4.
     """
 
+    # small, and the same on all devices
+    weight_role = WHOLE
+
     def __init__(self, schedule: str, constant: float, slope: float = 0.0, minimum: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_schedule(schedule, constant, slope, minimum)
@@ -75,7 +81,7 @@ class ScheduledSampling(keras.layers.Layer):
         return (None, None)
 
     def call(self, token_ids: Any) -> Any:
-        numbers = keras.random.uniform(ops.shape(token_ids), seed=self.seed_generator)
+        numbers = keras.random.uniform(ops.shape(token_ids), seed=seed_of_replica(self.seed_generator))
         gold = numbers < self.probability()
         self.batches.assign(self.batches + 1)
         return gold

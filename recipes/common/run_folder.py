@@ -6,7 +6,9 @@ import dataclasses
 import json
 import math
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +23,10 @@ _CONFIG_FILE = "config.yaml"
 _RECIPE_FILE = "recipe.txt"
 _RESULTS_FILE = "results.json"
 _LOCK_FILE = "run.lock"
-_MADE_BEFORE_TRAINING = ("tokenizer", "checkpoints", "metrics.csv", "tensorboard", "samples", "plots")
+_METRICS_FILE = "metrics.csv"
+# what processes that train together have in common
+_READ_BY_ALL = ("tokenizer", "checkpoints")
+_MADE_BEFORE_TRAINING = ("tokenizer", "checkpoints", _METRICS_FILE, "tensorboard", "samples", "plots")
 
 
 def recipe_of(config_class: type) -> str | None:
@@ -162,7 +167,7 @@ def has_ended(folder: Path, config: Any) -> bool:
 
 
 class RunFolder:
-    """A run folder, held by one process at a time.
+    """A run folder, held by one process at a time, or by the first of several that train together.
 
     A new folder gets the config as `config.yaml` and the name of the recipe as `recipe.txt`. In a folder that has a
     config, the run is resumed: the config must be the same, except for the keys marked `setting(..., harmless=True)`,
@@ -194,6 +199,11 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike, config: Any) -> None:
         self.path, self.config = Path(path), config
         self.start: str | None = None
+        self._lock = self._scratch = None
+        if not zoo.distribution.is_first_process():
+            zoo.distribution.wait_for_all("run folder")
+            self._follow()
+            return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
@@ -214,6 +224,24 @@ class RunFolder:
         except BaseException:
             self._lock.release()
             raise
+        if zoo.distribution.num_processes() > 1:
+            # which the others reach by a link
+            self.folder("checkpoints")
+        zoo.distribution.wait_for_all("run folder")
+
+    def _follow(self) -> None:
+        """Makes this the folder of a process that trains with the first one: it reads what that writes.
+
+        What it writes itself (logs, samples, plots) is thrown away.
+        """
+        run, self._scratch = self.path.resolve(), tempfile.TemporaryDirectory()
+        self.path = Path(self._scratch.name)
+        for name in _READ_BY_ALL:
+            os.symlink(run / name, self.path / name)
+        if (run / _METRICS_FILE).exists():
+            # which a resume cuts to the length that it had
+            shutil.copy(run / _METRICS_FILE, self.path)
+        self.resumed = trained(self.path) is not None
 
     def _adopt(self, config: Any) -> bool:
         """Compares the config with the one stored here, if any, and stores it."""
@@ -320,7 +348,10 @@ class RunFolder:
 
     def close(self) -> None:
         """Let other processes use the folder."""
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
     def __enter__(self) -> RunFolder:
         return self

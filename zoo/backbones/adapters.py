@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from layers.dense import Dense, LowRankUpdate
+from zoo.distribution.layouts import laid_out
 
 # What `enable_lora` adapts unless it is told otherwise (Hu et al. 2022, section 4.2).
 DEFAULT_TARGETS = ("query", "value")
@@ -119,8 +120,9 @@ class Adapters:
             self._trained = [(variable, variable.trainable) for variable in self._backbone.variables]
         added = {}
         try:
-            for path, (rank, alpha) in layers.items():
-                added[path] = known[path].add_update(name, rank, alpha, dropout)
+            with laid_out(self._backbone):
+                for path, (rank, alpha) in layers.items():
+                    added[path] = known[path].add_update(name, rank, alpha, dropout)
         except BaseException:
             for path in added:
                 known[path].remove_update(name)

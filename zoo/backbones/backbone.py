@@ -13,6 +13,7 @@ from keras import ops
 from zoo.backbones.adapters import Adapters, active_variables, is_factor, size_of
 from zoo.backbones.output_map import OutputMap
 from zoo.config import RecurrentConfig, TransformerConfig, config_from_dict
+from zoo.distribution.layouts import require_whole_weights
 from zoo.export import Endpoint, Field, require_format, write_saved_model
 from zoo.storage import find_reader
 
@@ -127,6 +128,7 @@ class Backbone(keras.Model):
             ValueError: If there is no such mode.
         """
         require_quantization_mode(mode)
+        require_whole_weights("quantize()")
         with quick_collection():
             super().quantize(mode, **kwargs)
             self.adapters.quantize(mode)

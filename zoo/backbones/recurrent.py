@@ -1,18 +1,22 @@
 """The recurrent encoder-decoder: fixed context or soft attention, as its configuration says."""
 
 import contextlib
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
 
 from layers.dense import Dense
+from layers.devices import seed_of_replica
 from layers.dropout import Dropout
 from layers.embeddings import TokenEmbedding
 from layers.recurrent import RecurrentDecoder, RecurrentEncoder, ScheduledSampling
+from layers.roles import OUTPUT_VOCABULARY, Role
 from zoo.backbones.backbone import Backbone, require_right_padding
 from zoo.backbones.output_map import OutputMap
 from zoo.config import RecurrentConfig
+from zoo.distribution.layouts import laid_out
 from zoo.generation.random import draw
 
 
@@ -58,6 +62,7 @@ class RecurrentSeq2Seq(Backbone):
 
     config_class = RecurrentConfig
     unrolls_prompts = True
+    weight_roles: ClassVar[Mapping[str, Role]] = {"output_projection": OUTPUT_VOCABULARY}
 
     def __init__(self, config: RecurrentConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
@@ -120,6 +125,11 @@ class RecurrentSeq2Seq(Backbone):
         self.build(None)
 
     def build(self, input_shape: Any) -> None:
+        with laid_out(self):
+            self._build_parts()
+        self.built = True
+
+    def _build_parts(self) -> None:
         self.source_embedding.build((None, None))
         if self.target_embedding is not self.source_embedding:
             self.target_embedding.build((None, None))
@@ -132,7 +142,6 @@ class RecurrentSeq2Seq(Backbone):
         self.readout_dropout.build((None, None, self.decoder.output_dim))
         if self.sampling is not None:
             self.sampling.build((None, None))
-        self.built = True
 
     @property
     def output_widths(self) -> tuple[int, int]:
@@ -165,7 +174,7 @@ class RecurrentSeq2Seq(Backbone):
             return {}
         shape = ops.shape(token_ids)
         use_gold = ops.zeros(shape, "bool") if self.sampling is None else self.sampling(token_ids)
-        numbers = keras.random.uniform(shape, seed=self.seed_generator)
+        numbers = keras.random.uniform(shape, seed=seed_of_replica(self.seed_generator))
         return {"use_gold": use_gold, "choose": self._choose, "numbers": numbers}
 
     def _choose(self, hidden: Any, numbers: Any) -> Any:

@@ -1,7 +1,8 @@
 """The Transformer: encoder-only, decoder-only or encoder-decoder, as its configuration says."""
 
 import contextlib
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -9,11 +10,13 @@ from keras import ops
 
 from layers.dense import Dense
 from layers.embeddings import SegmentEmbedding, TokenEmbedding
+from layers.roles import OUTPUT_VOCABULARY, VOCABULARY, WHOLE, Role
 from zoo.backbones import lengths
 from zoo.backbones.backbone import Backbone, require_right_padding
 from zoo.backbones.output_map import OutputMap
 from zoo.backbones.stack import TransformerStack
 from zoo.config import TransformerConfig
+from zoo.distribution.layouts import laid_out
 from zoo.export import Field
 
 
@@ -57,6 +60,10 @@ class Transformer(Backbone):
     """
 
     config_class = TransformerConfig
+    weight_roles: ClassVar[Mapping[str, Role]] = {
+        **{"output_projection": OUTPUT_VOCABULARY, "output_bias": VOCABULARY},
+        **{"output_factor": WHOLE, "pooler": WHOLE},
+    }
 
     def __init__(self, config: TransformerConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
@@ -134,6 +141,11 @@ class Transformer(Backbone):
         self.build(None)
 
     def build(self, input_shape: Any) -> None:
+        with laid_out(self):
+            self._build_parts()
+        self.built = True
+
+    def _build_parts(self) -> None:
         config = self.config
         self.token_embedding.build((None, None))
         if self.segment_embedding is not None:
@@ -149,7 +161,6 @@ class Transformer(Backbone):
             self.output_bias = self.add_weight(shape=(config.vocabulary_size,), initializer="zeros", name="output_bias")
         if self.pooler is not None:
             self.pooler.build((None, config.hidden_dim))
-        self.built = True
 
     def optional_fields(self) -> tuple[Field, ...]:
         if self.segment_embedding is None or self.config.embedding.num_segments < 2:

@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from zoo.storage.processes import is_first_process
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -110,7 +112,8 @@ def workplace(folder: Path, name: str) -> Iterator[Path]:
 def atomic_write(path: Path) -> Iterator[Path]:
     """Gives a temporary path; what was written there takes the place of `path` if the block succeeds.
 
-    A file replaces an earlier one in one step. A folder must not exist before.
+    A file replaces an earlier one in one step. A folder must not exist before. Of several processes that train together
+    the first one writes; what the others write here is thrown away.
 
     Args:
         path: File or folder that shall come into being.
@@ -124,6 +127,10 @@ def atomic_write(path: Path) -> Iterator[Path]:
     ...     write_bytes(temporary, [content])
     """
     path = absolute(path)
+    if not is_first_process():
+        with tempfile.TemporaryDirectory() as place:
+            yield Path(place) / path.name
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_incomplete(path.parent, path.name)
     try:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from zoo.storage.files import (
     synchronize_all,
     workplace,
 )
+from zoo.storage.processes import is_first_process
 
 T = TypeVar("T")
 _SECONDS_OF_A_SWITCH = 10
@@ -31,7 +33,8 @@ def replace_folder(directory: str | os.PathLike, may_replace: Callable[[Path], b
     """Gives a new folder that takes the place of `directory` when the block ends without an error.
 
     Whatever stops the writing (an error, a full disk, a kill), what was there before stays good. In the worst case, a
-    kill between the two renames, `recover` puts it back. Of several writers the last one wins.
+    kill between the two renames, `recover` puts it back. Of several writers the last one wins. Of several processes
+    that train together the first one writes; what the others write here is thrown away.
 
     The working directory and mounted directories cannot be renamed: their files are replaced one by one, and a kill
     while that is done leaves some of both.
@@ -50,6 +53,10 @@ def replace_folder(directory: str | os.PathLike, may_replace: Callable[[Path], b
     ...     (folder / "config.json").write_text("{}")
     """
     directory = absolute(directory)
+    if not is_first_process():
+        with tempfile.TemporaryDirectory() as place:
+            yield Path(place)
+        return
     recover(directory)
     while not _is_free(directory, may_replace):
         found = _identity(directory)

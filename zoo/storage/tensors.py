@@ -15,11 +15,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import safetensors
-from keras import ops
 
 from zoo.storage.errors import quote, quote_key
 from zoo.storage.files import write_bytes
 from zoo.storage.json_files import parse_json, require_object
+from zoo.storage.processes import is_first_process, whole_value
 from zoo.storage.typed import require_type, to_dataclass
 
 _DTYPE_NAMES = {
@@ -53,7 +53,7 @@ def write_tensors(path: Path, tensors: Mapping[str, object], metadata: Mapping[s
     """Writes a safetensors file, one tensor at a time, so that a second copy of all weights is never held.
 
     Args:
-        path: File to write.
+        path: File to write; of several processes the first one writes it, and all must call this.
         tensors: NumPy arrays, backend tensors or Keras variables by name.
         metadata: Strings for the header.
 
@@ -88,9 +88,14 @@ def write_tensors(path: Path, tensors: Mapping[str, object], metadata: Mapping[s
     def blocks() -> Iterator[bytes]:
         yield struct.pack("<Q", len(text)) + text
         for tensor in tensors.values():
-            yield np.ascontiguousarray(ops.convert_to_numpy(tensor)).tobytes()
+            yield np.ascontiguousarray(whole_value(tensor)).tobytes()
 
-    write_bytes(path, blocks())
+    if is_first_process():
+        write_bytes(path, blocks())
+    else:
+        # no process need hold the whole of a tensor: the first one is given the parts of the others
+        for tensor in tensors.values():
+            whole_value(tensor)
 
 
 def dtype_name(tensor: Any) -> str:

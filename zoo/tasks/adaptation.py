@@ -16,6 +16,7 @@ import numpy as np
 from zoo.backbones.adapter_targets import choose_layers
 from zoo.backbones.adapters import DEFAULT_TARGETS, LoraReport, size_of
 from zoo.backbones.backbone import Backbone, quick_collection, require_quantization_mode
+from zoo.distribution.layouts import require_whole_weights
 from zoo.huggingface.adapters import load_adapter, save_adapter
 from zoo.preprocessing.rows import require_count
 from zoo.storage import fetch
@@ -296,6 +297,7 @@ class Adaptation:
         int8 weights in 77 layers: 437,935,112 bytes became 110,713,352 (4.0 times less).
         """
         require_quantization_mode(mode)
+        require_whole_weights("quantize()")
         if self._quantized_layers():
             raise ValueError(f"{self._quantized_layers()[0]} is quantized already: quantize() can be called once.")
         before = sum(_bytes(variable) for variable in self._task.weights)

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from zoo.distribution.model import DistributedModel
 from zoo.preprocessing import EVALUATION_SEED, Examples, Preprocessor, map_by_length
 from zoo.preprocessing.rows import is_raw, require_count
 from zoo.tasks.feed import Feed
@@ -25,7 +26,7 @@ def _run_as_written(step: Callable) -> Callable:
     return tf.autograph.experimental.do_not_convert(step)
 
 
-class TextModel(keras.Model):
+class TextModel(DistributedModel):
     """A model whose `fit`, `evaluate` and `predict` take raw rows, as its preprocessor does.
 
     Raw rows are texts and what else the preprocessor takes: lists, arrays and tensors of strings, `tf.data` of these,
@@ -198,6 +199,9 @@ class TextModel(keras.Model):
         """Computes the loss and metrics, on raw rows or on token-level batches; arguments as for `fit`."""
         if not self.compiled:
             self.compile()
+        if kwargs.get("_use_cached_eval_dataset"):
+            # the validation data of `fit`, which has prepared them
+            return super().evaluate(x, y, batch_size, sample_weight=sample_weight, **kwargs)
         data = self._feed.for_evaluate(x, y, sample_weight, batch_size=batch_size, packed=packed)
         return super().evaluate(**data, **kwargs)
 

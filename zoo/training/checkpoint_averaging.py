@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from zoo.storage import remove_incomplete, save_weights
+from zoo.storage.processes import is_first_process
 
 _FILE_NAME = re.compile(r"weights-step-(\d+)\.safetensors")
 
@@ -59,7 +60,8 @@ class CheckpointAveraging(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        remove_incomplete(self.directory)
+        if is_first_process():
+            remove_incomplete(self.directory)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._previous_step = self._step()
@@ -84,6 +86,8 @@ class CheckpointAveraging(keras.callbacks.Callback):
 
     def _save(self, step: int) -> None:
         save_weights(self.directory / f"weights-step-{step:09d}.safetensors", self.model)
+        if not is_first_process():
+            return
         earlier = [path for path in self.paths if self._step_of(path) <= step]
         for path in self.paths:
             if path not in earlier[-self.keep :]:

@@ -47,6 +47,9 @@ class InBatchNegatives(EmbeddingLoss):
         MultipleNegativesRankingLoss).
     """
 
+    # the other rows of a batch take part in the loss of each
+    compares_rows = True
+
     def __init__(
         self,
         scale: float = 20.0,
@@ -202,6 +205,11 @@ class MatryoshkaLoss(keras.losses.Loss):
                 f"got {weights}."
             )
         self.loss, self.widths, self.weights, self.normalize = loss, widths, weights, bool(normalize)
+
+    @property
+    def compares_rows(self) -> bool:
+        """Whether the loss does."""
+        return getattr(self.loss, "compares_rows", False)
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         y_pred = ops.convert_to_tensor(y_pred, dtype=self.dtype)

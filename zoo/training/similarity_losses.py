@@ -92,6 +92,9 @@ class CoSENT(keras.losses.Loss):
         (in Chinese); Reimers and Gurevych 2019 (its library's CoSENTLoss).
     """
 
+    # the other rows of a batch take part in the loss of each
+    compares_rows = True
+
     def __init__(self, scale: float = 20.0, name: str = "cosent", dtype: str = "float32") -> None:
         super().__init__(name=name, dtype=dtype)
         self.scale = require_positive(scale, "scale")

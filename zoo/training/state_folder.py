@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo.storage import atomic_write, remove, remove_incomplete, write_bytes, write_tensors
+from zoo.storage.processes import first_process_first, is_first_process
 
 _FORMAT = 1
 _STATE_FILE = "state.json"
@@ -34,7 +35,8 @@ class SavedState(NamedTuple):
 class StateFolder:
     """Training states in a folder, named by their position: `epoch-EEEEE-batch-BBBBBBBB`.
 
-    A state is written under a temporary name, flushed to the disk and renamed: a kill or a full disk while saving
+    Of several processes that train together the first one writes, and all read. A state is written under a temporary
+    name, flushed to the disk and renamed: a kill or a full disk while saving
     leaves the previous one whole.
 
     Args:
@@ -55,8 +57,10 @@ class StateFolder:
             raise ValueError(f"keep must be at least 1, got {keep}.")
         self.directory = Path(directory)
         self.keep = keep
-        self.directory.mkdir(parents=True, exist_ok=True)
-        remove_incomplete(self.directory)
+        with first_process_first("training states"):
+            self.directory.mkdir(parents=True, exist_ok=True)
+            if is_first_process():
+                remove_incomplete(self.directory)
 
     def latest(self) -> SavedState | None:
         """Returns the latest state, or None where there is none.
@@ -99,8 +103,9 @@ class StateFolder:
             folder.mkdir()
             write_tensors(folder / _TENSOR_FILE, tensors)
             write_bytes(folder / _STATE_FILE, [json.dumps({"format": _FORMAT, **values}, indent=1).encode()])
-        for old in self._folders()[: -self.keep]:
-            remove(old)
+        if is_first_process():
+            for old in self._folders()[: -self.keep]:
+                remove(old)
 
     def _folders(self) -> list[Path]:
         return [folder for _, folder in _states_in(self.directory)]

@@ -5,10 +5,11 @@ from typing import Any
 
 import keras
 
+from zoo.distribution.model import DistributedModel
 from zoo.training.layerwise import keep_exclusions
 
 
-class TaskModel(keras.Model):
+class TaskModel(DistributedModel):
     """A model around tasks, whose weights it shares. Where these are adapted, it is compiled again, as the tasks are.
 
     Args:

@@ -107,12 +107,13 @@ def train_encoder_task(
     print(f"training: {batches.number_of_rows} examples; validation: {held_out.number_of_rows}")
     for name, part in (("training", batches), ("validation", held_out)):
         print_cut(name, part.number_cut, part.number_of_rows, "examples", task.preprocessor)
-    task.compile(
-        optimizer=make_optimizer(config, batches.number_of_batches, task),
-        loss=loss,
-        weighted_metrics=task.default_metrics() or None,
-        jit_compile=config.jit_compile,
-    )
+    with zoo.distribution.scope():
+        task.compile(
+            optimizer=make_optimizer(config, batches.number_of_batches, task),
+            loss=loss,
+            weighted_metrics=task.default_metrics() or None,
+            jit_compile=config.jit_compile,
+        )
     curves = {"training, loss": "loss", "validation, loss": "val_loss"}
     if metric != "loss":
         curves.update({f"training, {metric}": metric, f"validation, {metric}": f"val_{metric}"})

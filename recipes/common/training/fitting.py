@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +15,7 @@ import keras
 import zoo
 from recipes.common.config import setting
 from recipes.common.data.data_sets import check_file_keys
-from recipes.common.errors import ConfigError, RecipeError, RunFolderError, errors_of
+from recipes.common.errors import ConfigError, RecipeError, RunFolderError, errors_of, shown
 from recipes.common.run_folder import RunFolder
 from recipes.common.training.callbacks import check_callbacks, make_callbacks
 from recipes.common.training.models import check_model
@@ -59,7 +61,15 @@ class TrainingConfig:
         None, "Batches whose gradients are averaged before an update.", least=1, most=10**6
     )
     dtype: str = setting("float32", "Dtype policy; mixed_bfloat16 is faster on accelerators and on some processors.")
-    jit_compile: bool = setting(False, "Whether XLA compiles the training step.")
+    jit_compile: bool = setting(
+        False, "Whether XLA compiles the training step; with distribution on JAX it always does."
+    )
+    distribution: dict[str, int] | Literal["mirrored", "data", "model"] | None = setting(
+        None,
+        "Several devices: mirrored (TensorFlow, one machine); data, model or a mesh {data: 4, model: 2} (JAX, all "
+        "processes).",
+        harmless=True,
+    )
     patience: int | None = setting(
         None, "Epochs without a better validation metric after which training stops.", least=0
     )
@@ -91,6 +101,8 @@ def prepare(config: Any) -> None:
         ConfigError: If a value is out of range, or does not go together with another.
     """
     training = config.training
+    # before anything is computed: processes that train together find each other first
+    _choose_devices(training)
     check_optimizer(training, type(config)().training)
     check_callbacks(training.callbacks)
     if training.weights == "best" and training.average_checkpoints != 1:
@@ -115,6 +127,30 @@ def prepare(config: Any) -> None:
         policy = keras.DTypePolicy(training.dtype)
         zoo.backbones.backbone.require_plain_policy(policy)
     keras.config.set_dtype_policy(policy)
+
+
+def _choose_devices(training: TrainingConfig) -> None:
+    with errors_of("training.distribution"):
+        zoo.distribution.use(training.distribution)
+    if training.distribution == "mirrored" and training.jit_compile:
+        raise ConfigError("training.jit_compile must be false with training.distribution mirrored, got true")
+    if not zoo.distribution.is_first_process():
+        # what it says is what the first one says
+        sys.stdout = open(os.devnull, "w")
+
+
+def require_one_device(config: Any, recipe: str) -> None:
+    """Raises a `ConfigError` if a recipe that trains on one device is to train on several.
+
+    Args:
+        config: The configuration.
+        recipe: Name of the recipe.
+    """
+    if config.training.distribution is not None:
+        raise ConfigError(
+            f"training.distribution must be null with recipes.{recipe}, which has two models at a time, got "
+            f"{shown(config.training.distribution)}"
+        )
 
 
 def make_optimizer(config: TrainingConfig, batches: int, model: keras.Model) -> keras.optimizers.Optimizer:
@@ -208,7 +244,7 @@ def train(
         print(_where_it_goes_on(state.initial_epoch, config.epochs))
     others: list[keras.callbacks.Callback] = [zoo.training.Throughput()] if throughput else []
     if samples is not None:
-        others.append(zoo.training.SampleOutputs(samples, run.folder("samples")))
+        others.append(zoo.training.SampleOutputs(lambda: _samples_alone(model, samples), run.folder("samples")))
     # which see in the logs what those before them have added
     others += [callback for callback in own if callback not in stateful]
     try:
@@ -222,12 +258,23 @@ def train(
         )
     except FloatingPointError as error:
         raise RecipeError(f"training.learning_rate {config.learning_rate:g}? {error}") from error
+    except RuntimeError as error:
+        if not zoo.distribution.lost_others(error):
+            raise
+        raise RecipeError(
+            f"process {zoo.distribution.process_id()} of {zoo.distribution.num_processes()} lost the others ({error}); "
+            "the same command goes on from the last saved state"
+        ) from error
+    zoo.distribution.wait_for_all("weights")
     if config.weights == "best":
         if not state.best_weights_path.exists():
             raise RecipeError(f"training.weights 'best': {monitor} was finite after no epoch; lower the rate?")
         zoo.storage.load_weights(state.best_weights_path, model)
     else:
         zoo.storage.average_weights(averaging.paths, model)
+    if not zoo.distribution.leave(model):
+        # what follows is done by the first process
+        raise SystemExit(0)
     # before anything else can fail
     task = model if task is None else task
     task.save_to_preset(run.path / "model")
@@ -240,6 +287,12 @@ def train(
         title="Training",
     )
     return state.seconds
+
+
+def _samples_alone(model: keras.Model, samples: Callable[[], Iterable[str]]) -> list[str]:
+    """The samples, which one device makes."""
+    with zoo.distribution.alone(model) as may_compute:
+        return list(samples()) if may_compute else []
 
 
 def _where_it_goes_on(epoch: int, epochs: int) -> str:

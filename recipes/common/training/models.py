@@ -141,19 +141,23 @@ def make_or_load_task(
             cannot train, or something that is named is not in it.
     """
     if model.start_from is not None:
-        task = load_start(kind, model, **task_options)
+        with zoo.distribution.scope():
+            task = load_start(kind, model, **task_options)
         name = run.start = model.start_from
     else:
-        trained = load_or_train_tokenizer(
-            tokenizer, run, texts, mask_token=mask_token, end_token=end_token, special_tokens=special_tokens
-        )
-        task = make_task(kind, model.preset, trained, {**(defaults or {}), **model.choices}, **task_options)
+        with zoo.distribution.first_process_first("tokenizer"):
+            trained = load_or_train_tokenizer(
+                tokenizer, run, texts, mask_token=mask_token, end_token=end_token, special_tokens=special_tokens
+            )
+        with zoo.distribution.scope():
+            task = make_task(kind, model.preset, trained, {**(defaults or {}), **model.choices}, **task_options)
         name = model.preset
     print(f"{name}: {task.count_params():,} parameters")
     advice = advise_policy(task.backbone.config.hidden_dim)
     if advice:
         print(advice)
-    adapt(task, model)
+    with zoo.distribution.scope():
+        adapt(task, model)
     return task
 
 

@@ -1,0 +1,167 @@
+"""Recipes on several devices and in several processes: the numbers of one device, one writer, a killed process."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import keras
+import pytest
+from distributed_runs import needs_jax
+
+from recipes import launch
+from recipes.common.config import parse
+from recipes.common.errors import ConfigError
+from recipes.common.training.fitting import prepare
+from recipes.distill import DistillConfig
+from recipes.distill import check as check_distill
+from recipes.language_model import LanguageModelConfig
+
+ROOT = Path(__file__).parents[2]
+TEXT = "".join(f"{a} plus {b} is {a + b}.\n" for a in range(20) for b in range(12))
+OPTIONS = [
+    *("--model.preset", "llama_shakespeare"),
+    *("--model.options", '{"num_layers": 1, "hidden_dim": 16, "feed_forward": {"intermediate_dim": 16}}'),
+    # batches that two devices do not divide
+    *("--training.epochs", "2", "--training.batch_size", "7", "--training.warmup_steps", "2"),
+    *("--training.batches_per_epoch", "6", "--training.length", "16", "--training.save_every", "2"),
+    *("--prompts", "1", "2 plus", "--new_tokens", "8"),
+]
+
+
+# without it each operation of a step is a program of its own
+ON_JAX = ["--export", "false", "--training.jit_compile", "true"]
+
+
+def environment(**variables):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("KERAS_")}
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests/helpers")])
+    return {**kept, "PYTHONPATH": paths, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1", **variables}
+
+
+def words(folder, run, *more):
+    (folder / "train.txt").write_text(TEXT)
+    (folder / "validation.txt").write_text(TEXT[::3])
+    files = ["--data.train", str(folder / "train.txt"), "--data.validation", str(folder / "validation.txt")]
+    return [*OPTIONS, *files, "--run_folder", str(folder / run), *more]
+
+
+def run(command, **variables):
+    result = subprocess.run(command, capture_output=True, text=True, env=environment(**variables), cwd=ROOT)
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
+    return result.stdout
+
+
+def measures(folder):
+    """Metrics of the epochs and results of a run, without times."""
+    with open(folder / "metrics.csv", newline="") as file:
+        rows = [
+            {name: float(value) for name, value in row.items() if "second" not in name and name != "loss"}
+            for row in csv.DictReader(file)
+        ]
+    results = json.loads((folder / "results.json").read_text())
+    return rows, {name: value for name, value in results.items() if "nll" in name}
+
+
+def assert_same(found, expected):
+    for ours, theirs in zip(measures(found)[0], measures(expected)[0], strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-4)
+    assert measures(found)[1] == pytest.approx(measures(expected)[1], rel=1e-3)
+
+
+MIRRORED = """
+import sys, tensorflow as tf
+processor = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 2)
+from recipes.common.config import run_recipe
+from recipes.language_model import LanguageModelConfig, main
+run_recipe(main, LanguageModelConfig, "language_model", sys.argv[1:])
+"""
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of TensorFlow")
+def test_mirrored_run_has_the_numbers_of_one_device_and_resumes_on_one(tmp_path):
+    one = [sys.executable, "-m", "recipes.language_model"]
+    run([*one, *words(tmp_path, "one")])
+    two = [sys.executable, "-c", MIRRORED]
+    stops = ["--training.callbacks", '[{"class": "stop_training.StopAt", "batch": 9}]']
+    result = subprocess.run(
+        [*two, *words(tmp_path, "two", "--training.distribution", "mirrored", *stops)],
+        **{"capture_output": True, "text": True, "env": environment(), "cwd": ROOT},
+    )
+    assert result.returncode == 9, result.stderr[-3000:]
+    # the other half of the training on one device
+    run([*one, *words(tmp_path, "two", *stops)], STOPPED="1")
+    assert_same(tmp_path / "two", tmp_path / "one")
+    assert (tmp_path / "two/export/saved_model.pb").exists()
+    assert len(list((tmp_path / "two/samples").iterdir())) == 2
+
+
+@needs_jax
+def test_processes_have_the_numbers_of_one_device(tmp_path):
+    one = [sys.executable, "-m", "recipes.language_model"]
+    run([*one, *words(tmp_path, "one", *ON_JAX)], KERAS_BACKEND="jax")
+    two = [sys.executable, "-m", "recipes.launch", "--processes", "2", "recipes.language_model"]
+    for distribution in ("data", "model"):
+        output = run([*two, *words(tmp_path, distribution, *ON_JAX, "--training.distribution", distribution)])
+        assert_same(tmp_path / distribution, tmp_path / "one")
+        assert output.count("validation_nll_per_token") == 1
+
+
+@needs_jax
+def test_a_killed_process_ends_the_others_and_the_run_resumes(tmp_path):
+    one = [sys.executable, "-m", "recipes.language_model"]
+    run([*one, *words(tmp_path, "one", *ON_JAX)], KERAS_BACKEND="jax")
+    slow = ["--training.callbacks", '[{"class": "slow_training.Slow"}]']
+    more = [*ON_JAX, "--training.distribution", "data", *slow]
+    command = [sys.executable, "-m", "recipes.launch", "--processes", "2", "recipes.language_model"]
+    command += words(tmp_path, "two", *more)
+    launcher = subprocess.Popen(
+        command, env=environment(), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    states = tmp_path / "two/checkpoints/state"
+    deadline = time.monotonic() + 240
+    while not list(states.glob("epoch-00000-batch-0000000[24]")) and time.monotonic() < deadline:
+        assert launcher.poll() is None, launcher.communicate()
+        time.sleep(0.1)
+    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+    began = time.monotonic()
+    os.kill(int(children[1]), signal.SIGKILL)
+    _, errors = launcher.communicate(timeout=120)
+    assert time.monotonic() - began < 60
+    assert launcher.returncode == 128 + signal.SIGKILL
+    assert "process 1 of 2 ended with signal 9 (SIGKILL), and the others were stopped" in errors
+    assert "lost the others" in errors and "goes on from the last saved state" in errors
+    # by one process, on one device
+    output = run([*one, *words(tmp_path, "two", *ON_JAX, *slow)], KERAS_BACKEND="jax")
+    assert "resuming in epoch 1" in output
+    assert_same(tmp_path / "two", tmp_path / "one")
+
+
+def test_mistakes(tmp_path, capsys):
+    backend = keras.backend.backend()
+    wrong = "data" if backend != "jax" else "mirrored"
+    config = parse(LanguageModelConfig, ["--training.distribution", wrong, "--export", "false"])
+    with pytest.raises(ConfigError, match=f"training.distribution.*got '{backend}'"):
+        prepare(config)
+    config = parse(DistillConfig, ["--training.distribution", wrong, "--export", "false"])
+    with pytest.raises(ConfigError, match="training.distribution must be null with recipes.distill"):
+        check_distill(config)
+    for given, message in (
+        (["--processes", "1", "recipes.translate"], "--processes must be at least 2, got 1"),
+        (["--processes", "2"], "required: recipe"),
+    ):
+        with pytest.raises(SystemExit):
+            launch.main(given)
+        assert message in capsys.readouterr().err
+
+
+def test_mesh_on_the_command_line():
+    config = parse(LanguageModelConfig, ["--training.distribution", "{data: 4, model: 2}"])
+    assert config.training.distribution == {"data": 4, "model": 2}
+    with pytest.raises(ConfigError, match="training.distribution"):
+        parse(LanguageModelConfig, ["--training.distribution", "mirorred"])

@@ -1,0 +1,171 @@
+"""What cannot train on several devices is said before the first step."""
+
+import json
+import os
+import subprocess
+import sys
+
+import keras
+import pytest
+from distributed_runs import ROOT, needs_jax
+
+from zoo import distribution
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("mirorred", "distribution must be one of mirrored, data, model"),
+        ({"data": 0}, "axes 'data' and 'model' with sizes of at least 1"),
+        ({"batch": 2}, "axes 'data' and 'model'"),
+        ({}, "axes 'data' and 'model'"),
+        (4, "distribution must be one of"),
+    ],
+)
+def test_unknown_distribution(given, message):
+    with pytest.raises(ValueError, match=message):
+        distribution.use(given)
+
+
+def test_the_backend_must_be_able():
+    backend = keras.backend.backend()
+    given, needed = ("mirrored", "tensorflow") if backend != "tensorflow" else ("data", "jax")
+    with pytest.raises(ValueError, match=f"needs KERAS_BACKEND={needed}, got '{backend}'"):
+        distribution.use(given)
+
+
+def errors_of(code, **variables):
+    """What each block of a program raises, in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert result.returncode == 0, result.stderr[-4000:]
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+BEGINNING = """
+import json, keras, numpy as np, tensorflow as tf
+found = {}
+def caught(name, function):
+    try:
+        function()
+        found[name] = "nothing"
+    except Exception as error:
+        found[name] = f"{type(error).__name__}: {error}"
+"""
+MODEL = """
+import zoo
+from zoo import distribution
+def model():
+    sizes = {"hidden_dim": 8, "num_layers": 1, "max_length": 8, "attention": zoo.AttentionConfig(2)}
+    return zoo.CausalLM(zoo.Backbone.from_config(zoo.TransformerConfig("decoder", 10, **sizes)))
+ids = np.ones((6, 4), "int32")
+data = ({"token_ids": ids, "padding_mask": ids > 0}, ids)
+"""
+TENSORFLOW = """
+processor = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 2)
+"""
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of TensorFlow")
+def test_what_tensorflow_cannot():
+    code = f"""{BEGINNING}{TENSORFLOW}{MODEL}
+several = tf.distribute.MultiWorkerMirroredStrategy()
+def train_in(strategy):
+    with strategy.scope():
+        made = model()
+        made.compile()
+caught("workers", lambda: train_in(several))
+distribution.use("mirrored")
+before = model()
+caught("outside", before.compile)
+def jit():
+    with distribution.scope():
+        model().compile(jit_compile=True)
+caught("jit", jit)
+def accumulated():
+    with distribution.scope():
+        model().compile(keras.optimizers.Adam(gradient_accumulation_steps=2))
+caught("accumulated", accumulated)
+def half():
+    keras.config.set_dtype_policy("mixed_float16")
+    with distribution.scope():
+        model().compile()
+caught("half", half)
+keras.config.set_dtype_policy("float32")
+def counted():
+    with distribution.scope():
+        made = model()
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum_over_batch_size")
+        made.compile(loss=loss)
+    made.fit(*data, verbose=0)
+caught("counted", counted)
+def generated():
+    with distribution.scope():
+        made = model()
+        made.compile()
+    made.fit(iter([data]), verbose=0)
+caught("generated", generated)
+def split():
+    with distribution.scope():
+        made = model()
+        made.compile()
+    made.fit(*data, validation_split=0.5, verbose=0)
+caught("split", split)
+def drops():
+    from layers import Dropout
+    strategy = distribution.chosen()
+    with strategy.scope():
+        layer = Dropout(0.5)
+        layer.build((8, 64))
+    run = tf.function(lambda: strategy.run(lambda: layer(tf.ones((8, 64)), training=True)))
+    one, two = (value.numpy() for value in strategy.experimental_local_results(run()))
+    three, four = (value.numpy() for value in strategy.experimental_local_results(run()))
+    found["dropout"] = [bool((one != two).any()), bool((one != three).any()), bool((two != four).any())]
+drops()
+print(json.dumps(found))
+"""
+    found = errors_of(code, KERAS_BACKEND="tensorflow")
+    assert "Keras 3 does not train with tf.distribute.MultiWorkerMirroredStrategy" in found["workers"]
+    assert "KERAS_BACKEND=jax with zoo.distribution.use('data')" in found["workers"]
+    assert "made outside of zoo.distribution.scope()" in found["outside"]
+    assert "jit_compile must be False with tf.distribute" in found["jit"]
+    assert "must not be mixed_float16" in found["half"]
+    assert "gradient_accumulation_steps must be None with tf.distribute" in found["accumulated"]
+    assert "must have reduction='mean_with_sample_weight'" in found["counted"]
+    assert "must be rows, arrays or a tf.data.Dataset" in found["generated"]
+    assert "validation_split must be 0" in found["split"]
+    # each replica drops others than its neighbour, and others than in the step before
+    assert found["dropout"] == [True, True, True]
+
+
+@needs_jax
+def test_what_jax_cannot():
+    code = f"""{BEGINNING}{MODEL}
+caught("size", lambda: distribution.use({{"data": 3, "model": 2}}))
+before = model()
+before.compile()
+distribution.use({{"data": 2, "model": 2}})
+caught("before", lambda: before.fit(*data, verbose=0))
+within = model()
+within.compile()
+caught("quantize", within.quantize)
+caught("heads", lambda: zoo.Backbone.from_config(zoo.TransformerConfig(
+    "decoder", 10, hidden_dim=12, num_layers=1, attention=zoo.AttentionConfig(3))))
+within.enable_lora(2)
+within.fit(*data, batch_size=4, verbose=0)
+found["updates"] = sorted({{str(v.value.sharding.spec) for v in within.backbone.weights if "lora" in v.path}})
+moments = [v for v in within.optimizer.variables if "lora_b" in v.path]
+found["moments"] = [len(moments) > 0, sorted({{str(v.value.sharding.spec) for v in moments}})]
+distribution.use(None)
+caught("after", lambda: within.fit(*data, verbose=0))
+print(json.dumps(found))
+"""
+    found = errors_of(code, KERAS_BACKEND="jax", JAX_NUM_CPU_DEVICES="4")
+    assert "as many devices as there are, got {'data': 3, 'model': 2} = 6 of 4" in found["size"]
+    assert "made before zoo.distribution.use()" in found["before"]
+    assert "quantize() needs a distribution without an axis 'model'" in found["quantize"]
+    assert "must divide the 3 heads" in found["heads"]
+    assert any("model" in spec for spec in found["updates"])
+    assert found["moments"][0] and any("model" in spec for spec in found["moments"][1])
+    assert "made for another distribution" in found["after"]

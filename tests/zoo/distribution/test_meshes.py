@@ -1,0 +1,29 @@
+"""`keras.distribution` on four simulated devices of one process trains as one device does."""
+
+import pytest
+from distributed_runs import assert_same, fit, needs_jax
+
+pytestmark = needs_jax
+SHAPES = ["decoder", "encoder", "encoder_decoder"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_same_as_one_device(tmp_path, shape):
+    one, _ = fit(tmp_path, "one", {"shape": shape}, KERAS_BACKEND="jax")
+    four = {"KERAS_BACKEND": "jax", "JAX_NUM_CPU_DEVICES": "4"}
+    for name in ("data", "model"):
+        found, printed = fit(tmp_path, name, {"shape": shape, "distribution": name}, **four)
+        assert_same(found, one)
+        parts = [layout for layout in printed["layouts"].values() if "model" in layout]
+        assert bool(parts) == (name == "model")
+
+
+def test_mesh_of_both_with_dropout(tmp_path):
+    """Random numbers do not depend on the devices."""
+    options = {"shape": "decoder", "dropout": 0.2}
+    one, _ = fit(tmp_path, "one", options, KERAS_BACKEND="jax")
+    mesh = {**options, "distribution": {"data": 2, "model": 2}}
+    found, printed = fit(tmp_path, "mesh", mesh, KERAS_BACKEND="jax", JAX_NUM_CPU_DEVICES="4")
+    assert_same(found, one)
+    kernel = next(layout for path, layout in printed["layouts"].items() if path.endswith("query/kernel"))
+    assert "None, 'model'" in kernel

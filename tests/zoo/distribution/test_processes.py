@@ -1,0 +1,22 @@
+"""Two processes train as one does."""
+
+import pytest
+from distributed_runs import assert_same, fit, needs_jax, together
+
+pytestmark = needs_jax
+
+
+@pytest.mark.parametrize("distribution", ["data", "model"])
+def test_same_as_one_process(tmp_path, distribution):
+    one, _ = fit(tmp_path, "one", {"shape": "decoder"}, KERAS_BACKEND="jax")
+    two, _ = together(tmp_path, "two", {"shape": "decoder", "distribution": distribution})
+    assert_same(two, one)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", ["encoder", "encoder_decoder"])
+def test_same_as_one_process_with_a_mesh_of_both(tmp_path, shape):
+    one, _ = fit(tmp_path, "one", {"shape": shape}, KERAS_BACKEND="jax")
+    options = {"shape": shape, "distribution": {"data": 2, "model": 2}}
+    two, _ = together(tmp_path, "two", options, JAX_NUM_CPU_DEVICES="2")
+    assert_same(two, one)

@@ -1,0 +1,138 @@
+"""What does not work on several devices, said before the first step."""
+
+from typing import Any
+
+import keras
+
+from layers.devices import num_replicas
+from layers.mixture_of_experts import MixtureOfExperts
+from zoo.distribution.choice import chosen
+from zoo.distribution.layouts import ModelLayouts
+
+_WAY = (
+    "On one machine use tf.distribute.MirroredStrategy (zoo.distribution.use('mirrored')); on several machines "
+    "KERAS_BACKEND=jax with zoo.distribution.use('data') or a mesh."
+)
+
+
+def require_distributable(model: keras.Model) -> None:
+    """Raises a ValueError if a model cannot train on the devices that were chosen for it.
+
+    Args:
+        model: A compiled model.
+    """
+    if keras.backend.backend() == "tensorflow":
+        _require_mirrored(model)
+        return
+    layouts = keras.distribution.distribution()
+    if layouts is not None and not isinstance(layouts, ModelLayouts):
+        raise ValueError(
+            f"The distribution must be one of zoo.distribution.use(), got {layouts!r}: with others batches are not "
+            "filled up, and weights are not shared by their roles."
+        )
+    if keras.backend.backend() != "jax" or not model.weights:
+        return
+    if layouts is None and _lies_on_mesh(model):
+        raise ValueError("The model was made for another distribution: choose it again, or make the model anew.")
+    if layouts is not None and layouts.data_size * layouts.model_size > 1:
+        _require_no_experts(model)
+    if layouts is not None and not _lies_on_mesh(model):
+        raise ValueError(
+            "The model was made before zoo.distribution.use(): choose the distribution first, then make the model."
+        )
+
+
+def _require_no_experts(model: keras.Model) -> None:
+    """Raises a ValueError for a mixture of experts, which has not given the weights of one device on several."""
+    if any(isinstance(layer, MixtureOfExperts) for layer in model._flatten_layers()):
+        raise ValueError(
+            "A model with a mixture of experts must train on one device: on several its weights come out otherwise."
+        )
+
+
+def _lies_on_mesh(model: keras.Model) -> bool:
+    # the layout that Keras has given it; without one it lies on one device
+    return getattr(model.weights[0], "_layout", None) is not None
+
+
+def _require_mirrored(model: keras.Model) -> None:
+    import tensorflow as tf
+
+    strategy = model.distribute_strategy
+    outer = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
+    for each in (strategy, outer):
+        if each is None:
+            continue
+        # by their public names, which their classes have not
+        for name in ("MultiWorkerMirroredStrategy", "ParameterServerStrategy"):
+            if isinstance(each, getattr(tf.distribute, name)):
+                raise ValueError(f"Keras 3 does not train with tf.distribute.{name}. {_WAY}")
+    if outer is not None and outer is not strategy:
+        raise ValueError(
+            "The model was made outside of the scope of the strategy that is active now: make it inside of it."
+        )
+    if chosen() is not None and chosen() is not strategy:
+        raise ValueError(
+            "The model was made outside of zoo.distribution.scope(), which is of 'mirrored': make it inside of it."
+        )
+    if strategy.num_replicas_in_sync == 1:
+        return
+    if model.jit_compile:
+        raise ValueError(
+            "jit_compile must be False with tf.distribute: replicas within programs of XLA wait for each other without "
+            f"end, got {model.jit_compile!r}."
+        )
+    _require_no_experts(model)
+    loss = model.loss
+    if compares_rows(loss):
+        raise ValueError(
+            "The loss compares the rows of a batch, and with tf.distribute a replica sees its own alone: train on one "
+            "device, or with KERAS_BACKEND=jax and zoo.distribution.use('data')."
+        )
+    if model.optimizer is not None and model.optimizer.gradient_accumulation_steps:
+        raise ValueError(
+            "gradient_accumulation_steps must be None with tf.distribute: Keras cannot update within its condition, "
+            f"got {model.optimizer.gradient_accumulation_steps}: take larger batches, or KERAS_BACKEND=jax."
+        )
+    if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
+        raise ValueError(
+            "The dtype policy must not be mixed_float16 with tf.distribute, where each replica would scale its loss by "
+            "itself: use mixed_bfloat16."
+        )
+
+
+def compares_rows(loss: Any) -> bool:
+    """Returns whether a loss compares the rows of a batch with each other, as that of other rows as negatives does.
+
+    Args:
+        loss: The loss of `compile`, nested in any way.
+    """
+    return any(getattr(each, "compares_rows", False) for each in keras.tree.flatten(loss))
+
+
+def require_fillable(loss: Any) -> None:
+    """Raises a ValueError if a batch cannot be filled up with rows without weight.
+
+    Args:
+        loss: The loss of `compile`, in which these rows must not count.
+    """
+    for each in keras.tree.flatten(loss):
+        # one around another leaves the rows to that
+        each = getattr(each, "loss", each)
+        if isinstance(each, keras.losses.Loss) and each.reduction not in ("mean_with_sample_weight", "sum"):
+            raise ValueError(
+                f"The loss {each.name} must have reduction='mean_with_sample_weight' or 'sum' where a batch is shared "
+                f"by several devices, got {each.reduction!r}: rows that fill up a batch would count in its mean."
+            )
+
+
+def replicas_of(model: keras.Model) -> int:
+    """Returns into how many parts a batch of a model is divided.
+
+    Args:
+        model: The model.
+    """
+    if keras.backend.backend() == "tensorflow":
+        return max(model.distribute_strategy.num_replicas_in_sync, num_replicas())
+    layouts = keras.distribution.distribution()
+    return layouts.data_size if isinstance(layouts, ModelLayouts) else 1

@@ -1,0 +1,153 @@
+"""What a training runs on: one device, the devices of a machine, or a mesh of devices of any number of machines."""
+
+import contextlib
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import keras
+
+from zoo.distribution.layouts import MODEL, ModelLayouts
+from zoo.distribution.processes import initialize
+from zoo.storage.processes import num_processes
+
+DATA = "data"
+_NAMES = ("mirrored", "data", "model")
+# what is chosen; None for one device
+_chosen: Any = None
+
+
+class Mesh(NamedTuple):
+    """How the devices of all processes are laid out.
+
+    Args:
+        data: Parts of the batch, each on devices of its own.
+        model: Devices that share the weights of a replica.
+    """
+
+    data: int
+    model: int = 1
+
+
+def use(distribution: str | Mapping[str, int] | None) -> None:
+    """Chooses what all models train on that are made from now on.
+
+    Args:
+        distribution: None for one device. On TensorFlow "mirrored": each device of this machine has the weights and a
+            part of the rows. On JAX "data": the same on the devices of all processes; "model": all devices share the
+            weights; or both by a mesh, `{"data": 4, "model": 2}`.
+
+    Raises:
+        ValueError: If the backend cannot do that, or there are not as many devices.
+
+    Example:
+
+    >>> zoo.distribution.use("data")
+    >>> model = zoo.CausalLM.from_preset("gpt2_small", load_weights=False)
+    """
+    global _chosen
+    check(distribution)
+    if distribution == "mirrored":
+        import tensorflow as tf
+
+        _chosen = tf.distribute.MirroredStrategy([device.name for device in _tensorflow_devices()])
+        return
+    if keras.backend.backend() == "jax":
+        initialize()
+    if distribution is None:
+        if num_processes() > 1:
+            raise ValueError(
+                f"distribution must say what {num_processes()} processes do: 'data', 'model' or a mesh, got None."
+            )
+        forget()
+        return
+    _chosen = ModelLayouts(*_mesh_of(distribution, len(keras.distribution.list_devices())))
+    keras.distribution.set_distribution(_chosen)
+
+
+def forget() -> None:
+    """Chooses one device for what follows, whatever there was before."""
+    global _chosen
+    _chosen = None
+    if keras.backend.backend() == "jax":
+        keras.distribution.set_distribution(None)
+
+
+def check(distribution: Any) -> None:
+    """Raises a ValueError unless a distribution exists and the backend can do it; devices are not looked at.
+
+    Args:
+        distribution: See `use`.
+    """
+    if distribution is None:
+        return
+    is_mesh = isinstance(distribution, Mapping)
+    sizes = list(distribution.values()) if is_mesh else []
+    if is_mesh and (not distribution or set(distribution) - {DATA, MODEL} or not all(map(_is_size, sizes))):
+        raise ValueError(
+            f"distribution must have the axes 'data' and 'model' with sizes of at least 1, got {dict(distribution)}."
+        )
+    if not is_mesh and distribution not in _NAMES:
+        raise ValueError(
+            f"distribution must be one of {', '.join(_NAMES)}, a mesh such as {{'data': 4, 'model': 2}} or None, got "
+            f"{distribution!r}."
+        )
+    backend = keras.backend.backend()
+    needed = "tensorflow" if distribution == "mirrored" else "jax"
+    if backend != needed:
+        hint = {
+            "jax": "on JAX say 'data'",
+            "tensorflow": "on TensorFlow say 'mirrored', for the devices of one machine",
+        }.get(backend, "there is none for this backend")
+        raise ValueError(
+            f"distribution={distribution!r} needs KERAS_BACKEND={needed}, got {backend!r}: {hint}. Keras ignores "
+            "keras.distribution on other backends than JAX."
+        )
+
+
+def _is_size(size: Any) -> bool:
+    return isinstance(size, int) and not isinstance(size, bool) and size >= 1
+
+
+def _mesh_of(distribution: Any, devices: int) -> Mesh:
+    if distribution == DATA:
+        return Mesh(devices)
+    if distribution == MODEL:
+        return Mesh(1, devices)
+    mesh = Mesh(distribution.get(DATA, 1), distribution.get(MODEL, 1))
+    if math.prod(mesh) != devices:
+        raise ValueError(
+            f"distribution must name as many devices as there are, got {dict(distribution)} = {math.prod(mesh)} of "
+            f"{devices} (of {num_processes()} processes)."
+        )
+    return mesh
+
+
+def _tensorflow_devices() -> list[Any]:
+    import tensorflow as tf
+
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    if len(devices) < 2:
+        raise ValueError(
+            f"distribution='mirrored' needs two devices or more, got {[device.name for device in devices]}."
+        )
+    return devices
+
+
+def chosen() -> Any:
+    """Returns the `tf.distribute.Strategy`, the `keras.distribution` or None that `use` has chosen."""
+    return _chosen
+
+
+def scope() -> contextlib.AbstractContextManager:
+    """Returns the context in which models are made and compiled: the scope of the strategy on TensorFlow.
+
+    Example:
+
+    >>> with zoo.distribution.scope():
+    ...     model = zoo.CausalLM.from_preset("gpt2_small", load_weights=False)
+    ...     model.compile()
+    """
+    if _chosen is None or isinstance(_chosen, ModelLayouts):
+        return contextlib.nullcontext()
+    return _chosen.scope()

@@ -1,0 +1,61 @@
+"""What `fit` and `evaluate` are given, as the replicas of a model take it."""
+
+from typing import Any
+
+import keras
+
+from zoo.distribution.batches import batches_of_arrays, for_replicas
+from zoo.distribution.checks import compares_rows, replicas_of, require_distributable, require_fillable
+from zoo.distribution.layouts import ModelLayouts
+
+_DATA = ("x", "y", "sample_weight", "batch_size", "validation_data", "validation_batch_size", "validation_split")
+
+
+def distributed_data(model: keras.Model, given: dict[str, Any], *, shuffle: bool = False) -> dict[str, Any]:
+    """Returns arguments of `keras.Model.fit` or `evaluate` by which each replica has its part of each batch.
+
+    Args:
+        model: The compiled model.
+        given: The arguments, on token level. Without several devices they stay as they are.
+        shuffle: Whether the rows of arrays are shuffled.
+
+    Raises:
+        TypeError, ValueError: If the model cannot train on the devices, or the data cannot be divided.
+    """
+    require_distributable(model)
+    layouts, replicas = keras.distribution.distribution(), replicas_of(model)
+    if replicas == 1 and layouts is None:
+        return given
+    loss = model.loss
+    require_fillable(loss)
+    options = {"num_replicas": replicas, "fills_up": not compares_rows(loss)}
+    # a label for each token, or one for a row
+    options["weighs_tokens"] = getattr(model, "token_head", None) is not None
+    if isinstance(layouts, ModelLayouts):
+        import jax
+
+        options |= {"model_size": layouts.model_size, "num_devices": len(jax.local_devices())}
+
+    def divided(name: str, x: Any, y: Any, weight: Any, size: int | None, shuffle: bool) -> Any:
+        if not hasattr(x, "element_spec"):
+            if not isinstance(x, dict):
+                raise TypeError(
+                    f"{name} must be rows, arrays or a tf.data.Dataset where several devices share a batch, got a "
+                    f"{type(x).__name__}: tf.data.Dataset.from_generator makes one of a generator."
+                )
+            x = batches_of_arrays(x, y, weight, size, shuffle)
+        return for_replicas(x, **options)
+
+    if given.get("validation_split"):
+        raise ValueError(
+            "validation_split must be 0 with arrays where several devices share a batch, got "
+            f"{given['validation_split']}: give validation_data."
+        )
+    size, validation = given.get("batch_size"), given.get("validation_data")
+    result = {name: value for name, value in given.items() if name not in _DATA}
+    result["x"] = divided("x", given.get("x"), given.get("y"), given.get("sample_weight"), size, shuffle)
+    if validation is not None:
+        parts = validation if isinstance(validation, tuple) else (validation,)
+        size = given.get("validation_batch_size") or size
+        result["validation_data"] = divided("validation_data", *(*parts, None, None)[:3], size, False)
+    return result | ({"shuffle": False} if "shuffle" in given else {})

@@ -1,0 +1,201 @@
+"""How the devices of a mesh share the weights of a model: from the role that each layer gives its weights."""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import keras
+
+from layers.dense import LowRankUpdate
+from layers.roles import Role
+from zoo.storage.deferred import deferred
+
+MODEL = "model"
+Partition = tuple[str | None, ...]
+
+
+class ModelLayouts(keras.distribution.ModelParallel):
+    """A `keras.distribution` in which each weight lies as its role says.
+
+    The axis "data" of its mesh has parts of the batch, the axis "model" parts of the weights. What no layout was given
+    to (heads of tasks, seeds, metrics) is on all devices; the moments of the optimizer lie as their weights do.
+
+    Args:
+        data, model: Sizes of the axes; their product is the number of devices of all processes.
+    """
+
+    def __init__(self, data: int, model: int) -> None:
+        mesh = keras.distribution.DeviceMesh((data, model), ("data", MODEL))
+        # each process makes its own part of a batch, see `zoo.distribution.batches`
+        super().__init__(layout_map=keras.distribution.LayoutMap(mesh), batch_dim_name="data", auto_shard_dataset=False)
+        self.data_size, self.model_size = data, model
+        # by identity: paths need not be unique. Variables are kept, so that no number is used twice.
+        self._partitions: dict[int, tuple[keras.Variable, Partition]] = {}
+
+    def lay_out(self, partitions: Iterable[tuple[keras.Variable, Partition]]) -> None:
+        """Notes how variables lie that have no value yet.
+
+        Args:
+            partitions: Variables, and the axis of the mesh that shares each of their axes, or None.
+        """
+        self._partitions |= {id(variable): (variable, partition) for variable, partition in partitions}
+
+    def get_variable_layout(self, variable: keras.Variable) -> keras.distribution.TensorLayout:
+        """See `keras.distribution.ModelParallel`."""
+        _, partition = self._partitions.get(id(variable), (None, (None,) * len(variable.shape)))
+        return keras.distribution.TensorLayout(partition, self.device_mesh)
+
+    def get_tensor_layout(self, path: str) -> None:
+        """See `keras.distribution.ModelParallel`: what is computed lies as it comes."""
+        return None
+
+
+@contextlib.contextmanager
+def laid_out(backbone: keras.Model) -> Iterator[None]:
+    """In which the weights of a backbone are made; they get their values when it is known where each lies.
+
+    No device ever holds more of a weight than its part. Without an axis "model" nothing is done.
+
+    Args:
+        backbone: The backbone.
+
+    Raises:
+        ValueError: If a weight has no role, or two, or the devices do not divide it.
+    """
+    layouts = keras.distribution.distribution()
+    if not isinstance(layouts, ModelLayouts) or layouts.model_size == 1:
+        yield
+        return
+    with deferred():
+        yield
+        layouts.lay_out(partitions_of(backbone, layouts.model_size))
+
+
+def require_whole_weights(what: str) -> None:
+    """Raises a ValueError where several devices share the weights of a model.
+
+    Args:
+        what: What needs whole ones, for the error.
+    """
+    layouts = keras.distribution.distribution()
+    if isinstance(layouts, ModelLayouts) and layouts.model_size > 1:
+        raise ValueError(
+            f"{what} needs a distribution without an axis 'model', got {layouts.model_size} devices that share the "
+            "weights: do it on one device, and save the model."
+        )
+
+
+def partitions_of(model: keras.Model, devices: int) -> list[tuple[keras.Variable, Partition]]:
+    """Returns how devices share each weight of a model.
+
+    Args:
+        model: A model whose weights all have a role; they need no values.
+        devices: Number of devices along the axis "model".
+
+    Returns:
+        Each weight, with "model" at the axis that is shared and None at the others.
+
+    Raises:
+        ValueError: If a weight has no role, or two, or the devices do not divide it.
+
+    Example:
+
+    >>> for weight, partition in partitions_of(backbone, 2):
+    ...     print(weight.path, partition)
+    transformer/decoder/block_0/attention/query/kernel (None, 'model')
+    """
+    return [(weight, partition_of(weight, role, devices, update)) for weight, role, update in roles_of(model)]
+
+
+def roles_of(model: keras.Model) -> list[tuple[keras.Variable, Role, bool]]:
+    """Returns each weight of a model, its role, and whether it is a factor of a low-rank update.
+
+    Args:
+        model: The model.
+
+    Raises:
+        ValueError: If a weight has no role, or two.
+    """
+    roles: dict[int, tuple[keras.Variable, Role, bool]] = {}
+
+    def note(weight: keras.Variable, role: Role, update: bool) -> None:
+        before = roles.setdefault(id(weight), (weight, role, update))[1]
+        if before != role:
+            raise ValueError(f"{weight.path} must have one role, got {before} and {role}.")
+
+    def walk(layer: Any, given: Role | None, update: bool = False) -> None:
+        own = getattr(layer, "weight_role", None)
+        named: Mapping[str, Role] = getattr(layer, "weight_roles", {})
+        if given is not None and (own not in (None, given) or named):
+            raise ValueError(
+                f"{layer.path} must have one role, got {given} from the layer around it and one of its own."
+            )
+        role, update = given or own, update or isinstance(layer, LowRankUpdate)
+        parts = layer._flatten_layers(recursive=False, include_self=False)
+        for part in parts:
+            walk(part, role if role is not None else named.get(part.name), update)
+        inside = {id(weight) for part in parts for weight in part.weights}
+        for weight in layer.weights:
+            if id(weight) in inside:
+                continue
+            found = role if role is not None else named.get(weight.name)
+            if found is None:
+                raise ValueError(
+                    f"{weight.path} has no role: {type(layer).__name__} must name it in weight_roles, see layers.roles."
+                )
+            note(weight, found, update)
+
+    walk(model, None)
+    return list(roles.values())
+
+
+def partition_of(weight: keras.Variable, role: Role, devices: int, update: bool = False) -> Partition:
+    """Returns how devices share a weight.
+
+    Args:
+        weight: The weight.
+        role: Its role.
+        devices: Number of devices.
+        update: Whether it is a factor `(dim, rank)` or `(rank, units)` of a low-rank update of a kernel of this role.
+
+    Raises:
+        ValueError: If the devices do not divide it.
+    """
+    shape = tuple(weight.shape)
+    whole: Partition = (None,) * len(shape)
+    if role.name == "whole":
+        return whole
+    if role.parts is not None and role.parts % devices:
+        if role.else_whole:
+            return whole
+        raise ValueError(
+            f"The axis 'model' of the mesh must divide the {role.parts} {role.where} of {weight.path}, got {devices}."
+        )
+    if role.name in ("vocabulary", "output_vocabulary"):
+        # a vocabulary of any size, such as the 50,257 tokens of GPT-2: then the width
+        axes = range(len(shape)) if role.name == "vocabulary" else reversed(range(len(shape)))
+        axis = next((axis for axis in axes if shape[axis] % devices == 0), None)
+        return whole if axis is None else _at(axis, shape)
+    if role.name == "experts":
+        return _at(0, shape)
+    is_columns = role.name == "columns"
+    if update:
+        # of the two factors, the one beside the shared axis
+        has_axis = weight.name == ("lora_b" if is_columns else "lora_a")
+        axis = (1 if is_columns else 0) if has_axis else None
+    elif len(shape) == 1:
+        # a bias is added to what is shared, or to what has been added up
+        axis = 0 if is_columns else None
+    else:
+        axis = len(shape) - 1 if is_columns else 0
+    if axis is None:
+        return whole
+    if shape[axis] % devices:
+        raise ValueError(
+            f"The axis 'model' of the mesh must divide the width {shape[axis]} of {weight.path}, got {devices}."
+        )
+    return _at(axis, shape)
+
+
+def _at(axis: int, shape: tuple[int, ...]) -> Partition:
+    return tuple(MODEL if index == axis else None for index in range(len(shape)))

@@ -1,0 +1,61 @@
+"""How several processes that train one model find each other."""
+
+import os
+
+import keras
+
+from zoo.storage.processes import num_processes
+
+# what `keras.distribution.initialize` reads, and what says that Slurm started several processes
+_NUMBER, _SLURM = "KERAS_DISTRIBUTION_NUM_PROCESSES", "SLURM_NTASKS"
+
+
+def initialize() -> None:
+    """Joins the processes that the environment names; does nothing where it names none, or they are joined.
+
+    It names them by `KERAS_DISTRIBUTION_JOB_ADDRESSES` (host and port of process 0), `KERAS_DISTRIBUTION_NUM_PROCESSES`
+    and `KERAS_DISTRIBUTION_PROCESS_ID`, or as a step of Slurm (`srun`). Call it before anything is computed.
+
+    Raises:
+        ValueError: If there are several processes and the backend is not JAX, or variables are missing.
+
+    Example:
+
+    >>> initialize()
+    """
+    count = int(os.environ.get(_NUMBER) or 0)
+    in_slurm = not count and int(os.environ.get(_SLURM) or 1) > 1 and "SLURM_STEP_ID" in os.environ
+    if count < 2 and not in_slurm:
+        return
+    if keras.backend.backend() != "jax":
+        raise ValueError(
+            f"Several processes need KERAS_BACKEND=jax, got {keras.backend.backend()!r}: Keras 3 has no working "
+            "MultiWorkerMirroredStrategy."
+        )
+    import jax
+
+    if jax.distributed.is_initialized():
+        return
+    address, number = (os.environ.get(f"KERAS_DISTRIBUTION_{name}") for name in ("JOB_ADDRESSES", "PROCESS_ID"))
+    if count and (not address or number is None):
+        raise ValueError(
+            f"{_NUMBER}={count} needs KERAS_DISTRIBUTION_JOB_ADDRESSES and KERAS_DISTRIBUTION_PROCESS_ID, got "
+            f"{address!r} and {number!r}."
+        )
+    # what processors send to each other by; other devices bring their own
+    if not jax.config.jax_cpu_collectives_implementation:
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    keras.distribution.initialize()
+
+
+def lost_others(error: Exception) -> bool:
+    """Returns whether an error of a training says that another process is gone, or does not answer.
+
+    Args:
+        error: The error.
+    """
+    if num_processes() == 1:
+        return False
+    import jax
+
+    return isinstance(error, jax.errors.JaxRuntimeError)

@@ -1,0 +1,86 @@
+"""Training on the devices of one machine by `tf.distribute.MirroredStrategy`: what Keras leaves to each replica.
+
+Each replica has a copy of the weights and its part of the rows of a batch. Keras takes the mean of a loss over the
+tokens of a replica and gives all replicas the same weight, clips the gradient of each replica by itself, and squares
+the parts of a sparse gradient. Here all of these are as on one device that has the whole batch.
+"""
+
+import types
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from layers.devices import num_replicas
+
+
+def weighted_over_replicas(loss: Any, sample_weight: Any) -> Any:
+    """Returns the part that a replica has in the loss of the whole batch; the sum over the replicas is that loss.
+
+    Keras has divided the loss of the replica by its own weights, and by the number of replicas.
+
+    Args:
+        loss: Mean over what counts in the rows of this replica, divided by the number of replicas.
+        sample_weight: Weights of its rows or tokens; None where all count the same.
+
+    Example:
+
+    >>> weighted_over_replicas(loss, sample_weight) is loss  # outside of replicas
+    True
+    """
+    replicas = num_replicas()
+    if replicas == 1 or sample_weight is None:
+        return loss
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    if context is None:
+        return loss
+    own = ops.sum(ops.cast(sample_weight, "float32"))
+    total = context.all_reduce(tf.distribute.ReduceOp.SUM, own)
+    return loss * ops.cast(replicas * ops.divide_no_nan(own, total), loss.dtype)
+
+
+def add_gradients_first(optimizer: keras.optimizers.Optimizer) -> None:
+    """Makes an optimizer add up the gradients of all replicas before it clips and accumulates them.
+
+    Args:
+        optimizer: An optimizer that was made in the scope of a strategy; elsewhere it stays as it is.
+    """
+    if keras.backend.backend() != "tensorflow" or num_replicas() == 1:
+        return
+    optimizer.apply = types.MethodType(_apply, optimizer)
+    optimizer._all_reduce_sum_gradients = list
+    optimizer._clip_gradients = types.MethodType(_clip, optimizer)
+
+
+def _apply(optimizer: Any, gradients: Sequence[Any], variables: Iterable[Any] | None = None) -> None:
+    import tensorflow as tf
+
+    gradients, context = list(gradients), tf.distribute.get_replica_context()
+    present = [index for index, gradient in enumerate(gradients) if gradient is not None]
+    if context is not None and present:
+        # all at once: replicas then wait for each other once
+        sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [gradients[index] for index in present])
+        for index, total in zip(present, sums, strict=True):
+            gradients[index] = total
+    type(optimizer).apply(optimizer, gradients, variables)
+
+
+def _clip(optimizer: Any, gradients: Sequence[Any]) -> list[Any]:
+    import tensorflow as tf
+
+    clipped = type(optimizer)._clip_gradients(optimizer, gradients)
+    # the rows of a token that a batch has several times are one row, as `zoo.training.one_kernel` has it
+    return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in clipped]
+
+
+def first_replica(batch: Any, strategy: Any) -> Any:
+    """Returns what the first replica has of a batch, of which Keras asks for shapes and types alone.
+
+    Args:
+        batch: Nested tensors, or values per replica.
+        strategy: The `tf.distribute.Strategy`.
+    """
+    return keras.tree.map_structure(lambda part: strategy.experimental_local_results(part)[0], batch)
