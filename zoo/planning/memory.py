@@ -34,7 +34,7 @@ class Memory(NamedTuple):
         optimizer: Moments, and accumulated gradients.
         copies: Copies of weights in the type that products are computed in.
         activations: What the backward pass needs of all layers.
-        layer: What it needs of the largest layer while it goes through it.
+        layer: What it needs besides for the gradients of the largest layer, with `remat` also to compute it again.
         logits: A piece of the logits in all its forms.
         output_gradients: Gradients of the projection to logits and of the vectors that it is applied to.
     """
@@ -51,7 +51,7 @@ class Memory(NamedTuple):
     @property
     def peak(self) -> float:
         """Bytes at most, at the end of the forward pass or of the backward pass."""
-        forward = self.copies + self.activations + self.logits + self.output_gradients
+        forward = self.copies + self.activations + self.output_gradients + max(self.logits, self.layer)
         return self.weights + self.optimizer + max(forward, self.gradients + self.layer)
 
 
@@ -87,7 +87,7 @@ def memory_of(shape: ModelShape, job: Job) -> Memory:
         optimizer=own * (3 if job.accumulation > 1 else 2),
         copies=copies,
         activations=kept,
-        layer=2 * max(layers),
+        layer=(2 if job.remat else 1) * max(layers),
         logits=logits,
         output_gradients=output_gradients,
     )
