@@ -36,7 +36,9 @@ class PlanConfig:
     )
     batch: int = setting(512, "Rows of an update, of all devices.", least=1)
     length: int | None = setting(None, "Tokens of a row; null: the longest of the architecture.", least=1)
-    accumulation: int = setting(1, "Batches whose gradients are averaged before an update; rows are those of all.", least=1)
+    accumulation: int = setting(
+        1, "Batches whose gradients are averaged before an update.", least=1
+    )
     dtype: str = setting("mixed_bfloat16", "Dtype policy.")
     attention: Literal["scores", "flash"] = setting(
         "scores", "scores: attention weights are held; flash: a kernel that holds none."
@@ -92,9 +94,7 @@ def _plan(config: PlanConfig, backbone: Any, device: planning.Device, length: in
     """The plan of a training without or with `remat`; where no mesh was given, on the smallest that fits."""
     options = {name: getattr(config, name) for name in ("dtype", "attention", "accumulation")}
     with errors_of("mesh"):
-        job = planning.Job(
-            backbone.config, config.batch, length, **(config.mesh or {}), remat=remat, **options
-        )
+        job = planning.Job(backbone.config, config.batch, length, **(config.mesh or {}), remat=remat, **options)
     try:
         found = planning.smallest_mesh(job, device, share_of_memory=config.share_of_memory)
         smallest = {"data": found.data, "model": found.model}
@@ -105,9 +105,7 @@ def _plan(config: PlanConfig, backbone: Any, device: planning.Device, length: in
     with errors_of("mesh"):
         shape = planning.model_shape(backbone, job.model)
     memory = planning.memory_of(shape, job)
-    duration = planning.duration_of(
-        shape, job, device, share_of_peak=config.share_of_peak, latency=config.latency
-    )
+    duration = planning.duration_of(shape, job, device, share_of_peak=config.share_of_peak, latency=config.latency)
     tokens = config.tokens or planning.TOKENS_PER_PARAMETER * shape.parameters
     updates = -(-tokens // (config.batch * length))
     operations = planning.operations_of(shape, job)
@@ -138,8 +136,8 @@ def table(result: dict[str, Any]) -> str:
     """
     config, plans = result["config"], result["plans"]
     head = [
-        f"{config['preset']}: {result['parameters']:,} parameters; {config['batch']} rows of {result['length']} tokens, "
-        f"{config['dtype']}; {result['device']['name']} ({result['device']['source']})",
+        f"{config['preset']}: {result['parameters']:,} parameters; {config['batch']} rows of {result['length']} "
+        f"tokens, {config['dtype']}; {result['device']['name']} ({result['device']['source']})",
         "",
         "| | without remat | with remat |",
         "| --- | --- | --- |",

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+from pathlib import Path
 
 os.environ["KERAS_BACKEND"] = "jax"
 os.environ["JAX_NUM_CPU_DEVICES"] = "4"
@@ -22,9 +23,8 @@ from zoo import distribution  # noqa: E402
 
 TASKS = {"decoder": zoo.CausalLM, "encoder_decoder": zoo.Seq2SeqLM}
 BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "f32": 4, "s32": 4, "u32": 4, "f64": 8, "s64": 8}
-COLLECTIVE = re.compile(
-    r"= (?P<shapes>\([^=]*?\)|\S+) (?P<kind>all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
-)
+KINDS = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
+COLLECTIVE = re.compile(rf"= (?P<shapes>\([^=]*?\)|\S+) (?P<kind>{KINDS})(?:-start)?\(")
 SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
 GROUPS = re.compile(r"replica_groups=(\{\{[^}]*\}|\[[\d,]+\]<=)")
 TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
@@ -78,7 +78,7 @@ def collectives(text):
             called = re.search(r"\bcall\(.*to_apply=%?([\w.\-]+)", line)
             if called:
                 visit(called[1], times)
-            match = COLLECTIVE.search(line)
+            match = COLLECTIVE.search(re.sub(r"/\*.*?\*/", "", line))
             if match:
                 size = sum(
                     BYTES[kind] * int(np.prod([int(axis) for axis in axes.split(",") if axis]))
@@ -91,8 +91,12 @@ def collectives(text):
                 name_ = re.search(r'op_name="([^"]*)"', line)
                 rows.append(
                     {
-                        "kind": match["kind"], "shapes": match["shapes"], "bytes": size, "times": times,
-                        "group": len(of) if groups else of[0] if of else 0, "step": step,
+                        "kind": match["kind"],
+                        "shapes": match["shapes"],
+                        "bytes": size,
+                        "times": times,
+                        "group": len(of) if groups else of[0] if of else 0,
+                        "step": step,
                         "name": name_[1] if name_ else "",
                     }
                 )
@@ -107,6 +111,7 @@ def compile_step(options):
     task = make_task(config, options.get("dtype", "float32"))
     layouts = keras.distribution.distribution()
     batch = make_batch(config, options["batch_size"], options["length"], layouts)
+    task._symbolic_build(data_batch=batch)  # as `fit` does
     state = tuple(
         [variable.value for variable in variables]
         for variables in (
@@ -120,7 +125,7 @@ def compile_step(options):
     memory, cost = step.memory_analysis(), step.cost_analysis()
     text = step.as_text()
     if options.get("text"):
-        open(OPTIONS["text"], "w").write(text)
+        Path(options["text"]).write_text(text)
     result = {
         "parameters": task.backbone.count_params(),
         "operations": cost["flops"],

@@ -50,8 +50,8 @@ class Device:
         return self.operations if itemsize == 2 else self.float32_operations
 
 
-# Links count one direction, where data sheets add up both. A TPU has no TF32: its float32 products take several passes
-# of bfloat16, which JAX does not ask for by default (`jax_default_matmul_precision`), so the figure is that of bfloat16.
+# Links count one direction, where data sheets add up both. A TPU has no TF32: JAX rounds factors of float32 products
+# to bfloat16 there, unless `jax_default_matmul_precision` says otherwise.
 DEVICES = {
     device.name: device
     for device in (

@@ -6,11 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from distributed_runs import ROOT, needs_jax
 
 import zoo
-from zoo.planning import Job, memory_of, model_shape, operations_of, traffic_of, without_values
 
 pytestmark = needs_jax
 PROGRAM = Path(ROOT) / "tests/helpers/compiled_step.py"

@@ -1,6 +1,5 @@
 """Bytes that devices send, by counting them layer by layer."""
 
-import dataclasses
 
 import pytest
 
