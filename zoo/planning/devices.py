@@ -79,7 +79,7 @@ DEVICES = {
 }
 
 
-def device_of(name: str, **figures: Any) -> Device:
+def device_of(name: str, /, **figures: Any) -> Device:
     """Returns a device by its name, with some figures replaced.
 
     Args:

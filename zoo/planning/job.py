@@ -28,6 +28,8 @@ class Job:
         remat: Whether the layers are computed again in the backward pass.
         attention: "scores" where the attention weights of a layer are held, as XLA does it; "flash" for a kernel that
             holds none. JAX takes cuDNN's for GPUs where nothing but a causal mask is asked for.
+        sums_each_piece: Whether the devices along "data" add up the gradient of the projection to logits for each piece
+            of the tokens that the loss takes, as XLA does it here; else once for a batch.
         accumulation: Batches whose gradients are averaged before an update; each has `batch_size / accumulation` rows.
 
     Raises:
@@ -48,6 +50,7 @@ class Job:
     remat: bool = False
     attention: Literal["scores", "flash"] = "scores"
     accumulation: int = 1
+    sums_each_piece: bool = True
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "length", "data", "model", "accumulation"):

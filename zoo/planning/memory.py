@@ -8,12 +8,15 @@ the logits. At the end of the backward pass: the gradients of all weights, which
 and what one layer needs while it is gone through. The peak is at one of both ends, as in between the one falls as the
 other grows.
 
-A layer keeps for each token (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
-section 4, for any sizes): its input, the sum behind its attention and the results of both norms, of the model's width;
-queries, keys, values and results of the heads; two numbers for each of the width of the feed-forward network, three
-with a gate. Where scores are held, attention keeps its weights for each head and each token that is attended to, in
-float32, as the softmax is computed in it. Dropout keeps a byte for each number. With `remat` a layer keeps its input.
-Along the axis "model" heads and widths of networks are shared, vectors of the model's width are not.
+A layer keeps for each token what the derivatives of JAX read, as XLA's program for processors holds it: of each norm
+its input, the normalized input and the result, of the model's width; queries, keys, values and results of the heads;
+five numbers for each of the width of a feed-forward network with a gate, three without. Where scores are held,
+attention keeps three numbers for each head and each token that is attended to, in float32. Dropout keeps a byte for
+each number.
+With `remat` a layer keeps its input. Along the axis "model" heads and widths of networks are shared, vectors of the
+model's width are not. Kernels made for accelerators keep less: Korthikanti et al. 2022, "Reducing Activation
+Recomputation in Large Transformer Models", section 4, count four numbers of the model's width for both norms, and one
+for each score.
 """
 
 from typing import NamedTuple
@@ -22,8 +25,10 @@ from zoo.planning.job import Job
 from zoo.planning.model import LayerShape, ModelShape
 from zoo.training.vocabulary_pieces import tokens_at_a_time
 
-# A piece of the logits is held as logits, probabilities and gradient, in float32.
-_COPIES_OF_LOGITS = 3
+# A piece of the logits is held as logits, exponentials, probabilities and gradient, in float32.
+_COPIES_OF_LOGITS = 4
+# Numbers that are kept of each score, and of each number of a norm.
+_OF_SCORES = _OF_NORM = 3
 
 
 class Memory(NamedTuple):
@@ -100,10 +105,10 @@ def _kept(layer: LayerShape, shape: ModelShape, job: Job) -> float:
     memory_heads = layer.key_value_heads / (devices if layer.key_value_heads % devices == 0 else 1)
     attentions = 2 if layer.has_cross_attention else 1
     own = (heads + memory_heads) * (layer.key_dim + layer.value_dim)
-    numbers = (2 * attentions + 2) * width + attentions * own
-    numbers += (3 if layer.gated else 2) * layer.intermediate_dim / devices
+    numbers = _OF_NORM * (attentions + 1) * width + attentions * own
+    numbers += (5 if layer.gated else 3) * layer.intermediate_dim / devices
     size = numbers * job.itemsize + layer.dropouts * width
     if job.attention == "scores":
         seen = min(job.length, layer.window or job.length) + (job.length if layer.has_cross_attention else 0)
-        size += seen * heads * (4 + (job.itemsize + 1 if layer.attention_dropout else 0))
+        size += seen * heads * (4 * _OF_SCORES + (job.itemsize + 1 if layer.attention_dropout else 0))
     return size
