@@ -36,9 +36,7 @@ class PlanConfig:
     )
     batch: int = setting(512, "Rows of an update, of all devices.", least=1)
     length: int | None = setting(None, "Tokens of a row; null: the longest of the architecture.", least=1)
-    accumulation: int = setting(
-        1, "Batches whose gradients are averaged before an update.", least=1
-    )
+    accumulation: int = setting(1, "Batches whose gradients are averaged before an update.", least=1)
     dtype: str = setting("mixed_bfloat16", "Dtype policy.")
     attention: Literal["scores", "flash"] = setting(
         "scores", "scores: attention weights are held; flash: a kernel that holds none."

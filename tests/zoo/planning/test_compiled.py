@@ -52,27 +52,22 @@ def sent(row, devices):
 
 
 def test_operations_memory_and_traffic():
-    """Two pieces of the loss; loops over more are counted once in the text of a program."""
+    """Two pieces of the loss: loops over more are counted once in the text of a program."""
+    own_keys = dataclasses.replace(LLAMA, attention=zoo.AttentionConfig(4, use_bias=False))
     jobs = [
         Job(LLAMA, 8, 256, dtype="float32"),
         Job(LLAMA, 8, 256, data=4, dtype="float32"),
-        Job(dataclasses.replace(LLAMA, attention=zoo.AttentionConfig(4, use_bias=False)), 8, 256, model=4, dtype="float32"),
+        Job(own_keys, 8, 256, model=4, dtype="float32"),
         Job(LLAMA, 8, 256, data=2, model=2, dtype="float32"),
     ]
     for job, row in zip(jobs, compiled(*jobs), strict=True):
         shape = model_shape(without_values(job.config), job.model)
-        print(
-            {"data": job.data, "model": job.model},
-            "operations", operations_of(shape, job).of_device / row["operations"],
-            "memory", memory_of(shape, job).peak / (row["arguments"] + row["temporary"]),
-            "traffic", sum(traffic.bytes for traffic in traffic_of(shape, job).values()) / max(1, sent(row, max(job.data, job.model))),
-        )
         assert row["parameters"] == shape.parameters
         # XLA also counts norms, softmax and activations
-        assert operations_of(shape, job).of_device == pytest.approx(row["operations"], rel=0.05)
+        assert operations_of(shape, job).of_device == pytest.approx(row["operations"], rel=0.03)
         assert memory_of(shape, job).peak == pytest.approx(row["arguments"] + row["temporary"], rel=0.15)
         planned = sum(traffic.bytes for traffic in traffic_of(shape, job).values())
-        assert planned == pytest.approx(sent(row, max(job.data, job.model)), rel=0.05)
+        assert planned == pytest.approx(sent(row, max(job.data, job.model)), rel=0.01)
 
 
 @pytest.mark.slow
@@ -83,5 +78,4 @@ def test_measured_peaks():
     for job, row in zip(jobs, compiled(*jobs, run=True), strict=True):
         memory = memory_of(model_shape(without_values(job.config)), job)
         held = memory.weights + memory.optimizer
-        print("measured", (held + row["grown"]) / 1e6, "planned", memory.peak / 1e6)
         assert memory.peak == pytest.approx(held + row["grown"], rel=0.15)
