@@ -41,8 +41,8 @@ class PlanConfig:
     attention: Literal["scores", "flash"] = setting(
         "scores", "scores: attention weights are held; flash: a kernel that holds none."
     )
-    sums_each_piece: bool = setting(
-        True, "Whether the gradient of the projection to logits is added up for each piece of the loss, or once."
+    pieces: Literal["batch", "device"] = setting(
+        "batch", "Whose tokens a piece of the loss is of: of all devices, as it is, or of each, as it could be."
     )
     tokens: float | None = setting(None, "Tokens of the whole training; null: 20 for each weight.", above=0)
     share_of_peak: float = setting(
@@ -93,7 +93,7 @@ def main(config: PlanConfig) -> dict[str, Any]:
 
 def _plan(config: PlanConfig, backbone: Any, device: planning.Device, length: int, remat: bool) -> dict[str, Any]:
     """The plan of a training without or with `remat`; where no mesh was given, on the smallest that fits."""
-    options = {name: getattr(config, name) for name in ("dtype", "attention", "accumulation", "sums_each_piece")}
+    options = {name: getattr(config, name) for name in ("dtype", "attention", "accumulation", "pieces")}
     with errors_of("mesh"):
         job = planning.Job(backbone.config, config.batch, length, **(config.mesh or {}), remat=remat, **options)
     try:

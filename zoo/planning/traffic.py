@@ -6,7 +6,7 @@ takes half of that.
 
 Axis "data": the gradients of all weights of a device are added up, for each batch, in the type that products are
 computed in. The loss takes the tokens in pieces (`zoo.training.vocabulary_pieces`), and XLA adds up the gradient of the
-projection to logits for each piece, in float32, as it stands in the program for processors: see `Job.sums_each_piece`.
+projection to logits for each piece, in float32, as it stands in the program for processors: see `Job.pieces`.
 
 Axis "model" (Shoeybi et al. 2019, "Megatron-LM", section 3): vectors of the model's width, one for each token. In a
 layer the results of attention and of the feed-forward network are added up. In the backward pass the gradients at the
@@ -73,12 +73,12 @@ def summed(size: float, devices: int) -> float:
 
 
 def pieces_of(job: Job) -> int:
-    """Returns in how many pieces the loss takes the tokens of a batch, of all devices.
+    """Returns in how many pieces the loss takes the tokens of a batch.
 
     Args:
         job: The training.
     """
-    tokens = job.rows_of_device * job.data * job.length
+    tokens = job.tokens_of_device * (job.data if job.pieces == "batch" else 1)
     return max(1, -(-tokens // tokens_at_a_time(job.config.vocabulary_size)))
 
 
@@ -86,7 +86,7 @@ def _along_data(shape: ModelShape, job: Job) -> Traffic:
     if job.data == 1:
         return Traffic(0.0, 0)
     output = sum(kernel.part for kernel in shape.kernels if kernel.is_output)
-    pieces = pieces_of(job) if job.sums_each_piece else 1
+    pieces = pieces_of(job) if job.pieces == "batch" else 1
     size = (shape.parameters_of_device - output) * job.itemsize + pieces * output * 4
     # a tied one has a gradient as an embedding besides
     if shape.config.embedding.tie_output:

@@ -29,9 +29,9 @@ def test_gradients_are_added_up_along_data(backbone):
     found = traffic_of(shape, job)
     assert found["model"] == (0, 0)
     assert found["data"].bytes == pytest.approx(2 * 7 / 8 * (others + 8 * 4 * output))
-    once = traffic_of(shape, dataclasses.replace(job, sums_each_piece=False))
+    once = traffic_of(shape, dataclasses.replace(job, pieces="device"))
     assert once["data"].bytes == pytest.approx(2 * 7 / 8 * (others + 4 * output))
-    twice = traffic_of(shape, dataclasses.replace(job, accumulation=2, sums_each_piece=False))
+    twice = traffic_of(shape, dataclasses.replace(job, accumulation=2, pieces="device"))
     assert twice["data"].bytes == pytest.approx(2 * once["data"].bytes)
 
 
