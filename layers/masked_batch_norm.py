@@ -55,8 +55,10 @@ class MaskedBatchNorm(LastAxisNorm):
         width = (input_shape[-1],)
         self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones")
         self.beta = self.add_weight(name="beta", shape=width, initializer="zeros")
-        self.moving_mean = self.add_weight(name="moving_mean", shape=width, initializer="zeros", trainable=False)
-        self.moving_variance = self.add_weight(name="moving_variance", shape=width, initializer="ones", trainable=False)
+        # of replicas that see different rows the mean
+        moving = {"shape": width, "trainable": False, "aggregation": "mean"}
+        self.moving_mean = self.add_weight(name="moving_mean", initializer="zeros", **moving)
+        self.moving_variance = self.add_weight(name="moving_variance", initializer="ones", **moving)
 
     def call(self, inputs: Any, mask: Any = None, training: bool | None = None) -> Any:
         x = self._wide(inputs)

@@ -207,7 +207,12 @@ class MixtureOfExperts(keras.layers.Layer):
         self.down_kernel, self.down_bias = self._add_projection("down", hidden, dim)
         if self.capacity_factor is not None:
             self.dropped_share = self.add_weight(
-                name="dropped_share", shape=(), initializer="zeros", trainable=False, dtype="float32"
+                name="dropped_share",
+                shape=(),
+                initializer="zeros",
+                trainable=False,
+                dtype="float32",
+                aggregation="mean",  # of replicas that see different rows
             )
 
     def _add_projection(self, name: str, input_dim: int, output_dim: int) -> tuple[Any, Any]:

@@ -122,7 +122,11 @@ class Router(keras.layers.Layer):
         self.balance_bias = None
         if self.bias_update_rate is not None:
             self.balance_bias = self.add_weight(
-                name="balance_bias", shape=(self.num_experts,), initializer="zeros", trainable=False
+                name="balance_bias",
+                shape=(self.num_experts,),
+                initializer="zeros",
+                trainable=False,
+                aggregation="mean",  # of replicas that see different rows
             )
 
     def call(self, inputs: Any, padding_mask: Any = None, training: bool | None = None) -> tuple[Any, Any]:

@@ -17,7 +17,7 @@ import filelock
 from recipes.common import config as config_module
 from recipes.common.config_sources import dump_yaml
 from recipes.common.errors import ConfigError, RunFolderError, shown
-from zoo.distribution import is_first_process, wait_for_all
+from zoo.distribution import is_first_process, num_processes, wait_for_all
 from zoo.storage import remove, remove_incomplete, write_text_atomically
 from zoo.training import saved_position
 
@@ -226,6 +226,9 @@ class RunFolder:
         except BaseException:
             self._lock.release()
             raise
+        if num_processes() > 1:
+            # which the others reach by a link
+            self.folder("checkpoints")
         wait_for_all("run folder")
 
     def _follow(self) -> None:

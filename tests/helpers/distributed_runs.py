@@ -63,10 +63,13 @@ def together(folder, name, options, count=2, **variables):
 def assert_same(found, expected, names=("weights/", "history/", "scores/"), tolerance=2e-5):
     """Weights after the updates, and metrics of epochs, are equal up to rounding.
 
-    `loss` in the history is left out: Keras weights it by rows, and the last batch has rows that fill it up.
+    `loss` in the history is left out: Keras weights it by rows, and the last batch has rows that fill it up. So are
+    biases of keys: without positions, softmax does not see them, and Adam makes steps of what rounding leaves of their
+    gradients.
     """
     assert set(found) == set(expected)
     compared = [name for name in expected if name.startswith(names) and name != "history/loss"]
+    compared = [name for name in compared if not name.endswith("attention/key/bias")]
     assert compared
     for name in compared:
         np.testing.assert_allclose(found[name], expected[name], atol=tolerance, rtol=1e-4, err_msg=name)

@@ -33,6 +33,10 @@ OPTIONS = [
 ]
 
 
+# without it each operation of a step is a program of its own
+ON_JAX = ["--export", "false", "--training.jit_compile", "true"]
+
+
 def environment(**variables):
     kept = {name: value for name, value in os.environ.items() if not name.startswith("KERAS_")}
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests/helpers")])
@@ -100,12 +104,10 @@ def test_mirrored_run_has_the_numbers_of_one_device_and_resumes_on_one(tmp_path)
 @needs_jax
 def test_processes_have_the_numbers_of_one_device(tmp_path):
     one = [sys.executable, "-m", "recipes.language_model"]
-    run([*one, *words(tmp_path, "one", "--export", "false")], KERAS_BACKEND="jax")
+    run([*one, *words(tmp_path, "one", *ON_JAX)], KERAS_BACKEND="jax")
     two = [sys.executable, "-m", "recipes.launch", "--processes", "2", "recipes.language_model"]
     for distribution in ("data", "model"):
-        output = run(
-            [*two, *words(tmp_path, distribution, "--export", "false", "--training.distribution", distribution)]
-        )
+        output = run([*two, *words(tmp_path, distribution, *ON_JAX, "--training.distribution", distribution)])
         assert_same(tmp_path / distribution, tmp_path / "one")
         assert output.count("validation_nll_per_token") == 1
 
@@ -113,9 +115,9 @@ def test_processes_have_the_numbers_of_one_device(tmp_path):
 @needs_jax
 def test_a_killed_process_ends_the_others_and_the_run_resumes(tmp_path):
     one = [sys.executable, "-m", "recipes.language_model"]
-    run([*one, *words(tmp_path, "one", "--export", "false")], KERAS_BACKEND="jax")
+    run([*one, *words(tmp_path, "one", *ON_JAX)], KERAS_BACKEND="jax")
     slow = ["--training.callbacks", '[{"class": "slow_training.Slow"}]']
-    more = ["--export", "false", "--training.distribution", "data", *slow]
+    more = [*ON_JAX, "--training.distribution", "data", *slow]
     command = [sys.executable, "-m", "recipes.launch", "--processes", "2", "recipes.language_model"]
     command += words(tmp_path, "two", *more)
     launcher = subprocess.Popen(
@@ -135,7 +137,7 @@ def test_a_killed_process_ends_the_others_and_the_run_resumes(tmp_path):
     assert "process 1 of 2 ended with signal 9 (SIGKILL), and the others were stopped" in errors
     assert "lost the others" in errors and "goes on from the last saved state" in errors
     # by one process, on one device
-    output = run([*one, *words(tmp_path, "two", "--export", "false", *slow)], KERAS_BACKEND="jax")
+    output = run([*one, *words(tmp_path, "two", *ON_JAX, *slow)], KERAS_BACKEND="jax")
     assert "resuming in epoch 1" in output
     assert_same(tmp_path / "two", tmp_path / "one")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from zoo.distribution.choice import forget
 from zoo.distribution.layouts import ModelLayouts
 from zoo.storage.processes import is_first_process, part, whole_value
 
@@ -40,8 +41,8 @@ def alone(model: keras.Model) -> Iterator[bool]:
     if not isinstance(layouts, ModelLayouts):
         yield True
         return
-    variables = model.variables
-    shared = [variable._value for variable in variables]
+    variables = _variables_of(model)
+    shared = [(variable, variable._value, variable._layout) for variable in variables]
     functions = _set_functions(model, {})
     _hold_whole(variables)
     keras.distribution.set_distribution(None)
@@ -49,8 +50,8 @@ def alone(model: keras.Model) -> Iterator[bool]:
         yield is_first_process()
     finally:
         keras.distribution.set_distribution(layouts)
-        for variable, value in zip(variables, shared, strict=True):
-            variable._value = value
+        for variable, value, layout in shared:
+            variable._value, variable._layout = value, layout
         _set_functions(model, functions)
 
 
@@ -67,17 +68,21 @@ def leave(model: keras.Model) -> bool:
     if keras.backend.backend() == "tensorflow":
         strategy, model._distribute_strategy = model._distribute_strategy, None
         if strategy is not None:
-            for variable in model.variables:
+            for variable in _variables_of(model):
                 variable._value = strategy.experimental_local_results(variable.value)[0]
+            forget()
         return True
     if keras.backend.backend() != "jax" or not isinstance(keras.distribution.distribution(), ModelLayouts):
         return True
-    _hold_whole(model.variables)
-    for variable in model.variables:
-        variable._layout = None
-    keras.distribution.set_distribution(None)
+    _hold_whole(_variables_of(model))
+    forget()
     part()
     return is_first_process()
+
+
+def _variables_of(model: keras.Model) -> list[keras.Variable]:
+    """Weights, seeds and metrics, each once."""
+    return list({id(variable): variable for variable in (*model.variables, *model.metrics_variables)}.values())
 
 
 def _hold_whole(variables: list[keras.Variable]) -> None:
@@ -87,6 +92,8 @@ def _hold_whole(variables: list[keras.Variable]) -> None:
     for variable in variables:
         value = whole_value(variable)
         variable._value = jax.device_put(value, jax.local_devices()[0]) if is_first_process() else None
+        # by which Keras would share what is assigned
+        variable._layout = None
 
 
 def _set_functions(model: keras.Model, functions: dict[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,9 @@ def require_distributable(model: keras.Model) -> None:
             f"The distribution must be one of zoo.distribution.use(), got {layouts!r}: with others batches are not "
             "filled up, and weights are not shared by their roles."
         )
-    if layouts is None and keras.backend.backend() == "jax" and _lies_on_mesh(model):
+    if keras.backend.backend() != "jax" or not model.weights:
+        return
+    if layouts is None and _lies_on_mesh(model):
         raise ValueError("The model was made for another distribution: choose it again, or make the model anew.")
     if layouts is not None and not _lies_on_mesh(model):
         raise ValueError(
@@ -38,9 +40,8 @@ def require_distributable(model: keras.Model) -> None:
 
 
 def _lies_on_mesh(model: keras.Model) -> bool:
-    return any(len(weight.value.sharding.device_set) > 1 for weight in model.weights[:1]) or any(
-        getattr(weight, "_layout", None) is not None for weight in model.weights[:1]
-    )
+    # the layout that Keras has given it; without one it lies on one device
+    return getattr(model.weights[0], "_layout", None) is not None
 
 
 def _require_mirrored(model: keras.Model) -> None:
@@ -51,13 +52,10 @@ def _require_mirrored(model: keras.Model) -> None:
     for each in (strategy, outer):
         if each is None:
             continue
-        refused = (
-            tf.distribute.MultiWorkerMirroredStrategy,
-            tf.distribute.ParameterServerStrategy,
-            tf.distribute.experimental.CentralStorageStrategy,
-        )
-        if isinstance(each, refused):
-            raise ValueError(f"Keras 3 does not train with {type(each).__name__}. {_WAY}")
+        # by their public names, which their classes have not
+        for name in ("MultiWorkerMirroredStrategy", "ParameterServerStrategy"):
+            if isinstance(each, getattr(tf.distribute, name)):
+                raise ValueError(f"Keras 3 does not train with tf.distribute.{name}. {_WAY}")
     if outer is not None and outer is not strategy:
         raise ValueError(
             "The model was made outside of the scope of the strategy that is active now: make it inside of it."

@@ -59,12 +59,18 @@ def use(distribution: str | Mapping[str, int] | None) -> None:
             raise ValueError(
                 f"distribution must say what {num_processes()} processes do: 'data', 'model' or a mesh, got None."
             )
-        if isinstance(_chosen, ModelLayouts):
-            keras.distribution.set_distribution(None)
-        _chosen = None
+        forget()
         return
     _chosen = ModelLayouts(*_mesh_of(distribution, len(keras.distribution.list_devices())))
     keras.distribution.set_distribution(_chosen)
+
+
+def forget() -> None:
+    """Chooses one device for what follows, whatever there was before."""
+    global _chosen
+    _chosen = None
+    if keras.backend.backend() == "jax":
+        keras.distribution.set_distribution(None)
 
 
 def check(distribution: Any) -> None:

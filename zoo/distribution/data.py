@@ -29,6 +29,8 @@ def distributed_data(model: keras.Model, given: dict[str, Any], *, shuffle: bool
     loss = model.loss
     require_fillable(loss)
     options = {"num_replicas": replicas, "fills_up": not compares_rows(loss)}
+    # a label for each token, or one for a row
+    options["weighs_tokens"] = getattr(model, "token_head", None) is not None
     if isinstance(layouts, ModelLayouts):
         import jax
 

@@ -6,6 +6,7 @@ import keras
 
 from zoo.distribution.checks import require_distributable
 from zoo.distribution.data import distributed_data
+from zoo.distribution.layouts import ModelLayouts
 from zoo.distribution.replicas import add_gradients_first, first_replica, weighted_over_replicas
 
 
@@ -16,11 +17,14 @@ class DistributedModel(keras.Model):
     """
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """As `keras.Model.compile`.
+        """As `keras.Model.compile`. On a mesh of JAX the step is always compiled: `jit_compile` says nothing there.
 
         Raises:
             ValueError: If the model cannot train on the devices that were chosen.
         """
+        if isinstance(keras.distribution.distribution(), ModelLayouts):
+            # step by step, each operation would be a program that all processes start together
+            kwargs["jit_compile"] = True
         super().compile(*args, **kwargs)
         require_distributable(self)
         add_gradients_first(self.optimizer)

@@ -4,6 +4,8 @@ import os
 
 import keras
 
+from zoo.storage.processes import num_processes
+
 # what `keras.distribution.initialize` reads, and what says that Slurm started several processes
 _NUMBER, _SLURM = "KERAS_DISTRIBUTION_NUM_PROCESSES", "SLURM_NTASKS"
 
@@ -44,3 +46,16 @@ def initialize() -> None:
     if not jax.config.jax_cpu_collectives_implementation:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     keras.distribution.initialize()
+
+
+def lost_others(error: Exception) -> bool:
+    """Returns whether an error of a training says that another process is gone, or does not answer.
+
+    Args:
+        error: The error.
+    """
+    if num_processes() == 1:
+        return False
+    import jax
+
+    return isinstance(error, jax.errors.JaxRuntimeError)

@@ -57,7 +57,7 @@ class StateFolder:
             raise ValueError(f"keep must be at least 1, got {keep}.")
         self.directory = Path(directory)
         self.keep = keep
-        with first_process_first(f"states in {directory}"):
+        with first_process_first("training states"):
             self.directory.mkdir(parents=True, exist_ok=True)
             if is_first_process():
                 remove_incomplete(self.directory)

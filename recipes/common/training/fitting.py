@@ -76,7 +76,9 @@ class TrainingConfig:
         None, "Batches whose gradients are averaged before an update.", least=1, most=10**6
     )
     dtype: str = setting("float32", "Dtype policy, for example mixed_bfloat16.")
-    jit_compile: bool = setting(False, "Whether XLA compiles the training step.")
+    jit_compile: bool = setting(
+        False, "Whether XLA compiles the training step; with distribution on JAX it always does."
+    )
     distribution: dict[str, int] | Literal["mirrored", "data", "model"] | None = setting(
         None,
         "Several devices: mirrored (TensorFlow, one machine); data, model or a mesh {data: 4, model: 2} (JAX, all "
@@ -114,6 +116,8 @@ def prepare(config: Any) -> None:
         ConfigError: If a value is out of range, or does not go together with another.
     """
     training = config.training
+    # before anything is computed: processes that train together find each other first
+    _choose_devices(training)
     check_optimizer(training, type(config)().training)
     check_callbacks(training.callbacks)
     if training.weights == "best" and training.average_checkpoints != 1:
@@ -133,7 +137,6 @@ def prepare(config: Any) -> None:
         )
     check_model(config)
     check_file_keys(config.data)
-    _choose_devices(training)
     keras.utils.set_random_seed(training.seed)
     with errors_of("training.dtype"):
         policy = keras.DTypePolicy(training.dtype)
@@ -269,7 +272,7 @@ def train(
     except FloatingPointError as error:
         raise RecipeError(f"training.learning_rate {config.learning_rate:g}? {error}") from error
     except RuntimeError as error:
-        if distribution.num_processes() == 1:
+        if not distribution.lost_others(error):
             raise
         raise RecipeError(
             f"process {distribution.process_id()} of {distribution.num_processes()} lost the others ({error}); the "

@@ -1,7 +1,7 @@
 """Trains a tiny model in a process of its own, and writes what came out: `python tiny_fit.py OUT.npz '{...}'`.
 
 Options: `shape` (decoder, encoder, encoder_decoder), `distribution` (as `zoo.distribution.use` takes it), `epochs`,
-`texts`, `dropout`, `devices` (logical processors of TensorFlow), `evaluate`, and `jit_compile`.
+`texts`, `dropout`, `experts`, `accumulate` (batches of an update), and `devices` (logical processors of TensorFlow).
 """
 
 import json
@@ -43,7 +43,9 @@ def make_config(shape, dropout):
         num_layers=2,
         max_length=32,
         attention=zoo.AttentionConfig(4, num_key_value_heads=2 if shape == "decoder" else 4),
-        feed_forward=zoo.FeedForwardConfig(32, "silu", gated=shape == "decoder"),
+        feed_forward=zoo.FeedForwardConfig(
+            32, "silu", gated=shape == "decoder", num_experts=OPTIONS.get("experts"), experts_per_token=2
+        ),
         embedding=zoo.EmbeddingConfig(tie_output=shape != "encoder_decoder"),
         norm=zoo.NormConfig(placement="pre"),
         dropout=dropout,
@@ -51,13 +53,15 @@ def make_config(shape, dropout):
     )
 
 
-def make_model(shape, dropout=0.0, jit_compile=False):
+def make_model(shape, dropout=0.0):
     tokenizer = SentencePieceTokenizer.train(make_texts(200), vocabulary_size=VOCABULARY)
     keras.utils.set_random_seed(0)
     backbone = zoo.Backbone.from_config(make_config(shape, dropout))
     # a small bound, so that gradients are clipped in each update
-    optimizer = keras.optimizers.AdamW(0.01, weight_decay=0.01, global_clipnorm=0.3)
-    options = {} if keras.backend.backend() == "jax" else {"jit_compile": jit_compile}
+    optimizer = keras.optimizers.AdamW(
+        0.01, weight_decay=0.01, global_clipnorm=0.3, gradient_accumulation_steps=OPTIONS.get("accumulate")
+    )
+    options = {} if keras.backend.backend() == "jax" else {"jit_compile": False}
     if shape == "encoder":
         model = zoo.TextClassifier(backbone, tokenizer, labels=["few", "many"])
         model.compile(optimizer, weighted_metrics=["accuracy"], **options)
@@ -80,7 +84,7 @@ def main():
     shape = OPTIONS.get("shape", "decoder")
     distribution.use(OPTIONS.get("distribution"))
     with distribution.scope():
-        model = make_model(shape, OPTIONS.get("dropout", 0.0), OPTIONS.get("jit_compile", False))
+        model = make_model(shape, OPTIONS.get("dropout", 0.0))
     data = make_data(shape, OPTIONS.get("texts", 75))
     logs = model.fit(*data, batch_size=8, epochs=OPTIONS.get("epochs", 2), shuffle=False, verbose=0).history
     held_out = make_data(shape, 20)
