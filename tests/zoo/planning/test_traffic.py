@@ -31,7 +31,7 @@ def test_gradients_are_added_up_along_data(backbone):
     assert found["data"].bytes == pytest.approx(2 * 7 / 8 * (others + 8 * 4 * output))
     once = traffic_of(shape, dataclasses.replace(job, pieces="device"))
     assert once["data"].bytes == pytest.approx(2 * 7 / 8 * (others + 4 * output))
-    twice = traffic_of(shape, dataclasses.replace(job, accumulation=2, pieces="device"))
+    twice = traffic_of(shape, dataclasses.replace(job, batch_size=16, accumulation=2, pieces="device"))
     assert twice["data"].bytes == pytest.approx(2 * once["data"].bytes)
 
 
