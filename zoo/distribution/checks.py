@@ -77,6 +77,11 @@ def _require_mirrored(model: keras.Model) -> None:
             "The loss compares the rows of a batch, and with tf.distribute a replica sees its own alone: train on one "
             "device, or with KERAS_BACKEND=jax and zoo.distribution.use('data')."
         )
+    if model.optimizer is not None and model.optimizer.gradient_accumulation_steps:
+        raise ValueError(
+            "gradient_accumulation_steps must be None with tf.distribute: Keras cannot update within its condition, "
+            f"got {model.optimizer.gradient_accumulation_steps}: take larger batches, or KERAS_BACKEND=jax."
+        )
     if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
         raise ValueError(
             "The dtype policy must not be mixed_float16 with tf.distribute, where each replica would scale its loss by "

@@ -83,6 +83,10 @@ def jit():
     with distribution.scope():
         model().compile(jit_compile=True)
 caught("jit", jit)
+def accumulated():
+    with distribution.scope():
+        model().compile(keras.optimizers.Adam(gradient_accumulation_steps=2))
+caught("accumulated", accumulated)
 def half():
     keras.config.set_dtype_policy("mixed_float16")
     with distribution.scope():
@@ -127,6 +131,7 @@ print(json.dumps(found))
     assert "made outside of zoo.distribution.scope()" in found["outside"]
     assert "jit_compile must be False with tf.distribute" in found["jit"]
     assert "must not be mixed_float16" in found["half"]
+    assert "gradient_accumulation_steps must be None with tf.distribute" in found["accumulated"]
     assert "must have reduction='mean_with_sample_weight'" in found["counted"]
     assert "must be rows, arrays or a tf.data.Dataset" in found["generated"]
     assert "validation_split must be 0" in found["split"]

@@ -25,11 +25,3 @@ def test_same_as_one_device(tmp_path, shape):
     one, _ = fit(tmp_path, "one", {"shape": shape})
     two, _ = fit(tmp_path, "two", {"shape": shape, **MIRRORED})
     assert_same(two, one)
-
-
-@pytest.mark.slow
-def test_gradients_of_several_batches(tmp_path):
-    options = {"shape": "decoder", "accumulate": 2}
-    one, _ = fit(tmp_path, "one", options)
-    two, _ = fit(tmp_path, "two", {**options, **MIRRORED})
-    assert_same(two, one)

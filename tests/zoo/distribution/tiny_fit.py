@@ -63,7 +63,7 @@ def make_model(shape, dropout=0.0):
     )
     options = {} if keras.backend.backend() == "jax" else {"jit_compile": False}
     if shape == "encoder":
-        model = zoo.TextClassifier(backbone, tokenizer, labels=["few", "many"])
+        model = zoo.TextClassifier(backbone, tokenizer, labels=["few", "many"], head_dropout=dropout)
         model.compile(optimizer, weighted_metrics=["accuracy"], **options)
         return model
     kind = zoo.CausalLM if shape == "decoder" else zoo.Seq2SeqLM
