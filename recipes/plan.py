@@ -1,0 +1,176 @@
+"""Plan: what a training takes on a mesh of devices, before there is one: memory, operations, traffic, time.
+
+python -m recipes.plan --preset llama_3_8b --mesh '{"data": 8, "model": 8}' --device h100 --length 8192 --batch 512
+
+Nothing is trained or allocated, and no accelerator is needed. What is assumed is said where it is computed, in
+`zoo.planning`: `job` (what lies where), `memory`, `operations`, `traffic`, `duration`. See docs/scale.md for how the
+figures compare with measured ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import zoo
+from recipes.common.config import run_recipe, setting
+from recipes.common.errors import ConfigError, errors_of
+from zoo import planning
+from zoo.storage import write_text_atomically
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanConfig:
+    """Plans the training of a named architecture."""
+
+    preset: str = setting(help="Name of an architecture, see python -m recipes.presets.")
+    options: dict[str, Any] = setting({}, "Fields of the architecture that are replaced.")
+    mesh: dict[str, int] | None = setting(
+        None, "Devices along the axes data and model, {data: 8, model: 8}; null: the smallest mesh that fits."
+    )
+    device: str = setting("h100", f"One of {', '.join(planning.DEVICES)}.")
+    figures: dict[str, float] = setting(
+        {}, "Figures of the device that are replaced: operations, memory, link, network, ...; bytes and seconds."
+    )
+    batch: int = setting(512, "Rows of an update, of all devices.", least=1)
+    length: int | None = setting(None, "Tokens of a row; null: the longest of the architecture.", least=1)
+    accumulation: int = setting(1, "Batches whose gradients are averaged before an update.", least=1)
+    dtype: str = setting("mixed_bfloat16", "Dtype policy.")
+    attention: Literal["scores", "flash"] = setting(
+        "scores", "scores: attention weights are held; flash: a kernel that holds none."
+    )
+    pieces: Literal["batch", "device"] = setting(
+        "batch", "Whose tokens a piece of the loss is of: of all devices, as it is, or of each, as it could be."
+    )
+    tokens: float | None = setting(None, "Tokens of the whole training; null: 20 for each weight.", above=0)
+    share_of_peak: float = setting(
+        planning.SHARE_OF_PEAK, "Share of the device's operations per second that products reach.", above=0, most=1
+    )
+    share_of_memory: float = setting(0.9, "Share of the device's memory that may be filled.", above=0, most=1)
+    latency: float = setting(planning.LATENCY, "Seconds of a message between two devices.", least=0)
+    output: str | None = setting(None, "JSON file to write.")
+
+
+def main(config: PlanConfig) -> dict[str, Any]:
+    """Runs the recipe.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        What is printed: sizes of the model, and a plan without and with `remat`.
+
+    Raises:
+        ConfigError: If preset or device are unknown, the mesh does not divide the model or the batch, or no mesh was
+            given and none fits.
+    """
+    with errors_of("preset"):
+        architecture = zoo.preset_config(config.preset, **config.options)
+        backbone = planning.without_values(architecture)
+    with errors_of("device"):
+        device = planning.device_of(config.device, **config.figures)
+    if config.mesh is not None and (not config.mesh or set(config.mesh) - {"data", "model"}):
+        raise ConfigError(f"mesh must have the axes data and model, got {config.mesh}")
+    length = config.length or architecture.max_length
+    plans = [_plan(config, backbone, device, length, remat) for remat in (False, True)]
+    if config.mesh is None and not any(plan["fits"] for plan in plans):
+        raise ConfigError(f"mesh: {plans[1]['smallest_mesh']}")
+    result = {
+        "config": dataclasses.asdict(config),
+        "device": dataclasses.asdict(device),
+        "parameters": plans[0]["parameters"],
+        "length": length,
+        "plans": plans,
+    }
+    print(table(result))
+    if config.output is not None:
+        Path(config.output).parent.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(Path(config.output), json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def _plan(config: PlanConfig, backbone: Any, device: planning.Device, length: int, remat: bool) -> dict[str, Any]:
+    """The plan of a training without or with `remat`; where no mesh was given, on the smallest that fits."""
+    options = {name: getattr(config, name) for name in ("dtype", "attention", "accumulation", "pieces")}
+    with errors_of("mesh"):
+        job = planning.Job(backbone.config, config.batch, length, **(config.mesh or {}), remat=remat, **options)
+    try:
+        found = planning.smallest_mesh(job, device, share_of_memory=config.share_of_memory)
+        smallest = {"data": found.data, "model": found.model}
+    except ValueError as error:
+        found, smallest = None, str(error)
+    if config.mesh is None:
+        job = found or job
+    with errors_of("mesh"):
+        shape = planning.model_shape(backbone, job.model)
+    memory = planning.memory_of(shape, job)
+    duration = planning.duration_of(shape, job, device, share_of_peak=config.share_of_peak, latency=config.latency)
+    tokens = config.tokens or planning.TOKENS_PER_PARAMETER * shape.parameters
+    updates = -(-tokens // (config.batch * length))
+    operations = planning.operations_of(shape, job)
+    return {
+        "remat": remat,
+        "mesh": {"data": job.data, "model": job.model},
+        "parameters": shape.parameters,
+        "parameters_of_device": shape.parameters_of_device,
+        "memory": {**memory._asdict(), "peak": memory.peak},
+        "fits": memory.peak <= config.share_of_memory * device.memory,
+        "operations": operations._asdict(),
+        "traffic": {axis: traffic._asdict() for axis, traffic in planning.traffic_of(shape, job).items()},
+        "seconds": {**duration._asdict(), "update": duration.seconds, "at_least": duration.seconds_at_least},
+        "bottleneck": duration.bottleneck,
+        "share_of_peak": operations.model / (duration.seconds * job.devices * device.peak(job.itemsize)),
+        "updates": updates,
+        "days": updates * duration.seconds / 86400,
+        "hours_between_failures": planning.hours_between_failures(job.devices),
+        "smallest_mesh": smallest,
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """Returns a Markdown table of what `main` returns.
+
+    Args:
+        result: The plans.
+    """
+    config, plans = result["config"], result["plans"]
+    head = [
+        f"{config['preset']}: {result['parameters']:,} parameters; {config['batch']} rows of {result['length']} "
+        f"tokens, {config['dtype']}; {result['device']['name']} ({result['device']['source']})",
+        "",
+        "| | without remat | with remat |",
+        "| --- | --- | --- |",
+    ]
+    rows = [("mesh", [f"data {plan['mesh']['data']}, model {plan['mesh']['model']}" for plan in plans])]
+    rows.append(("parameters of a device", [f"{plan['parameters_of_device']:,}" for plan in plans]))
+    for name in plans[0]["memory"]:
+        rows.append((f"{name}, GB", [_gigabytes(plan["memory"][name]) for plan in plans]))
+    rows.append(("fits", ["yes" if plan["fits"] else "no" for plan in plans]))
+    rows.append(("PFLOP of an update", [f"{plan['operations']['model'] / 1e15:,.3f}" for plan in plans]))
+    rows.append(("PFLOP computed", [f"{plan['operations']['computed'] / 1e15:,.3f}" for plan in plans]))
+    for axis in plans[0]["traffic"]:
+        cells = [_gigabytes(plan["traffic"][axis]["bytes"]) for plan in plans]
+        rows.append((f"sent by a device along {axis}, GB", cells))
+    for name in plans[0]["seconds"]:
+        rows.append((f"seconds, {name.replace('_', ' ')}", [f"{plan['seconds'][name]:,.4f}" for plan in plans]))
+    rows.append(("bottleneck", [plan["bottleneck"] for plan in plans]))
+    rows.append(("share of the peak", [f"{plan['share_of_peak']:.1%}" for plan in plans]))
+    rows.append(("updates of the run", [f"{plan['updates']:,.0f}" for plan in plans]))
+    rows.append(("days of the run", [f"{plan['days']:,.1f}" for plan in plans]))
+    rows.append(("hours between failures", [f"{plan['hours_between_failures']:,.0f}" for plan in plans]))
+    rows.append(("smallest mesh that fits", [_mesh(plan["smallest_mesh"]) for plan in plans]))
+    return "\n".join([*head, *(f"| {name} | {' | '.join(cells)} |" for name, cells in rows)])
+
+
+def _mesh(found: dict[str, int] | str) -> str:
+    return found if isinstance(found, str) else f"data {found['data']}, model {found['model']}"
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:,.2f}"
+
+
+if __name__ == "__main__":
+    run_recipe(main, PlanConfig, "plan")

@@ -1,0 +1,126 @@
+"""Compiles training steps on JAX and prints what XLA says of each: `python compiled_step.py '[{...}, ...]'`.
+
+Options of each: `config` (of a Transformer, as `to_dict` writes it), `batch_size`, `length`, `mesh` (of 4 devices, such
+as `{"data": 2, "model": 2}`; left out for one), `dtype` (policy), `run` (whether a step also runs, and by how much the
+resident set grows).
+"""
+
+import json
+import math
+import os
+import re
+import sys
+
+os.environ["KERAS_BACKEND"] = "jax"
+os.environ["JAX_NUM_CPU_DEVICES"] = "4"
+
+import jax  # noqa: E402
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+
+import zoo  # noqa: E402
+from zoo import distribution  # noqa: E402
+
+TASKS = {"decoder": zoo.CausalLM, "encoder_decoder": zoo.Seq2SeqLM}
+BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "f32": 4, "s32": 4, "u32": 4, "f64": 8, "s64": 8}
+KINDS = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
+COLLECTIVE = re.compile(rf"= (?P<shapes>\([^=]*?\)|\S+) (?P<kind>{KINDS})(?:-start)?\(")
+SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
+
+
+def make_task(config, dtype):
+    keras.config.set_dtype_policy(dtype)
+    task = TASKS[config.architecture](zoo.Backbone.from_config(config))
+    task.compile()
+    task.optimizer.build(task.trainable_variables)
+    return task
+
+
+def make_batch(config, rows, length, layouts):
+    sides = ("",) if config.architecture == "decoder" else ("encoder_", "decoder_")
+    ids = np.random.default_rng(0).integers(0, config.vocabulary_size, (rows, length)).astype("int32")
+    inputs = {}
+    for side in sides:
+        inputs |= {f"{side}token_ids": ids, f"{side}padding_mask": np.ones((rows, length), "bool")}
+    batch = (inputs, ids, np.ones((rows, length), "float32"))
+    if layouts is None:
+        return keras.tree.map_structure(jax.numpy.asarray, batch)
+    return keras.tree.map_structure(
+        lambda array: jax.device_put(array, layouts.get_data_layout(array.shape).backend_layout), batch
+    )
+
+
+def computations(text):
+    """The lines of each computation of a program, by its name."""
+    found, name = {}, None
+    for line in text.splitlines():
+        start = re.match(r"(?:ENTRY )?%?([\w.\-]+) .*\{$", line)
+        if start and not line.startswith(" "):
+            name = "ENTRY" if line.startswith("ENTRY") else start[1]
+            found[name] = []
+        elif name:
+            found[name].append(line)
+    return found
+
+
+def collectives(text):
+    """Kind and bytes of each collective of a program; what a loop holds counts once."""
+    bodies, found = computations(text), []
+
+    def visit(name):
+        for line in bodies.get(name, ()):
+            line = re.sub(r"/\*.*?\*/", "", line)
+            inner = re.search(r"\b(?:while\(.*body|call\(.*to_apply)=%?([\w.\-]+)", line)
+            if inner:
+                visit(inner[1])
+            match = COLLECTIVE.search(line)
+            if match:
+                sizes = [
+                    BYTES[kind] * math.prod(int(axis) for axis in axes.split(",") if axis)
+                    for kind, axes in SHAPE.findall(match["shapes"])
+                ]
+                found.append({"kind": match["kind"], "bytes": sum(sizes)})
+
+    visit("ENTRY")
+    return found
+
+
+def compile_step(options):
+    config = zoo.TransformerConfig.from_dict(options["config"])
+    distribution.use(options.get("mesh"))
+    task = make_task(config, options.get("dtype", "float32"))
+    layouts = keras.distribution.distribution()
+    batch = make_batch(config, options["batch_size"], options["length"], layouts)
+    task._symbolic_build(data_batch=batch)  # as `fit` does
+    state = tuple(
+        [variable.value for variable in variables]
+        for variables in (
+            task.trainable_variables,
+            task.non_trainable_variables,
+            task.optimizer.variables,
+            task.metrics_variables,
+        )
+    )
+    step = jax.jit(task.train_step, donate_argnums=0).lower(state, batch).compile()
+    memory, cost = step.memory_analysis(), step.cost_analysis()
+    result = {
+        "parameters": task.backbone.count_params(),
+        "operations": cost["flops"],
+        "arguments": memory.argument_size_in_bytes,
+        "temporary": memory.temp_size_in_bytes,
+        "outputs": memory.output_size_in_bytes,
+        "aliased": memory.alias_size_in_bytes,
+        "collectives": collectives(step.as_text()),
+    }
+    if options.get("run"):
+        from recipes.benchmark.peak_memory import measure
+
+        # what the first step loads is no part of what a step needs
+        _, state = jax.block_until_ready(step(state, batch))
+        result["grown"] = measure(lambda: jax.block_until_ready(step(state, batch)))
+    return result
+
+
+if __name__ == "__main__":
+    for each in json.loads(sys.argv[1]):
+        print(json.dumps(compile_step(each)), flush=True)

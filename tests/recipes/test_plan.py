@@ -1,0 +1,57 @@
+"""The planner as a program: what it prints and writes, and what it says to a mistake."""
+
+import json
+
+import pytest
+
+from recipes import plan
+from recipes.common.config import parse
+from recipes.common.errors import ConfigError
+
+
+def run(*words):
+    return plan.main(parse(plan.PlanConfig, ["--preset", "gpt2_small", "--length", "1024", "--batch", "64", *words]))
+
+
+def test_a_plan(tmp_path, capsys):
+    path = tmp_path / "plans" / "plan.json"
+    result = run("--mesh", '{"data": 4, "model": 2}', "--device", "a100", "--output", str(path))
+    assert json.loads(path.read_text()) == result
+    assert result["parameters"] == 124_439_808
+    plain, remat = result["plans"]
+    assert (plain["remat"], remat["remat"]) == (False, True)
+    assert plain["memory"]["activations"] > 3 * remat["memory"]["activations"]
+    assert plain["operations"]["model"] == remat["operations"]["model"] < remat["operations"]["computed"]
+    # 20 tokens for each weight (Hoffmann et al. 2022)
+    assert plain["updates"] == -(-20 * 124_439_808 // (64 * 1024))
+    assert plain["days"] == pytest.approx(plain["updates"] * plain["seconds"]["update"] / 86400)
+    assert plain["fits"]
+    printed = capsys.readouterr().out
+    assert "gpt2_small: 124,439,808 parameters; 64 rows of 1024 tokens, mixed_bfloat16; a100 (NVIDIA" in printed
+    assert "| mesh | data 4, model 2 | data 4, model 2 |" in printed
+    assert f"| bottleneck | {plain['bottleneck']} | {remat['bottleneck']} |" in printed
+
+
+def test_without_a_mesh_the_smallest_is_planned():
+    result = run("--figures.memory", "6e9")
+    for found in result["plans"]:
+        assert found["mesh"] == found["smallest_mesh"] and found["fits"]
+    without, with_remat = (found["mesh"]["data"] * found["mesh"]["model"] for found in result["plans"])
+    assert with_remat < without
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--preset", "gpt2_smal"], "preset: There is no preset 'gpt2_smal'. Did you mean 'gpt2_small'?"),
+        (["--device", "h1000"], "device: device must be one of .*, got 'h1000'"),
+        (["--figures.speed", "3"], "device: Figures of a device must be of .*, got 'speed'"),
+        (["--mesh", '{"rows": 2}'], "mesh must have the axes data and model, got {'rows': 2}"),
+        (["--mesh", '{"model": 5}'], "mesh: .* must divide the 12 heads of .*, got 5"),
+        (["--mesh", '{"data": 65}'], "mesh: data .* at most the 64 rows of a batch, got 65"),
+        (["--figures.memory", "1e8"], "mesh: No mesh of at most 16384 devices fits into 90% of the 0.1 GB of h100"),
+    ],
+)
+def test_mistakes(words, message):
+    with pytest.raises(ConfigError, match=message):
+        run(*words)

@@ -1,0 +1,81 @@
+"""Operations, memory and traffic of plans against what XLA makes of training steps, and against a measured peak."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from distributed_runs import ROOT, needs_jax
+
+import zoo
+from zoo.planning import Job, memory_of, model_shape, operations_of, traffic_of, without_values
+
+pytestmark = needs_jax
+PROGRAM = ROOT / "tests/helpers/compiled_step.py"
+
+LLAMA = zoo.TransformerConfig(
+    "decoder",
+    vocabulary_size=4096,
+    hidden_dim=256,
+    num_layers=4,
+    max_length=512,
+    attention=zoo.AttentionConfig(4, num_key_value_heads=2, use_bias=False),
+    position=zoo.PositionConfig("rotary"),
+    norm=zoo.NormConfig("rms", "pre"),
+    feed_forward=zoo.FeedForwardConfig(704, "silu", gated=True, use_bias=False),
+    embedding=zoo.EmbeddingConfig(tie_output=False),
+    dropout=0.0,
+)
+
+
+def compiled(*jobs, **options):
+    """What XLA says of the training steps of jobs, one after the other in a process of its own."""
+    cases = []
+    for job in jobs:
+        case = {"config": job.config.to_dict(), "batch_size": job.batch_size, "length": job.length, **options}
+        if job.devices > 1:
+            case["mesh"] = {"data": job.data, "model": job.model}
+        cases.append({**case, "dtype": job.dtype})
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, str(PROGRAM), json.dumps(cases)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def sent(row, devices):
+    """Bytes that a device sends for the collectives of a program, all of groups of one size."""
+    factors = {"all-reduce": 2, "all-gather": 1}
+    return sum(factors[each["kind"]] * each["bytes"] * (devices - 1) / devices for each in row["collectives"])
+
+
+def test_operations_memory_and_traffic():
+    """Two pieces of the loss: loops over more are counted once in the text of a program."""
+    own_keys = dataclasses.replace(LLAMA, attention=zoo.AttentionConfig(4, use_bias=False))
+    jobs = [
+        Job(LLAMA, 8, 256, dtype="float32"),
+        Job(LLAMA, 8, 256, data=4, dtype="float32"),
+        Job(own_keys, 8, 256, model=4, dtype="float32"),
+        Job(LLAMA, 8, 256, data=2, model=2, dtype="float32"),
+    ]
+    for job, row in zip(jobs, compiled(*jobs), strict=True):
+        shape = model_shape(without_values(job.config), job.model)
+        assert row["parameters"] == shape.parameters
+        # XLA also counts norms, softmax and activations
+        assert operations_of(shape, job).of_device == pytest.approx(row["operations"], rel=0.03)
+        assert memory_of(shape, job).peak == pytest.approx(row["arguments"] + row["temporary"], rel=0.15)
+        planned = sum(traffic.bytes for traffic in traffic_of(shape, job).values())
+        assert planned == pytest.approx(sent(row, max(job.data, job.model)), rel=0.01)
+
+
+@pytest.mark.slow
+def test_measured_peaks():
+    """The resident set of a process grows by what a plan says, besides weights and moments, which are there before."""
+    wide = dataclasses.replace(LLAMA, hidden_dim=512, feed_forward=zoo.FeedForwardConfig(1408, "silu", gated=True))
+    jobs = [Job(LLAMA, 8, 256, dtype="float32"), Job(LLAMA, 8, 512, dtype="float32"), Job(wide, 2, 32, dtype="float32")]
+    for job, row in zip(jobs, compiled(*jobs, run=True), strict=True):
+        memory = memory_of(model_shape(without_values(job.config)), job)
+        held = memory.weights + memory.optimizer
+        assert memory.peak == pytest.approx(held + row["grown"], rel=0.15)

@@ -1,0 +1,130 @@
+"""Operations of an update against formulas of others, and numbers of weights against published ones."""
+
+import dataclasses
+
+import pytest
+
+import zoo
+from recipes.benchmark.works import WORKS, Work
+from zoo.planning import Job, model_shape, operations_of, without_values
+
+TRILLION = 1e12
+
+
+def shape_of(name, **options):
+    return model_shape(without_values(zoo.preset_config(name, **options)))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("llama_3_8b", 8_030_261_248),  # meta-llama/Meta-Llama-3-8B, safetensors
+        ("gpt2_small", 124_439_808),  # openai-community/gpt2, of which 124M is said
+        ("gpt2_xl", 1_557_611_200),
+    ],
+)
+def test_parameters_are_those_published(name, parameters):
+    assert shape_of(name).parameters == parameters
+
+
+def test_parameters_of_the_first_transformer():
+    """Vaswani et al. 2017, table 3: 65 million for the base model, with a vocabulary of about 37,000."""
+    shape = shape_of("transformer_base", vocabulary_size=37_000)
+    width, inner = 512, 2048
+    network = 2 * width * inner + inner + width
+    attention, norm = 4 * (width * width + width), 2 * width
+    layers = 6 * (attention + network + 2 * norm) + 6 * (2 * attention + network + 3 * norm)
+    assert shape.parameters == 37_000 * width + layers
+    assert 62e6 < shape.parameters < 66e6
+
+
+def test_devices_hold_a_part_of_the_weights():
+    backbone = without_values(zoo.preset_config("llama_3_8b"))
+    whole, part = model_shape(backbone), model_shape(backbone, 8)
+    norms = 65 * 4096
+    assert part.parameters_on_all == norms
+    assert part.parameters_of_device == (whole.parameters - norms) / 8 + norms
+    assert part.vocabulary_part == 128256 // 8
+
+
+@pytest.mark.parametrize("name", ["train_decoder", "train_encoder_decoder"])
+def test_operations_are_those_of_the_benchmarks(name):
+    """`Work` has a formula of its own, for layers that are all alike."""
+    work = WORKS[name]
+    config = zoo.TransformerConfig(
+        work.model,
+        work.vocabulary_size,
+        hidden_dim=work.hidden_dim,
+        num_layers=work.num_layers,
+        attention=zoo.AttentionConfig(work.num_heads),
+        feed_forward=zoo.FeedForwardConfig(work.intermediate_dim),
+    )
+    job = Job(config, work.batch_size, work.length)
+    assert operations_of(model_shape(without_values(config)), job).model == work.operations
+
+
+def test_operations_are_six_for_each_weight_and_token():
+    """Kaplan et al. 2020, section 2.1: 6 N D; for so large a model, weights without embeddings, and short rows."""
+    shape = shape_of("llama_3_8b")
+    job = Job(shape.config, 4, 256)
+    weights = shape.parameters - 128256 * 4096 - 65 * 4096
+    found = operations_of(shape, job)
+    assert found.model == 6 * weights * 4 * 256 + 3 * 4 * 256 * 32 * 4 * 256 * 4096
+    assert found.model == found.computed == found.of_device
+
+
+def test_remat_computes_the_layers_again():
+    """A forward pass more, but for the logits (Korthikanti et al. 2022, section 5 and appendix A)."""
+    shape = shape_of("gpt2_small")
+    job = Job(shape.config, 8, 1024)
+    plain, again = operations_of(shape, job), operations_of(shape, dataclasses.replace(job, remat=True))
+    layers = plain.model - 3 * 8 * 1024 * 2 * 50257 * 768
+    assert again.model == plain.model
+    assert again.computed == pytest.approx(plain.model + layers / 3)
+
+
+def test_devices_share_the_operations():
+    backbone = without_values(zoo.preset_config("llama_3_8b"))
+    one = operations_of(model_shape(backbone), Job(backbone.config, 64, 512))
+    for data, model in ((4, 1), (1, 8), (2, 4)):
+        job = Job(backbone.config, 64, 512, data=data, model=model)
+        assert operations_of(model_shape(backbone, model), job).of_device == pytest.approx(one.model / data / model)
+    # with 16 devices each computes all of the 8 heads of keys and values
+    shared = operations_of(model_shape(backbone, 16), Job(backbone.config, 64, 512, model=16))
+    twice = 3 * 64 * 512 * 32 * 2 * 2 * 4096 * 1024
+    assert shared.of_device == pytest.approx((one.model - twice) / 16 + twice)
+    # 10 rows on 4 devices are 12
+    uneven = operations_of(model_shape(backbone), Job(backbone.config, 10, 512, data=4))
+    assert uneven.computed == pytest.approx(uneven.model * 1.2)
+
+
+def test_experts_count_where_tokens_are_sent():
+    options = {"num_layers": 2, "hidden_dim": 64, "max_length": 32}
+    config = zoo.TransformerConfig(
+        "decoder",
+        100,
+        **options,
+        attention=zoo.AttentionConfig(4),
+        feed_forward=zoo.FeedForwardConfig(48, num_experts=8, experts_per_token=2, gated=True),
+    )
+    shape = model_shape(without_values(config))
+    of_token = 2 * (4 * 64 * 64 + 2 * 3 * 64 * 48 + 64 * 8 + 2 * 32 * 64) + 100 * 64
+    assert operations_of(shape, Job(config, 3, 32)).model == 3 * 3 * 32 * 2 * of_token
+
+
+def test_layers_that_share_weights_and_windows():
+    config = zoo.TransformerConfig(
+        "decoder",
+        100,
+        hidden_dim=64,
+        num_layers=6,
+        layer_groups=1,
+        max_length=256,
+        attention=zoo.AttentionConfig(4, window=(15, 0)),
+        feed_forward=zoo.FeedForwardConfig(128),
+    )
+    work = Work("train", "decoder", 2, 256, 6, 64, 4, 128, 100)
+    scores_left_out = 3 * 2 * 256 * 6 * 4 * (256 - 16) * 64
+    assert operations_of(model_shape(without_values(config)), Job(config, 2, 256)).model == (
+        work.operations - scores_left_out
+    )

@@ -1,0 +1,107 @@
+"""Accelerators by their published figures: operations, memory, links."""
+
+import dataclasses
+import difflib
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """One accelerator, and how it reaches the others.
+
+    Args:
+        name: Its name.
+        operations: Floating-point operations per second at most of dense products in bfloat16.
+        float32_operations: The same of products of float32 values, as the libraries compute them by default (TF32 where
+            the device has it).
+        memory: Bytes of its memory.
+        memory_bandwidth: Bytes per second that it reads or writes at most.
+        link: Bytes per second that it sends within a machine, in one direction.
+        network: Bytes per second that it sends to other machines: its share of the machine's.
+        devices_per_machine: Devices that reach each other by `link`.
+        source: Where the figures are from.
+
+    Raises:
+        ValueError: If a figure is not above 0.
+    """
+
+    name: str
+    operations: float
+    float32_operations: float
+    memory: float
+    memory_bandwidth: float
+    link: float
+    network: float
+    devices_per_machine: int
+    source: str
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type is not str and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
+                raise ValueError(f"{field.name} of a device must be a number above 0, got {value!r}.")
+
+    def peak(self, itemsize: int) -> float:
+        """Returns operations per second at most.
+
+        Args:
+            itemsize: Bytes of a number that is multiplied.
+        """
+        return self.operations if itemsize == 2 else self.float32_operations
+
+
+# Links count one direction, where data sheets add up both. A TPU has no TF32: JAX rounds factors of float32 products
+# to bfloat16 there, unless `jax_default_matmul_precision` says otherwise.
+DEVICES = {
+    device.name: device
+    for device in (
+        Device(
+            *("a100", 312e12, 156e12, 80e9, 2.039e12, 300e9, 25e9, 8),
+            "NVIDIA, A100 80 GB SXM data sheet; DGX A100 data sheet (8 x 200 Gb/s)",
+        ),
+        Device(
+            *("h100", 989e12, 494e12, 80e9, 3.35e12, 450e9, 50e9, 8),
+            "NVIDIA, H100 SXM data sheet (without sparsity); DGX H100 data sheet (8 x 400 Gb/s)",
+        ),
+        Device(
+            *("h200", 989e12, 494e12, 141e9, 4.8e12, 450e9, 50e9, 8),
+            "NVIDIA, H200 SXM data sheet (without sparsity); DGX H200 data sheet (8 x 400 Gb/s)",
+        ),
+        Device(
+            *("b200", 2250e12, 1125e12, 180e9, 8e12, 900e9, 50e9, 8),
+            "NVIDIA, DGX B200 data sheet (without sparsity; 8 x 400 Gb/s)",
+        ),
+        Device(
+            *("tpu_v5e", 197e12, 197e12, 16e9, 819e9, 200e9, 3.125e9, 256),
+            "Google Cloud, TPU v5e: 400 GB/s of links in both directions, 6.4 Tb/s of network for a pod of 256",
+        ),
+    )
+}
+
+
+def device_of(name: str, /, **figures: Any) -> Device:
+    """Returns a device by its name, with some figures replaced.
+
+    Args:
+        name: One of `DEVICES`.
+        **figures: Fields of `Device`.
+
+    Raises:
+        ValueError: If there is no such device or figure (naming the nearest), or a figure is not above 0.
+
+    Example:
+
+    >>> device_of("h100", memory=94e9).operations
+    989000000000000.0
+    """
+    if name not in DEVICES:
+        near = difflib.get_close_matches(name, DEVICES, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"device must be one of {', '.join(DEVICES)}, got {name!r}.{hint}")
+    allowed = [field.name for field in dataclasses.fields(Device) if field.type is not str]
+    for figure in figures:
+        if figure not in allowed:
+            near = difflib.get_close_matches(figure, allowed, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"Figures of a device must be of {', '.join(allowed)}, got {figure!r}.{hint}")
+    return dataclasses.replace(DEVICES[name], **figures)

@@ -1,0 +1,78 @@
+"""The smallest mesh on which a training fits."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+from zoo.backbones.backbone import Backbone
+from zoo.planning.devices import Device
+from zoo.planning.job import Job
+from zoo.planning.memory import memory_of
+from zoo.planning.model import ModelShape, model_shape, without_values
+
+
+def smallest_mesh(job: Job, device: Device, *, share_of_memory: float = 0.9, most_devices: int = 16384) -> Job:
+    """Returns a training on the smallest mesh on which it fits; of equal ones that which shares weights least.
+
+    Args:
+        job: The training; its mesh does not matter.
+        device: What it runs on.
+        share_of_memory: Share of the device's memory that may be filled: what XLA and libraries take is not planned,
+            and memory is in pieces.
+        most_devices: Devices at most.
+
+    Raises:
+        ValueError: If it fits on none, with the bytes that a device has to hold at least.
+
+    Example:
+
+    >>> found = smallest_mesh(Job(zoo.preset_config("gpt2_small"), 64, 1024), device_of("h100"))
+    >>> found.model
+    1
+    """
+    best, least, nearest = None, None, None
+    for shape in _shapes(without_values(job.config)):
+        fits = _first(
+            min(job.batch_size // job.accumulation, most_devices // shape.model_size),
+            lambda data, shape=shape: memory_of(shape, _on(job, data, shape)).peak <= share_of_memory * device.memory,
+        )
+        if fits is not None:
+            found = _on(job, fits, shape)
+            if best is None or found.devices < best.devices:
+                best = found
+        data = min(job.batch_size // job.accumulation, max(1, most_devices // shape.model_size))
+        held = memory_of(shape, _on(job, data, shape)).peak
+        if least is None or held < least:
+            least, nearest = held, (data, shape.model_size)
+    if best is None:
+        raise ValueError(
+            f"No mesh of at most {most_devices} devices fits into {share_of_memory:.0%} of the {device.memory / 1e9:g} "
+            f"GB of {device.name}: with data={nearest[0]} and model={nearest[1]} each holds {least / 1e9:.1f} GB. Say "
+            "remat, attention 'flash', more accumulation, shorter rows or a larger device."
+        )
+    return best
+
+
+def _on(job: Job, data: int, shape: ModelShape) -> Job:
+    return dataclasses.replace(job, data=data, model=shape.model_size)
+
+
+def _shapes(backbone: Backbone) -> Iterator[ModelShape]:
+    """The model with its weights on ever more devices, as its heads, experts and widths allow."""
+    heads = backbone.config.attention.num_heads
+    for size in range(1, heads + 1):
+        if heads % size == 0:
+            try:
+                yield model_shape(backbone, size)
+            except ValueError:  # experts or widths that so many devices do not divide
+                continue
+
+
+def _first(most: int, fits: Callable[[int], bool]) -> int | None:
+    """The first number of devices up to `most` with which something fits that fits with all larger ones; else None."""
+    low, high = 1, most
+    if high < 1 or not fits(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle + 1, high)
+    return low

@@ -1,0 +1,124 @@
+"""Bytes that a device sends to others in an update, and how often.
+
+A ring of n devices adds up b bytes that each of them holds by sending 2 (n - 1) / n b each (Patarasu and Yuan 2009,
+"Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations"); gathering b bytes, of which each holds a part,
+takes half of that.
+
+Axis "data": the gradients of all weights of a device are added up, for each batch, in the type that products are
+computed in. The loss takes the tokens in pieces (`zoo.training.vocabulary_pieces`), and XLA adds up the gradient of the
+projection to logits for each piece, in float32, as it stands in the program for processors: see `Job.pieces`.
+
+Axis "model" (Shoeybi et al. 2019, "Megatron-LM", section 3): vectors of the model's width, one for each token. In a
+layer the results of attention and of the feed-forward network are added up. In the backward pass the gradients at the
+inputs of both are: one for each projection there, as XLA adds up those of query, key and value, and of gate and up,
+each for itself. With `remat` the results of the attention are added up twice. A shared embedding adds up what is
+looked up; a shared projection to logits the gradient of its inputs, and for each token six numbers of softmax and
+label. Devices that do not divide the vocabulary share both by their width: then all logits are added up, and each
+layer first gathers its inputs and their gradients. Devices that do not divide the heads of keys and values add up the
+gradients of these.
+"""
+
+from typing import NamedTuple
+
+from zoo.planning.job import Job
+from zoo.planning.model import ModelShape
+from zoo.training.vocabulary_pieces import tokens_at_a_time
+
+# Maximum and sum twice each, logit of the label twice.
+_NUMBERS_OF_SOFTMAX = 6
+
+
+class Traffic(NamedTuple):
+    """What a device sends along an axis of the mesh in an update.
+
+    Args:
+        bytes: Bytes that it sends.
+        collectives: How often the devices of the axis wait for each other.
+    """
+
+    bytes: float
+    collectives: int
+
+
+def traffic_of(shape: ModelShape, job: Job) -> dict[str, Traffic]:
+    """Returns what a device sends in an update, by axis of the mesh.
+
+    Args:
+        shape: The model.
+        job: The training.
+
+    Example:
+
+    >>> config = zoo.preset_config("gpt2_small")
+    >>> job = Job(config, 64, 1024, data=8, dtype="float32")
+    >>> traffic_of(model_shape(without_values(config)), job)["model"]
+    Traffic(bytes=0.0, collectives=0)
+    """
+    return {"data": _along_data(shape, job), "model": _along_model(shape, job)}
+
+
+def summed(size: float, devices: int) -> float:
+    """Returns bytes that each device of a ring sends to add up bytes that all of them hold.
+
+    Args:
+        size: Bytes that a device holds.
+        devices: Number of devices.
+
+    Example:
+
+    >>> summed(100.0, 4)
+    150.0
+    """
+    return 2 * (devices - 1) / devices * size
+
+
+def pieces_of(job: Job) -> int:
+    """Returns in how many pieces the loss takes the tokens of a batch.
+
+    Args:
+        job: The training.
+    """
+    tokens = job.tokens_of_device * (job.data if job.pieces == "batch" else 1)
+    return max(1, -(-tokens // tokens_at_a_time(job.config.vocabulary_size)))
+
+
+def _along_data(shape: ModelShape, job: Job) -> Traffic:
+    if job.data == 1:
+        return Traffic(0.0, 0)
+    output = sum(kernel.part for kernel in shape.kernels if kernel.is_output)
+    pieces = pieces_of(job) if job.pieces == "batch" else 1
+    size = (shape.parameters_of_device - output) * job.itemsize + pieces * output * 4
+    # a tied one has a gradient as an embedding besides
+    if shape.config.embedding.tie_output:
+        size += output * job.itemsize
+    # XLA joins what is added up at the same time
+    collectives = pieces + 1
+    return Traffic(job.accumulation * summed(size, job.data), job.accumulation * collectives)
+
+
+def _along_model(shape: ModelShape, job: Job) -> Traffic:
+    if job.model == 1:
+        return Traffic(0.0, 0)
+    devices, tokens = job.model, job.tokens_of_device
+    vectors = tokens * shape.config.hidden_dim * job.itemsize
+    # a sum sends twice what gathering sends
+    sums, gathered, size = 0, 0, 0.0
+    for layer in shape.layers:
+        attentions = 2 if layer.has_cross_attention else 1
+        divides = layer.key_value_heads % devices == 0
+        inputs = attentions * (3 if divides else 1) + (2 if layer.gated else 1)
+        sums += attentions + 1 + inputs + (attentions if job.remat else 0)
+        gathered += 2 * (attentions + 1) if shape.output_is_shared_by_width else 0
+        if not divides:
+            heads = layer.key_value_heads * (layer.key_dim + layer.value_dim)
+            size += attentions * summed(tokens * heads * job.itemsize, devices)
+    if shape.embedding_is_shared:
+        sums += 2 if shape.has_two_sides else 1
+    if shape.output_is_shared_by_width:
+        size += summed(tokens * shape.config.vocabulary_size * 4, devices)
+    elif shape.has_output:
+        sums += 1
+        size += summed(tokens * _NUMBERS_OF_SOFTMAX * 4, devices)
+    size += sums * summed(vectors, devices) + gathered * summed(vectors, devices) / 2
+    collectives = sums + gathered + pieces_of(job)
+    return Traffic(job.accumulation * size, job.accumulation * collectives)
