@@ -17,8 +17,6 @@ from typing import Any, Literal
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, errors_of
-from zoo import planning
-from zoo.storage import write_text_atomically
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +28,7 @@ class PlanConfig:
     mesh: dict[str, int] | None = setting(
         None, "Devices along the axes data and model, {data: 8, model: 8}; null: the smallest mesh that fits."
     )
-    device: str = setting("h100", f"One of {', '.join(planning.DEVICES)}.")
+    device: str = setting("h100", "Name of a device: a100, h100, h200, b200, tpu_v5e.")
     figures: dict[str, float] = setting(
         {}, "Figures of the device that are replaced: operations, memory, link, network, ...; bytes and seconds."
     )
@@ -46,10 +44,10 @@ class PlanConfig:
     )
     tokens: float | None = setting(None, "Tokens of the whole training; null: 20 for each weight.", above=0)
     share_of_peak: float = setting(
-        planning.SHARE_OF_PEAK, "Share of the device's operations per second that products reach.", above=0, most=1
+        0.5, "Share of the device's operations per second that products reach.", above=0, most=1
     )
     share_of_memory: float = setting(0.9, "Share of the device's memory that may be filled.", above=0, most=1)
-    latency: float = setting(planning.LATENCY, "Seconds of a message between two devices.", least=0)
+    latency: float = setting(1e-5, "Seconds of a message between two devices.", least=0)
     output: str | None = setting(None, "JSON file to write.")
 
 
@@ -68,9 +66,9 @@ def main(config: PlanConfig) -> dict[str, Any]:
     """
     with errors_of("preset"):
         architecture = zoo.preset_config(config.preset, **config.options)
-        backbone = planning.without_values(architecture)
+        backbone = zoo.planning.without_values(architecture)
     with errors_of("device"):
-        device = planning.device_of(config.device, **config.figures)
+        device = zoo.planning.device_of(config.device, **config.figures)
     if config.mesh is not None and (not config.mesh or set(config.mesh) - {"data", "model"}):
         raise ConfigError(f"mesh must have the axes data and model, got {config.mesh}")
     length = config.length or architecture.max_length
@@ -87,29 +85,29 @@ def main(config: PlanConfig) -> dict[str, Any]:
     print(table(result))
     if config.output is not None:
         Path(config.output).parent.mkdir(parents=True, exist_ok=True)
-        write_text_atomically(Path(config.output), json.dumps(result, indent=2) + "\n")
+        zoo.storage.write_text_atomically(Path(config.output), json.dumps(result, indent=2) + "\n")
     return result
 
 
-def _plan(config: PlanConfig, backbone: Any, device: planning.Device, length: int, remat: bool) -> dict[str, Any]:
+def _plan(config: PlanConfig, backbone: Any, device: Any, length: int, remat: bool) -> dict[str, Any]:
     """The plan of a training without or with `remat`; where no mesh was given, on the smallest that fits."""
     options = {name: getattr(config, name) for name in ("dtype", "attention", "accumulation", "pieces")}
     with errors_of("mesh"):
-        job = planning.Job(backbone.config, config.batch, length, **(config.mesh or {}), remat=remat, **options)
+        job = zoo.planning.Job(backbone.config, config.batch, length, **(config.mesh or {}), remat=remat, **options)
     try:
-        found = planning.smallest_mesh(job, device, share_of_memory=config.share_of_memory)
+        found = zoo.planning.smallest_mesh(job, device, share_of_memory=config.share_of_memory)
         smallest = {"data": found.data, "model": found.model}
     except ValueError as error:
         found, smallest = None, str(error)
     if config.mesh is None:
         job = found or job
     with errors_of("mesh"):
-        shape = planning.model_shape(backbone, job.model)
-    memory = planning.memory_of(shape, job)
-    duration = planning.duration_of(shape, job, device, share_of_peak=config.share_of_peak, latency=config.latency)
-    tokens = config.tokens or planning.TOKENS_PER_PARAMETER * shape.parameters
+        shape = zoo.planning.model_shape(backbone, job.model)
+    memory = zoo.planning.memory_of(shape, job)
+    duration = zoo.planning.duration_of(shape, job, device, share_of_peak=config.share_of_peak, latency=config.latency)
+    tokens = config.tokens or zoo.planning.TOKENS_PER_PARAMETER * shape.parameters
     updates = -(-tokens // (config.batch * length))
-    operations = planning.operations_of(shape, job)
+    operations = zoo.planning.operations_of(shape, job)
     return {
         "remat": remat,
         "mesh": {"data": job.data, "model": job.model},
@@ -118,13 +116,13 @@ def _plan(config: PlanConfig, backbone: Any, device: planning.Device, length: in
         "memory": {**memory._asdict(), "peak": memory.peak},
         "fits": memory.peak <= config.share_of_memory * device.memory,
         "operations": operations._asdict(),
-        "traffic": {axis: traffic._asdict() for axis, traffic in planning.traffic_of(shape, job).items()},
+        "traffic": {axis: traffic._asdict() for axis, traffic in zoo.planning.traffic_of(shape, job).items()},
         "seconds": {**duration._asdict(), "update": duration.seconds, "at_least": duration.seconds_at_least},
         "bottleneck": duration.bottleneck,
         "share_of_peak": operations.model / (duration.seconds * job.devices * device.peak(job.itemsize)),
         "updates": updates,
         "days": updates * duration.seconds / 86400,
-        "hours_between_failures": planning.hours_between_failures(job.devices),
+        "hours_between_failures": zoo.planning.hours_between_failures(job.devices),
         "smallest_mesh": smallest,
     }
 

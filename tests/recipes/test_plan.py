@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import zoo
 from recipes import plan
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError
@@ -55,3 +56,12 @@ def test_without_a_mesh_the_smallest_is_planned():
 def test_mistakes(words, message):
     with pytest.raises(ConfigError, match=message):
         run(*words)
+
+
+def test_defaults_are_those_of_the_planner():
+    """They stand in the recipe once more, whose help does not wait for the planner."""
+    fields = plan.PlanConfig.__dataclass_fields__
+    assert fields["share_of_peak"].default == zoo.planning.SHARE_OF_PEAK
+    assert fields["latency"].default == zoo.planning.LATENCY
+    named = fields["device"].metadata["help"].rstrip(".").partition(": ")[2]
+    assert named.split(", ") == list(zoo.planning.DEVICES)
