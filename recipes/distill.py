@@ -167,7 +167,7 @@ def main(config: DistillConfig) -> dict[str, Any]:
             task.compile(
                 loss=zoo.training.TokenCrossEntropy(),
                 weighted_metrics=[zoo.training.TokenNegativeLogLikelihood(name="nll"), zoo.training.TokenCount()],
-                jit_compile=config.training.jit_compile,
+                jit_compile=config.training.is_compiled,
                 **options,
             )
         shown = ("nll", "loss") if weights["soft"] or weights["cosine"] else ("nll",)

@@ -150,7 +150,7 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
                     zoo.training.TokenAccuracy(),
                     zoo.training.TokenCount(),
                 ],
-                jit_compile=config.training.jit_compile,
+                jit_compile=config.training.is_compiled,
             )
 
         def samples() -> list[str]:

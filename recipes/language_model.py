@@ -263,7 +263,7 @@ def make_model(
             optimizer=make_optimizer(config.training, config.training.batches_per_epoch, task),
             loss=zoo.training.TokenCrossEntropy(config.training.label_smoothing),
             weighted_metrics=[zoo.training.TokenNegativeLogLikelihood(name="nll"), zoo.training.TokenCount()],
-            jit_compile=config.training.jit_compile,
+            jit_compile=config.training.is_compiled,
         )
     return task
 

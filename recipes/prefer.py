@@ -153,7 +153,7 @@ def main(config: PreferConfig) -> dict[str, Any]:
                 keras.metrics.MeanMetricWrapper(loss.margins, name="reward_margin"),
                 keras.metrics.MeanMetricWrapper(loss.accuracies, name="reward_accuracy"),
             ],
-            jit_compile=config.training.jit_compile,
+            jit_compile=config.training.is_compiled,
         )
 
         def samples() -> list[str]:

@@ -238,7 +238,7 @@ def train_seq2seq(
             optimizer=make_optimizer(config, batches.number_of_batches, model),
             loss=zoo.training.TokenCrossEntropy(config.label_smoothing),
             weighted_metrics=[zoo.training.TokenNegativeLogLikelihood(name="nll"), zoo.training.TokenCount()],
-            jit_compile=config.jit_compile,
+            jit_compile=config.is_compiled,
         )
     shown = pairs_that_fit(model, validation, config.samples)
 

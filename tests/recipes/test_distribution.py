@@ -34,7 +34,7 @@ OPTIONS = [
 
 
 # without it each operation of a step is a program of its own
-ON_JAX = ["--export", "false", "--training.jit_compile", "true"]
+ON_JAX = ["--export", "false"]
 
 
 def environment(**variables):

@@ -112,7 +112,7 @@ def train_encoder_task(
             optimizer=make_optimizer(config, batches.number_of_batches, task),
             loss=loss,
             weighted_metrics=task.default_metrics() or None,
-            jit_compile=config.jit_compile,
+            jit_compile=config.is_compiled,
         )
     curves = {"training, loss": "loss", "validation, loss": "val_loss"}
     if metric != "loss":

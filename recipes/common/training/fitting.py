@@ -61,8 +61,8 @@ class TrainingConfig:
         None, "Batches whose gradients are averaged before an update.", least=1, most=10**6
     )
     dtype: str = setting("float32", "Dtype policy; mixed_bfloat16 is faster on accelerators and on some processors.")
-    jit_compile: bool = setting(
-        False, "Whether XLA compiles the training step; with distribution on JAX it always does."
+    jit_compile: bool | None = setting(
+        None, "Whether XLA compiles the training step; null: on JAX, where steps that it does not compile are slow."
     )
     distribution: dict[str, int] | Literal["mirrored", "data", "model"] | None = setting(
         None,
@@ -84,6 +84,11 @@ class TrainingConfig:
     )
     save_every: int = setting(200, "Batches between two saved states within an epoch.", harmless=True, least=1)
     seed: int = setting(0, "Seed of weights, dropout and order.", least=0, most=2**32 - 1)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether XLA compiles the training step."""
+        return keras.backend.backend() == "jax" if self.jit_compile is None else self.jit_compile
 
     @property
     def may_be_longer(self) -> bool:
