@@ -106,6 +106,11 @@ def prepare(config: Any) -> None:
         ConfigError: If a value is out of range, or does not go together with another.
     """
     training = config.training
+    if config.export and keras.backend.backend() != "tensorflow":
+        raise ConfigError(
+            f"export must be false with the backend {keras.backend.backend()}: the saved model can be exported "
+            "with the backend tensorflow afterwards (python -m recipes.export)"
+        )
     # before anything is computed: processes that train together find each other first
     _choose_devices(training)
     check_optimizer(training, type(config)().training)
@@ -119,11 +124,6 @@ def prepare(config: Any) -> None:
             f"training.weights must be 'best' with training.patience {training.patience}: training stops after an "
             "epoch that was not better, whose weights would be kept; or average several by "
             "training.average_checkpoints"
-        )
-    if config.export and keras.backend.backend() != "tensorflow":
-        raise ConfigError(
-            f"export must be false with the backend {keras.backend.backend()}: the saved model can be exported "
-            "with the backend tensorflow afterwards (python -m recipes.export)"
         )
     check_model(config)
     check_file_keys(config.data)
