@@ -179,7 +179,7 @@ def plot(works: Mapping[str, Any], path: Path) -> None:
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 0.7 + 0.6 * len(works)), layout="constrained")
+    figure = Figure(figsize=(8, 1.0 + 0.6 * len(works)), layout="constrained")
     axes = figure.add_subplot()
     libraries = [
         name for name in LIBRARIES if any("best" in found["libraries"].get(name, {}) for found in works.values())
@@ -197,7 +197,8 @@ def plot(works: Mapping[str, Any], path: Path) -> None:
     axes.invert_yaxis()
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xlabel("speed, the first library's being 1")
-    axes.legend(frameon=False)
+    # above: any place within may have bars
+    figure.legend(loc="outside upper center", ncols=len(libraries), frameon=False)
     figure.savefig(path, dpi=120)
 
 
