@@ -107,7 +107,7 @@ def main(config: ApplyConfig) -> dict[str, Any]:
             compare(index["settings"], settings, folder)
             print(f"{folder} is complete")
             return index
-        shares = planned(folder, settings, lambda: _shares(config), mine=())
+        shares = planned(folder, settings, lambda: _shares(config))
         tasks = [ApplyTask(application, folder.absolute(), number, share) for number, share in enumerate(shares)]
         missing = [task for task in tasks if not task.account.is_file()]
         run_all(apply_shard, missing, config.engine, config.processes or threads_each(1), "applying")

@@ -19,7 +19,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-import zoo
+from recipes.benchmark.step_data import write_table
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError
 from recipes.common.saved_models import load_task
@@ -68,11 +68,7 @@ def main(config: Config) -> list[dict[str, Any]]:
                 "exported": lambda texts=texts: [text.decode() for text in exported.serve(tf.constant(texts)).numpy()],
             }
             rows.append(_measure(batch_size, ways, config.rounds))
-    text = _table(rows)
-    folder = Path(config.folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    zoo.storage.write_text_atomically(folder / "results.md", text)
-    print("\n" + text)
+    write_table(config.folder, _table(rows))
     return rows
 
 

@@ -13,13 +13,13 @@ import collections
 import dataclasses
 import re
 import time
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
 import zoo
+from recipes.benchmark.step_data import write_table
 from recipes.benchmark.works import Work
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError
@@ -58,11 +58,7 @@ def main(config: Config) -> list[dict[str, Any]]:
     for preset in config.presets:
         print(f"{preset}: compiling")
         rows.append({"preset": preset, **count(preset, config.batch_size, config.length)})
-    text = table(rows, config)
-    folder = Path(config.folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    zoo.storage.write_text_atomically(folder / "results.md", text)
-    print("\n" + text)
+    write_table(config.folder, table(rows, config))
     return rows
 
 

@@ -19,6 +19,7 @@ import keras
 import numpy as np
 
 import zoo
+from recipes.benchmark.step_data import write_table
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError
 from recipes.common.saved_models import load_task
@@ -88,11 +89,7 @@ def main(config: Config) -> list[dict[str, Any]]:
                 "times_as_fast": statistics.median(seconds[0]) / median,
             }
         )
-    text = _table(rows)
-    folder = Path(config.folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    zoo.storage.write_text_atomically(folder / "results.md", text)
-    print("\n" + text)
+    write_table(config.folder, _table(rows))
     return rows
 
 

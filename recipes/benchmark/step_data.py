@@ -1,4 +1,4 @@
-"""What benchmarks of training steps share: a batch of sentence pairs, inputs of Keras models, the file of results."""
+"""What benchmarks of training steps share: a batch of sentence pairs, inputs of Keras models, the files of results."""
 
 from __future__ import annotations
 
@@ -60,3 +60,15 @@ def write_results(path: str | os.PathLike, results: dict[str, Any]) -> None:
     """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     zoo.storage.write_text_atomically(path, json.dumps(results, indent=2) + "\n")
+
+
+def write_table(folder: str | os.PathLike, table: str) -> None:
+    """Prints a table and writes it to `results.md`, atomically; the folder is made if it does not exist.
+
+    Args:
+        folder: The folder.
+        table: The table, as Markdown.
+    """
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    zoo.storage.write_text_atomically(Path(folder) / "results.md", table)
+    print("\n" + table)

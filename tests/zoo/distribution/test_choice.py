@@ -83,6 +83,12 @@ def jit():
     with distribution.scope():
         model().compile(jit_compile=True)
 caught("jit", jit)
+def experts():
+    feed_forward = zoo.FeedForwardConfig(8, num_experts=2, experts_per_token=1)
+    config = zoo.TransformerConfig("decoder", 10, hidden_dim=8, num_layers=1, max_length=8, feed_forward=feed_forward)
+    with distribution.scope():
+        zoo.CausalLM(zoo.Backbone.from_config(config)).compile()
+caught("experts", experts)
 def accumulated():
     with distribution.scope():
         model().compile(keras.optimizers.Adam(gradient_accumulation_steps=2))
@@ -130,6 +136,7 @@ print(json.dumps(found))
     assert "KERAS_BACKEND=jax with zoo.distribution.use('data')" in found["workers"]
     assert "made outside of zoo.distribution.scope()" in found["outside"]
     assert "jit_compile must be False with tf.distribute" in found["jit"]
+    assert "mixture of experts must train on one device" in found["experts"]
     assert "must not be mixed_float16" in found["half"]
     assert "gradient_accumulation_steps must be None with tf.distribute" in found["accumulated"]
     assert "must have reduction='mean_with_sample_weight'" in found["counted"]

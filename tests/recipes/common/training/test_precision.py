@@ -11,11 +11,11 @@ WITH, WITHOUT = (f"processor: 0\nflags\t\t: fpu avx2 {flag}\nbugs:\n" for flag i
 @pytest.mark.skipif(bool(keras.distribution.list_devices("gpu")), reason="the processor does not count here")
 def test_who_is_advised():
     assert multiplies_bfloat16(WITH) and not multiplies_bfloat16(WITHOUT)
-    assert "mixed_bfloat16" in advise_policy(256, WITH)
-    assert advise_policy(255, WITH) is None and advise_policy(256, WITHOUT) is None
+    assert "mixed_bfloat16" in advise_policy(128, WITH)
+    assert advise_policy(127, WITH) is None and advise_policy(128, WITHOUT) is None
     before = keras.config.dtype_policy()
     try:
         keras.config.set_dtype_policy("mixed_bfloat16")
-        assert advise_policy(256, WITH) is None
+        assert advise_policy(128, WITH) is None
     finally:
         keras.config.set_dtype_policy(before)
