@@ -184,6 +184,11 @@ class Backbone(keras.Model):
     # Whether prompts are fed token by token, so that a graph is for one length of them.
     unrolls_prompts = False
 
+    @property
+    def decodes_rows(self) -> bool:
+        """Whether each row can be at an index of its own, so that texts come and go while others go on."""
+        return False
+
     def start_decoding(self, inputs: dict[str, Any], capacity: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns what a decoding loop carries and what it only reads.
 
@@ -199,14 +204,17 @@ class Backbone(keras.Model):
         raise NotImplementedError(f"{type(self).__name__} does not decode.")
 
     def advance(
-        self, token_ids: Any, index: Any, state: dict[str, Any], constants: dict[str, Any]
+        self, token_ids: Any, index: Any, state: dict[str, Any], constants: dict[str, Any], count: Any = None
     ) -> tuple[Any, dict[str, Any]]:
         """Feeds tokens at positions `index, index + 1, ...` to the decoder.
 
         Args:
             token_ids: `(batch, new)`.
-            index: Number of positions decoded so far, a scalar integer.
+            index: Number of positions decoded so far, a scalar integer; where it `decodes_rows`, also one per row
+                `(batch,)`, with prompts that are not padded on the left.
             state, constants: What `start_decoding` or the last `advance` returned.
+            count: With an index per row the number of tokens of each row, `(batch,)`, which has padding behind them;
+                None where all rows have as many as there are columns.
 
         Returns:
             Hidden states `(batch, new, hidden_dim)` and the new state.

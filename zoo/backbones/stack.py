@@ -299,8 +299,8 @@ class TransformerStack(keras.layers.Layer):
                 places = ops.maximum(ops.cumsum(ops.cast(padding_mask, "int32"), axis=1) - 1, 0)
             if caches is not None:
                 # rows that have ended are fed on while others have not, and proposals of a draft may go on behind the
-                # last position; a table has no place for them
-                places = ops.minimum(places, self.config.max_length - 1)
+                # last position; a table has no place for them, nor for padding, below 0
+                places = ops.clip(places, 0, self.config.max_length - 1)
             x = self.position.on_embeddings(x, places)
         # with caches, padding_mask is about slots; the norms see only the new positions, all real
         token_mask = padding_mask if caches is None else None

@@ -332,8 +332,12 @@ class Transformer(Backbone):
             state |= lengths.begin(ops.shape(mask)[0], capacity)
         return state, constants
 
+    @property
+    def decodes_rows(self) -> bool:
+        return self.config.architecture == "decoder" and self.decoder.position_by_length is None
+
     def advance(
-        self, token_ids: Any, index: Any, state: dict[str, Any], constants: dict[str, Any]
+        self, token_ids: Any, index: Any, state: dict[str, Any], constants: dict[str, Any], count: Any = None
     ) -> tuple[Any, dict[str, Any]]:
         options = {}
         if "memory" in constants:
@@ -346,6 +350,10 @@ class Transformer(Backbone):
         if "start" in constants:
             steps = ops.arange(ops.shape(token_ids)[1]) + index
             options["positions"] = steps - ops.expand_dims(ops.cast(constants["start"], steps.dtype), 1)
+        if count is not None:
+            steps = ops.arange(ops.shape(token_ids)[1], dtype="int32")
+            places = ops.expand_dims(ops.cast(index, "int32"), 1) + steps
+            options["positions"] = ops.where(steps < ops.expand_dims(count, 1), places, -1)
         hidden, caches = self.decoder(
             self._embed(token_ids), caches=state["caches"], cache_index=index, training=False, **options
         )

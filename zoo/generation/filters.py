@@ -99,7 +99,7 @@ class TopK(LogitProcessor):
         return keep(logits, ops.logical_or(logits > lowest, tied))
 
 
-def nucleus(weights: Any, top_p: float) -> Any:
+def nucleus(weights: Any, top_p: Any) -> Any:
     """Marks the smallest set of most probable tokens that holds at least the mass `top_p`.
 
     The set is found as a threshold on the logarithms by bisection, without sorting the vocabulary. Tokens that tie
@@ -107,7 +107,7 @@ def nucleus(weights: Any, top_p: float) -> Any:
 
     Args:
         weights: float32 tensor `(batch, vocabulary)`, probabilities divided by the largest of the row.
-        top_p: Probability mass to keep, in (0, 1).
+        top_p: Probability mass to keep, in (0, 1); or a float32 tensor `(batch, 1)` in (0, 1], where 1 keeps all.
 
     Returns:
         bool tensor `(batch, vocabulary)`; the most probable token may be missing by a rounding.
@@ -118,7 +118,8 @@ def nucleus(weights: Any, top_p: float) -> Any:
     total = ops.sum(weights, axis=-1, keepdims=True)
     wanted = top_p * total
     # All tokens less probable than (1 - top_p) / vocabulary together hold less than 1 - top_p: the cut is above.
-    low = ops.log(total) + math.log((1.0 - top_p) / weights.shape[-1])
+    rest = (1.0 - top_p) / weights.shape[-1]
+    low = ops.log(total) + (ops.log(rest) if ops.is_tensor(rest) else math.log(rest))
     high = ops.ones_like(low) * 1e-3
 
     def halve(_: Any, interval: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -92,11 +92,25 @@ def uniforms(seed: Any, streams: Any, count: Any, purpose: int = 0) -> Any:
     >>> uniforms(seed=7, streams=[0, 1], count=3).shape
     (3, 2)
     """
-    seed = as_seed(seed)
-    stream_words = ops.expand_dims(_low(_uint32(streams)), 0)
-    seed_words = ops.add(ops.zeros_like(stream_words), _low(_uint32(seed)))
-    steps = ops.expand_dims(_uint32(ops.arange(count, dtype="int32")), 1)
-    words, _ = threefry_2x32((seed_words, stream_words), (steps, ops.zeros_like(steps) + _uint32(purpose)))
+    steps = ops.expand_dims(ops.arange(count, dtype="int32"), 1)
+    return uniforms_at(as_seed(seed), ops.expand_dims(streams, 0), steps, purpose)
+
+
+def uniforms_at(seeds: Any, streams: Any, steps: Any, purpose: int = 0) -> Any:
+    """Returns the numbers of `uniforms` at certain places, for rows with seeds and steps of their own.
+
+    Args:
+        seeds: Integer or integer tensor with values in [0, 2**32).
+        streams, steps: Integer tensors; all three broadcast against each other.
+        purpose: As for `uniforms`.
+
+    Returns:
+        float32 tensor of the shape that the arguments broadcast to.
+    """
+    seed_words, stream_words, step_words = (_low(_uint32(words)) for words in (seeds, streams, steps))
+    nothing = ops.zeros_like(stream_words)
+    key, counter = (ops.add(nothing, seed_words), stream_words), (step_words, ops.zeros_like(step_words))
+    words, _ = threefry_2x32(key, (counter[0], counter[1] + _uint32(purpose)))
     # 23 bits and a half: exact in float32, and neither 0 nor 1 can occur.
     numbers = ops.cast(ops.right_shift(words, _uint32(9)), "float32")
     return (2.0 * numbers + 1.0) * 2.0**-24

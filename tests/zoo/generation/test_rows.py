@@ -1,0 +1,193 @@
+"""Rows that come and go write what the same prompts give alone."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from zoo import (
+    AttentionConfig,
+    Backbone,
+    FeedForwardConfig,
+    NormConfig,
+    PositionConfig,
+    RecurrentConfig,
+    TransformerConfig,
+)
+from zoo.generation import Engine, GenerationOptions, Greedy, Sample
+from zoo.generation.row_sampling import choose_by_row
+from zoo.generation.rows import RowDecoder
+
+SIZE, CAPACITY, ROWS = 23, 48, 3
+ENDS = (1, 7, 12)
+KINDS = {
+    "rotary": {"position": PositionConfig("rotary"), "attention": AttentionConfig(4, num_key_value_heads=2)},
+    "learned": {"position": PositionConfig("learned"), "attention": AttentionConfig(2)},
+    "window": {
+        "position": PositionConfig("rotary"),
+        "attention": AttentionConfig(2, window=(4, 0), window_layers=(True, False)),
+    },
+    "alibi": {"position": PositionConfig("alibi"), "attention": AttentionConfig(2)},
+    "sinusoidal": {"position": PositionConfig("sinusoidal"), "attention": AttentionConfig(2)},
+    "relative_bias": {"position": PositionConfig("relative_bias"), "attention": AttentionConfig(2)},
+}
+
+
+def make_backbone(kind):
+    keras.utils.set_random_seed(3)
+    config = TransformerConfig(
+        "decoder",
+        vocabulary_size=SIZE,
+        hidden_dim=16,
+        num_layers=2,
+        max_length=64,
+        feed_forward=FeedForwardConfig(32),
+        norm=NormConfig(kind="rms", placement="pre"),
+        **KINDS[kind],
+    )
+    backbone = Backbone.from_config(config)
+    generator = np.random.default_rng(5)
+    for weight in backbone.weights:  # so that texts are neither constant nor endless
+        weight.assign(weight + generator.normal(0, 0.4, weight.shape).astype("float32"))
+    return backbone
+
+
+@dataclasses.dataclass
+class Text:
+    prompt: list
+    seed: int
+    limit: int
+    sampler: object
+    written: list = dataclasses.field(default_factory=list)
+    score: float = 0.0
+
+
+def settings_of(sampler):
+    """Temperature, top_k, top_p and min_p of a row."""
+    if isinstance(sampler, Greedy):
+        return 0.0, 0, 1.0, 0.0
+    return sampler.temperature, sampler.top_k or 0, sampler.top_p, sampler.min_p
+
+
+def texts_of(generator, count):
+    """Prompts of all lengths with settings of all kinds."""
+    samplers = [Greedy(), Sample(1.3), Sample(0.9, top_k=7), Sample(1.1, top_p=0.9), Sample(1.2, 12, 0.95, 0.02)]
+    return [
+        Text(
+            generator.integers(2, SIZE, int(generator.integers(1, 20))).tolist(),
+            int(generator.integers(0, 2**32)),
+            int(generator.integers(1, 24)),
+            samplers[number % len(samplers)],
+        )
+        for number in range(count)
+    ]
+
+
+def run(backbone, texts, generator):
+    """Writes the texts in `ROWS` rows: each begins, in pieces, when a row is free."""
+    decoder = RowDecoder(backbone)
+    state = decoder.empty(ROWS, CAPACITY)
+    waiting, places = list(texts), [None] * ROWS
+    while waiting or any(places):
+        for row in range(ROWS):
+            if places[row] is None and waiting:
+                places[row] = text = waiting.pop(0)
+                one = decoder.empty(1, CAPACITY)
+                fed = 0
+                while fed < len(text.prompt) - 1:
+                    ids = text.prompt[fed : len(text.prompt) - 1][: int(generator.integers(1, 8))]
+                    padded = ops.convert_to_tensor([ids + [0] * (8 - len(ids))], dtype="int32")
+                    one = decoder.begin(padded, ops.convert_to_tensor([len(ids)]), ops.convert_to_tensor([fed]), one)
+                    fed += len(ids)
+                state = [ops.scatter_update(a, [[row]], b) for a, b in zip(state, one, strict=True)]
+
+        def column(of, dtype, rest=0):
+            return ops.convert_to_tensor([rest if text is None else of(text) for text in places], dtype=dtype)
+
+        last = column(lambda text: (text.prompt + text.written)[-1], "int32")
+        index = column(lambda text: len(text.prompt) + len(text.written) - 1, "int32")
+        settings = [
+            column(lambda text, place=place: settings_of(text.sampler)[place], dtype)
+            for place, dtype in enumerate(("float32", "int32", "float32", "float32"))
+        ]
+        result = decoder.advance(
+            state,
+            last,
+            index,
+            column(lambda text: len(text.written), "int32"),
+            column(lambda text: text.limit, "int32"),
+            ops.convert_to_tensor([[*ENDS, -1]] * ROWS, dtype="int32"),
+            column(lambda text: text.seed, "int64"),
+            column(lambda text: 0, "int32"),
+            *settings,
+            ops.convert_to_tensor(int(generator.integers(1, 6)), dtype="int32"),
+        )
+        state = result["state"]
+        ids, scores, lengths, ended = (
+            ops.convert_to_numpy(result[name]) for name in ("token_ids", "log_probabilities", "lengths", "ended")
+        )
+        for row, text in enumerate(places):
+            if text is not None:
+                text.written += ids[row, : lengths[row]].tolist()
+                assert (ids[row, lengths[row] :] == -1).all()
+                text.score += scores[row].sum()
+                if ended[row] or len(text.written) == text.limit:
+                    places[row] = None
+            else:
+                assert lengths[row] == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_come_and_go_write_what_each_writes_alone(kind):
+    backbone, generator = make_backbone(kind), np.random.default_rng(7)
+    texts = texts_of(generator, 10)
+    run(backbone, texts, generator)
+    ended = 0
+    for text in texts:
+        options = GenerationOptions(text.limit, sampler=text.sampler, end_ids=ENDS, jit_compile=False)
+        alone = Engine(backbone).begin([text.prompt], options, seed=text.seed).advance().result()
+        assert text.written == alone["token_ids"][0, : alone["lengths"][0]].tolist()
+        np.testing.assert_allclose(text.score, alone["log_probabilities"][0], rtol=1e-4, atol=1e-4)
+        ended += text.written[-1] in ENDS
+    assert 0 < ended < len(texts)  # both kinds of ends have been seen
+
+
+def test_state_has_names_and_sizes():
+    tensors = RowDecoder(make_backbone("window")).tensors
+    assert [(tensor.name, tensor.shape, tensor.most_slots) for tensor in tensors] == [
+        ("caches_0_key", ("rows", 2, "slots", 8), 5),
+        ("caches_0_value", ("rows", 2, "slots", 8), 5),
+        ("caches_1_key", ("rows", 2, "slots", 8), None),
+        ("caches_1_value", ("rows", 2, "slots", 8), None),
+    ]
+
+
+def test_a_model_whose_rows_go_together_is_refused():
+    config = RecurrentConfig(SIZE)
+    with pytest.raises(ValueError, match="backbone must be a decoder whose rows can be at places of their own"):
+        RowDecoder(Backbone.from_config(config))
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        Sample(0.7),
+        Sample(1.5, top_k=1),
+        Sample(1.5, top_k=3),
+        Sample(1.0, top_p=0.5),
+        Sample(2.0, min_p=0.1),
+        Sample(0.8, 5, 0.7, 0.05),
+    ],
+)
+def test_choice_is_that_of_the_sampler(sampler):
+    generator = np.random.default_rng(0)
+    logits = generator.normal(0, 3, (200, 300)).astype("float32")
+    logits[:20] = np.round(logits[:20])  # ties
+    numbers = generator.uniform(0, 1, 200).astype("float32")
+    settings = zip(settings_of(sampler), ("float32", "int32", "float32", "float32"), strict=True)
+    columns = [ops.full((200,), value, dtype=dtype) for value, dtype in settings]
+    chosen = choose_by_row(ops.convert_to_tensor(logits), ops.convert_to_tensor(numbers), *columns)
+    expected = sampler.choose(ops.convert_to_tensor(logits), ops.convert_to_tensor(numbers))
+    np.testing.assert_array_equal(ops.convert_to_numpy(chosen), ops.convert_to_numpy(expected))

@@ -1,0 +1,72 @@
+"""Choosing the next tokens of rows that each have settings of their own, as tensors."""
+
+from typing import Any
+
+from keras import ops
+
+from zoo.generation.filters import keep, nucleus
+from zoo.generation.processors import forbid
+from zoo.generation.random import draw
+
+
+def choose_by_row(logits: Any, numbers: Any, temperature: Any, top_k: Any, top_p: Any, min_p: Any) -> Any:
+    """Returns the next token of each row, as `Greedy()` or `Sample(...)` with the settings of the row chooses it.
+
+    Args:
+        logits: float32 `(rows, vocabulary)`.
+        numbers: float32 `(rows,)`, uniform in (0, 1).
+        temperature: float32 `(rows,)`; 0 for the most probable token, whatever the other settings are.
+        top_k: int32 `(rows,)`; 0 keeps all tokens.
+        top_p: float32 `(rows,)`; 1 keeps all tokens.
+        min_p: float32 `(rows,)`; 0 keeps all tokens.
+
+    Returns:
+        int32 `(rows,)`. Tokens whose probabilities are equal up to the rounding of float32 sums can be cut otherwise
+        than by `Sample`, which computes with one setting for all rows.
+    """
+    best = ops.cast(ops.argmax(logits, axis=-1), "int32")
+    draws = temperature > 0.0
+
+    def drawn() -> Any:
+        scale = 1.0 / ops.where(draws, temperature, 1.0)
+        kept = _filtered(logits, *(ops.expand_dims(setting, 1) for setting in (scale, top_k, top_p, min_p)))
+        weights = ops.exp(kept - ops.max(kept, axis=-1, keepdims=True))
+        return ops.where(draws, draw(weights, numbers), best)
+
+    return ops.cond(ops.any(draws), drawn, lambda: best)
+
+
+def _filtered(logits: Any, scale: Any, top_k: Any, top_p: Any, min_p: Any) -> Any:
+    """Logits after the settings `(rows, 1)`, in the order of `Sample`. Each filter runs if a row asks for it."""
+    # no temperature makes the logits overflow
+    logits = logits - ops.max(logits, axis=-1, keepdims=True)
+    logits = ops.cond(ops.any(top_k > 0), lambda: _most_probable(logits, top_k), lambda: logits) * scale
+    cut = logits
+    logits = ops.cond(ops.any(top_p < 1.0), lambda: keep(cut, nucleus(ops.exp(cut), top_p)), lambda: cut)
+    # a comparison of logits, of which the largest is 0: exponentials would be rounded
+    return keep(logits, logits >= ops.log(min_p))
+
+
+def _most_probable(logits: Any, count: Any) -> Any:
+    """Keeps the `count` `(rows, 1)` largest logits of each row, of equal ones those with the lowest ids; 0 keeps all.
+
+    The smallest that stays is found exactly, by bisection of the integers whose order is that of the numbers.
+    """
+    bits = ops.view(logits, "int32")
+    keys = ops.where(bits >= 0, bits, ops.bitwise_xor(bits, 0x7FFFFFFF))
+    count = ops.where(count > 0, count, logits.shape[-1])
+    low = ops.zeros_like(count) - 2**31
+    high = ops.zeros_like(count) + (2**31 - 1)
+
+    def halve(_: Any, interval: tuple[Any, Any]) -> tuple[Any, Any]:
+        low, high = interval
+        # the mean, rounded up, of integers whose sum need not fit into 32 bits
+        middle = ops.bitwise_or(low, high) - ops.right_shift(ops.bitwise_xor(low, high), 1)
+        enough = ops.sum(ops.cast(keys >= middle, "int32"), axis=-1, keepdims=True) >= count
+        return ops.where(enough, middle, low), ops.where(enough, high, middle - 1)
+
+    smallest, _ = ops.fori_loop(0, 32, halve, (low, high))
+    above, tied = keys > smallest, keys == smallest
+    places = ops.cumsum(ops.cast(tied, "int32"), axis=-1)
+    room = count - ops.sum(ops.cast(above, "int32"), axis=-1, keepdims=True)
+    return forbid(logits, ops.logical_not(ops.logical_or(above, ops.logical_and(tied, places <= room))))
