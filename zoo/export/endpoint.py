@@ -37,6 +37,7 @@ class Endpoint:
         inputs: The tensors that it takes.
         outputs: The tensors that it returns.
         description: What it does, for the description of the export.
+        properties: What a caller has to know in addition, as values for JSON.
 
     Example:
 
@@ -47,12 +48,14 @@ class Endpoint:
     inputs: tuple[Field, ...]
     outputs: tuple[Field, ...]
     description: str = ""
+    properties: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
-        """Returns description, inputs and outputs as values for JSON."""
+        """Returns description, inputs, outputs, and properties where there are some, as values for JSON."""
         fields = {"inputs": self.inputs, "outputs": self.outputs}
         tensors = {side: [dataclasses.asdict(field) for field in some] for side, some in fields.items()}
-        return {"description": self.description, **tensors}
+        properties = {"properties": dict(self.properties)} if self.properties else {}
+        return {"description": self.description, **tensors, **properties}
 
 
 def describe(endpoints: Mapping[str, Endpoint]) -> dict[str, Any]:

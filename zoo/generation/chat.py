@@ -206,3 +206,15 @@ def with_end_of_turn(chosen: GenerationDefaults, tokenizer: Any) -> GenerationDe
         return chosen
     stops = [] if chosen.stop is None else [chosen.stop] if isinstance(chosen.stop, (str, bytes)) else [*chosen.stop]
     return dataclasses.replace(chosen, stop=[*stops, string])
+
+
+def given_messages(roles: Any, contents: Any) -> tuple[Any, Any]:
+    """Returns roles and contents of conversations without what fills them up: ragged string tensors; a graph function.
+
+    Args:
+        roles, contents: String tensors `(batch, messages)`; what has the role "" is left out.
+    """
+    import tensorflow as tf
+
+    given = roles != ""
+    return tf.ragged.boolean_mask(roles, given), tf.ragged.boolean_mask(contents, given)

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from zoo.generation.chat import AnswerEdges, require_chat, with_end_of_turn
+from zoo.generation.chat import AnswerEdges, given_messages, require_chat, with_end_of_turn
 from zoo.generation.checks import require_count
 from zoo.generation.programs import compiled, pad_batch
 from zoo.generation.request import EXTRA_LENGTH, before_texts, room, split_stops, streams_of, with_results
@@ -93,10 +93,7 @@ class GraphGenerator:
         write = self._writer(with_end_of_turn(self._chosen, tokenizer), AnswerEdges.of(tokenizer.chat_format))
 
         def chat(roles: Any, contents: Any, seed: Any, most: Any) -> tuple[Any, Any]:
-            given = roles != ""
-            prompts = preprocessor.chat_ids(
-                tf.ragged.boolean_mask(roles, given), tf.ragged.boolean_mask(contents, given), keep
-            )
+            prompts = preprocessor.chat_ids(*given_messages(roles, contents), keep)
             return write(prompts, None, tf.fill([prompts.nrows()], ""), seed, most)
 
         strings = ((None, None), "string")

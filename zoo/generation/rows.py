@@ -64,12 +64,16 @@ class RowDecoder:
         self.backbone = backbone
         # two sizes tell which axis has the slots, and whether they are limited
         large = backbone.config.max_length
-        small = self._make(1, 1), self._make(1, 2), self._make(1, large), self._make(1, large + 1)
-        paths, self._tree = keras.tree.flatten_with_path(small[0]), small[0]
+        sizes = [self._shapes(capacity) for capacity in (1, 2, large, large + 1)]
+        paths, self._tree = keras.tree.flatten_with_path(sizes[0]), sizes[0]
         self.tensors = tuple(
             _described("_".join(map(str, path)), *tensors)
-            for (path, _), *tensors in zip(paths, *map(keras.tree.flatten, small), strict=True)
+            for (path, _), *tensors in zip(paths, *map(keras.tree.flatten, sizes), strict=True)
         )
+
+    def _shapes(self, capacity: int) -> Any:
+        """The state of one row as symbols, which take no memory."""
+        return _Make(self._make, capacity)(keras.KerasTensor((1,), dtype="int32"))
 
     def _make(self, rows: Any, capacity: Any) -> Any:
         mask = ops.ones((rows, 1), dtype="bool")
@@ -194,6 +198,17 @@ class RowDecoder:
 
     def _packed(self, state: list[Any]) -> Any:
         return keras.tree.pack_sequence_as(self._tree, list(state))
+
+
+class _Make(keras.Operation):
+    """Makes a state, for shapes alone."""
+
+    def __init__(self, make: Any, capacity: int) -> None:
+        super().__init__()
+        self._make, self._capacity = make, capacity
+
+    def call(self, rows: Any) -> Any:
+        return self._make(ops.shape(rows)[0], self._capacity)
 
 
 def _described(name: str, short: Any, longer: Any, large: Any, larger: Any) -> StateTensor:

@@ -11,6 +11,7 @@ from zoo.export import Endpoint, Field
 from zoo.generation import GenerationDefaults, GraphGenerator, TextGenerator, TextScorer, get_sampler
 from zoo.generation.checks import as_seed
 from zoo.preprocessing.rows import as_sequence
+from zoo.tasks.row_endpoints import row_endpoints
 from zoo.tasks.task import Task
 from zoo.tasks.token_head import TokenHead
 
@@ -106,7 +107,8 @@ class GenerativeTask(Task):
           with empty roles, to the answers, "texts" `(batch,)`, as `generate` of the task gives for conversations;
         * `score`: prompts and texts, or sources and targets, string tensors `(batch,)`, to "log_likelihoods"
           `(batch,)`, float32;
-        * `forward`: token-level inputs to "logits" `(batch, length, vocabulary)`, float32.
+        * `forward`: token-level inputs to "logits" `(batch, length, vocabulary)`, float32;
+        * those of continuous batching, where a model can do that, see `zoo.tasks.row_endpoints`.
 
         A text longer than the model is an `InvalidArgumentError` that names the rows, unless `truncate` is true.
 
@@ -149,12 +151,17 @@ class GenerativeTask(Task):
         if getattr(self.tokenizer, "chat_format", None) is not None and self.preprocessor.takes_conversations:
             answer = _with_defaults(_named(graph.chat(), return_scores), seed)
             chat = {"chat": Endpoint(answer, (ROLES, CONTENTS), outputs, "Answers each conversation.")}
+        given = {"sampler": sampler, "processors": processors, "stop": stop}
+        chosen = self.generator.chosen(**given, max_length=max_length, max_new_tokens=max_new_tokens)
+        is_single = num_results is None and draft is None
+        rows = row_endpoints(self.generator, chosen, truncate, TEXTS, (ROLES, CONTENTS)) if is_single else {}
         return {
             "serve": serve,
             "generate": Endpoint(
                 generate, (TEXTS, SEED, MAX_NEW_TOKENS), outputs, "As serve, with another seed and length."
             ),
             **chat,
+            **rows,
             "score": self.score_endpoint(),
             "forward": self._forward_endpoint(),
         }

@@ -25,8 +25,68 @@ from zoo.generation import MinimumLength, NoRepeatNGram, RepetitionPenalty  # no
 
 CLIENT = """
 import json, sys
+from pathlib import Path
+
+import numpy as np
 import tensorflow as tf
 import tensorflow_text
+
+
+def write_in_rows(model, directory, texts, seed):
+    # What `serve` gives, in chunks of three tokens: prompts fed in two pieces, then all rows together.
+    about = json.loads(Path(directory, "signature.json").read_text())["endpoints"]["advance"]["properties"]
+    signatures = model.signatures
+    prompts = signatures["tokens"](texts=texts)
+    ids, lengths = prompts["token_ids"].numpy(), prompts["lengths"].numpy()
+    rows, capacity = len(ids), about["max_length"]
+    state = {}
+    for tensor in about["state"]:
+        slots = min(capacity, tensor["most_slots"] or capacity)
+        sizes = [{"rows": rows, "slots": slots}.get(size, size) for size in tensor["shape"]]
+        state[tensor["name"]] = tf.zeros(sizes, tensor["dtype"])
+    half = (lengths - 1) // 2
+    for first, last in ((0 * half, half), (half, lengths - 1)):
+        fed = np.zeros((rows, 40), "int32")
+        for row in range(rows):
+            fed[row, : last[row] - first[row]] = ids[row, first[row] : last[row]]
+        state = signatures["begin"](token_ids=fed, lengths=last - first, index=first, **state)
+    one = np.ones(rows, "int32")
+    settings = about["settings"]
+    row_inputs = {
+        "limits": np.minimum(about["max_length"] - lengths, about["max_new_tokens"]).astype("int32"),
+        "end_ids": np.tile(np.array([[*about["texts"]["end_ids"], -1]], "int32"), (rows, 1)),
+        "seeds": np.full(rows, seed, "int64"),
+        "streams": np.arange(rows, dtype="int32"),
+        "temperature": one * np.float32(settings["temperature"]),
+        "top_k": one * np.int32(settings["top_k"]),
+        "top_p": one * np.float32(settings["top_p"]),
+        "min_p": one * np.float32(settings["min_p"]),
+        "steps": np.int32(3),
+    }
+    written, ended, index = [[] for _ in ids], np.zeros(rows, "bool"), lengths - 1
+    last = ids[np.arange(rows), lengths - 1]
+    while True:
+        places = np.array([len(row) for row in written], "int32")
+        # a row that has ended rests
+        limits = np.where(ended, places, row_inputs["limits"]).astype("int32")
+        if (places >= limits).all():
+            break
+        result = signatures["advance"](
+            token_ids=last, index=index, places=places, **{**row_inputs, "limits": limits}, **state
+        )
+        state = {name: result[name] for name in state}
+        new, count = result["token_ids"].numpy(), result["lengths"].numpy()
+        for row in range(rows):
+            written[row] += new[row, : count[row]].tolist()
+            last[row] = ([last[row]] + written[row])[-1]
+        index, ended = index + count, ended | result["ended"].numpy()
+    generated = np.full((rows, capacity), -1, "int32")
+    for row in range(rows):
+        count = len(written[row]) - ended[row]
+        generated[row, :count] = written[row][:count]
+    added = signatures["continuation"](prompts=ids, token_ids=generated)["texts"].numpy()
+    return [(before + after).decode("utf-8", "replace") for before, after in zip(texts.numpy(), added)]
+
 
 request = json.load(sys.stdin)
 results = []
@@ -52,6 +112,8 @@ for directory in request["exports"]:
     result["other"] = [text.decode("utf-8", "replace") for text in model.generate(
         few, tf.constant(2**32 - 1, tf.int64), tf.constant(4)).numpy()]
     result["signatures"] = sorted(model.signatures)
+    if "advance" in model.signatures:
+        result["rows"] = write_in_rows(model, directory, texts, request["seed"])
     result["errors"] = []
     for call in (lambda: model.serve(tf.concat([texts[:-1], [request["long"]]], axis=0)),
                  lambda: model.score(prompts[:1], tf.constant([request["long"]])),
@@ -156,7 +218,13 @@ def test_scores_and_logits(model, prompts, forward_inputs, answers):
         # sums of up to ten log-probabilities of a size up to 20
         np.testing.assert_allclose(answer["score"], expected, rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(answer["forward"], logits, rtol=1e-4, atol=1e-4)
-        assert answer["signatures"] == ["forward", "generate", "score", "serve", "serving_default"]
+
+
+def test_rows_write_what_python_generates(model, prompts, answers):
+    assert answers["greedy"]["signatures"] == ["forward", "generate", "score", "serve", "serving_default"]
+    several = ["advance", "begin", "continuation", *answers["greedy"]["signatures"], "tokens"]
+    assert answers["sample"]["signatures"] == several
+    assert answers["sample"]["rows"] == model.generate(prompts, **EXPORTS["sample"], batch_size=256)
 
 
 def test_prompt_longer_than_the_model(answers):

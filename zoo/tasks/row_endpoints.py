@@ -1,0 +1,157 @@
+"""Endpoints with which a server writes many texts at once, each of which begins and ends when it likes."""
+
+import dataclasses
+from typing import Any
+
+from zoo.export import Endpoint, Field
+from zoo.generation import Greedy, Sample
+from zoo.generation.chat import AnswerEdges, given_messages, with_end_of_turn
+from zoo.generation.request import split_stops
+from zoo.generation.rows import RowDecoder
+from zoo.generation.texts import continuations
+
+_ROWS = ("rows",)
+_TOKENS = Field("token_ids", ("batch", "length"), "int32", "ids of tokens, -1 behind those of a row")
+_LENGTHS = Field("lengths", ("batch",), "int32", "number of tokens of each row")
+_BEGUN = (
+    Field("token_ids", ("rows", "length"), "int32", "tokens of prompts, all but the last of each, padded behind"),
+    Field("lengths", _ROWS, "int32", "number of these tokens; rows with 0 stay as they are"),
+    Field("index", _ROWS, "int32", "number of tokens that each row has been fed"),
+)
+_ADVANCED = (
+    Field("token_ids", _ROWS, "int32", "the token of each row that is not fed yet"),
+    Field("index", _ROWS, "int32", "number of tokens that each row has been fed"),
+    Field("places", _ROWS, "int32", "number of tokens that each row has written"),
+    Field("limits", _ROWS, "int32", "most tokens that each row may write; a row that has no more left rests"),
+    Field("end_ids", ("rows", "ends"), "int32", "ids that end each row, filled up with -1"),
+    Field("seeds", _ROWS, "int64", "seed of each row, from 0 to 2**32 - 1"),
+    Field("streams", _ROWS, "int32", "stream of random numbers of each row, 0 for a text alone"),
+    Field("temperature", _ROWS, "float32", "0 for the most probable token"),
+    Field("top_k", _ROWS, "int32", "0 keeps all tokens"),
+    Field("top_p", _ROWS, "float32", "1 keeps all tokens"),
+    Field("min_p", _ROWS, "float32", "0 keeps all tokens"),
+    Field("steps", (), "int32", "most tokens that are written now"),
+)
+_WRITTEN = (
+    Field("token_ids", ("rows", "steps"), "int32", "new tokens, -1 behind an end"),
+    Field("log_probabilities", ("rows", "steps"), "float32", "of the new tokens, 0 behind an end"),
+    Field("lengths", _ROWS, "int32", "number of new tokens, an end token included"),
+    Field("ended", _ROWS, "bool", "whether the last of them is an end token"),
+)
+_CONTINUED = (
+    Field("prompts", ("batch", "prompt_length"), "int32", "tokens before, -1 behind those of a row"),
+    Field("token_ids", ("batch", "length"), "int32", "generated tokens without an end, -1 behind those of a row"),
+)
+_TEXTS = Field("texts", ("batch",), "string", "what the generated tokens add to the text; may end within a character")
+
+
+def row_endpoints(generator: Any, chosen: Any, truncate: bool | None, texts: Field, messages: tuple) -> dict[str, Any]:
+    """Returns the endpoints of continuous batching of a model that continues texts.
+
+    * `tokens(texts)`, `chat_tokens(roles, contents)`: the token ids of prompts;
+    * `begin(token_ids, lengths, index, state)`: feeds prompts, whole or in pieces; returns the state;
+    * `advance(token_ids, ..., steps, state)`: writes some tokens in each row; returns them, and the state;
+    * `continuation(prompts, token_ids)`, `chat_continuation`: the texts of generated tokens.
+
+    The state is a tensor per cache, rows on the first axis, each an input and an output of its own. What a server has
+    to know of the model (ends, lengths, the sampler of the export) are the properties of `advance`.
+
+    Args:
+        generator: The `TextGenerator` of the task.
+        chosen: Its `GenerationDefaults`, with what the export was given.
+        truncate: Whether prompts that are too long lose their beginning; None for what the preprocessor does.
+        texts, messages: The inputs of `tokens` and `chat_tokens`.
+
+    Returns:
+        The endpoints; none where generation depends on more than the settings of a row: logit processors, sequences
+        of tokens that end a text, samplers other than `Greedy` and `Sample` (without `typical_p`), and backbones whose
+        rows go together.
+    """
+    options = generator.options(**chosen.options(), stop_sequences=split_stops(chosen.stop)[1], jit_compile=False)
+    sampler = options.sampler
+    is_plain = type(sampler) is Greedy or (type(sampler) is Sample and sampler.typical_p == 1)
+    if not (generator.backbone.decodes_rows and is_plain) or options.processors or options.stop_sequences:
+        return {}
+    decoder, preprocessor = RowDecoder(generator.backbone), generator.preprocessor
+    tokenizer = preprocessor.tokenizer
+    truncate = preprocessor.truncate if truncate is None else truncate
+    longest, most = chosen.max_length or generator.longest, chosen.max_new_tokens
+    state = tuple(
+        Field(tensor.name, tensor.shape, tensor.dtype, "state: part of the caches") for tensor in decoder.tensors
+    )
+    names = [field.name for field in state]
+
+    def tokens(texts: Any) -> Any:
+        return _padded(preprocessor.prompts(texts, None, truncate, longest, most)[0])
+
+    def begin(token_ids: Any, lengths: Any, index: Any, *state: Any) -> Any:
+        return dict(zip(names, decoder.begin(token_ids, lengths, index, state), strict=True))
+
+    def advance(*inputs: Any) -> Any:
+        row_inputs, state = inputs[: len(_ADVANCED)], inputs[len(_ADVANCED) :]
+        written = decoder.advance(state, *row_inputs)
+        return dict(zip(names, written.pop("state"), strict=True)) | written
+
+    def continuation(prompts: Any, token_ids: Any) -> Any:
+        return continuations(tokenizer, _ragged(prompts[:, preprocessor.start_tokens :]), _ragged(token_ids))
+
+    properties = {
+        "max_length": longest,
+        "max_new_tokens": options.max_new_tokens,
+        "unstable_tokens": tokenizer.unstable_tokens,
+        "settings": _settings(sampler),
+        "state": [dataclasses.asdict(tensor) for tensor in decoder.tensors],
+        "texts": _ends(options.end_ids, chosen, AnswerEdges()),
+    }
+    endpoints = {
+        "tokens": Endpoint(tokens, (texts,), (_TOKENS, _LENGTHS), "Tokens of prompts."),
+        "begin": Endpoint(begin, (*_BEGUN, *state), state, "Feeds prompts."),
+        "advance": Endpoint(advance, (*_ADVANCED, *state), (*_WRITTEN, *state), "Writes some tokens.", properties),
+        "continuation": Endpoint(continuation, _CONTINUED, (_TEXTS,), "Texts of generated tokens."),
+    }
+    if getattr(tokenizer, "chat_format", None) is None or not preprocessor.takes_conversations:
+        return endpoints
+    answering = with_end_of_turn(chosen, tokenizer)
+    ends = generator.options(**answering.options()).end_ids
+    properties["chat"] = _ends(ends, answering, AnswerEdges.of(tokenizer.chat_format))
+    keep = preprocessor.kept_tokens(longest, most) if truncate else None
+
+    def chat_tokens(roles: Any, contents: Any) -> Any:
+        return _padded(preprocessor.chat_ids(*given_messages(roles, contents), keep))
+
+    def chat_continuation(prompts: Any, token_ids: Any) -> Any:
+        return continuations(tokenizer, _ragged(prompts), _ragged(token_ids), anew=True)
+
+    return endpoints | {
+        "chat_tokens": Endpoint(chat_tokens, messages, (_TOKENS, _LENGTHS), "Tokens of conversations."),
+        "chat_continuation": Endpoint(chat_continuation, _CONTINUED, (_TEXTS,), "Words of generated answers."),
+    }
+
+
+def _settings(sampler: Any) -> dict[str, Any]:
+    """Inputs of `advance` that stand for the sampler of the export."""
+    if type(sampler) is Greedy:
+        return {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    return {
+        "temperature": float(sampler.temperature),
+        "top_k": sampler.top_k or 0,
+        "top_p": float(sampler.top_p),
+        "min_p": float(sampler.min_p),
+    }
+
+
+def _ends(end_ids: tuple[int, ...], chosen: Any, edges: AnswerEdges) -> dict[str, Any]:
+    """What ends a text, and what is cut off at its edges."""
+    return {"end_ids": list(end_ids), "stop": split_stops(chosen.stop)[0], **dataclasses.asdict(edges)}
+
+
+def _padded(ids: Any) -> dict[str, Any]:
+    import tensorflow as tf
+
+    return {"token_ids": tf.cast(ids.to_tensor(-1), tf.int32), "lengths": tf.cast(ids.row_lengths(), tf.int32)}
+
+
+def _ragged(token_ids: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.ragged.boolean_mask(token_ids, token_ids >= 0)
