@@ -1,0 +1,43 @@
+"""A small language model that chats, with a window of attention, and what it is as an export."""
+
+import keras
+import pytest
+
+
+@pytest.fixture(scope="session")
+def chat_model():
+    import zoo
+    from zoo.tokenizers import ByteLevelBPETokenizer
+
+    keras.utils.set_random_seed(0)
+    tokens = ["<|im_start|>", "<|im_end|>"]
+    words = "hello who are you today friend of mine, wörld and 你好"
+    tokenizer = ByteLevelBPETokenizer.train([words] * 9, 290, end_token="<|endoftext|>", special_tokens=tokens)
+    config = zoo.TransformerConfig(
+        "decoder",
+        tokenizer.vocabulary_size,
+        hidden_dim=16,
+        num_layers=2,
+        max_length=160,
+        attention=zoo.AttentionConfig(num_heads=2, window=(40, 0), window_layers=(True, False)),
+        position=zoo.PositionConfig("rotary"),
+        feed_forward=zoo.FeedForwardConfig(16),
+        norm=zoo.NormConfig(placement="pre"),
+        dropout=0.0,
+        initializer_range=0.7,
+    )
+    return zoo.CausalLM(zoo.Backbone.from_config(config), tokenizer.with_chat_format("chatml"))
+
+
+@pytest.fixture(scope="session")
+def chat_export(chat_model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served") / "export"
+    chat_model.export(folder, jit_compile=False)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def exported(chat_export):
+    from recipes.serving.exported_model import ExportedModel
+
+    return ExportedModel(chat_export)
