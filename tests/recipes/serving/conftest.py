@@ -1,5 +1,8 @@
 """A small language model that chats, with a window of attention, and what it is as an export."""
 
+import asyncio
+import threading
+
 import keras
 import pytest
 
@@ -41,3 +44,27 @@ def exported(chat_export):
     from recipes.serving.exported_model import ExportedModel
 
     return ExportedModel(chat_export)
+
+
+class Loop:
+    """An event loop in a thread, for tests that are no coroutines."""
+
+    def __init__(self):
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+
+    def run(self, coroutine, seconds=120):
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(seconds)
+
+    def stop(self):
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
+@pytest.fixture(scope="module")
+def loop():
+    loop = Loop()
+    yield loop
+    loop.stop()
