@@ -1,7 +1,9 @@
 """A small language model that chats, with a window of attention, and what it is as an export."""
 
 import asyncio
+import contextlib
 import threading
+import time
 
 import keras
 import pytest
@@ -68,3 +70,34 @@ def loop():
     loop = Loop()
     yield loop
     loop.stop()
+
+
+@contextlib.contextmanager
+def running(folder, *, api_key=None, limits=None, options=None, interval=0.2):
+    """A server in a thread; its address."""
+    import uvicorn
+
+    from recipes.serving.app import make_app
+    from recipes.serving.limits import LimitsConfig
+
+    app = make_app(folder, limits or LimitsConfig(), options or {}, api_key=api_key, interval=interval)
+    config = uvicorn.Config(app, port=0, log_level="warning", timeout_graceful_shutdown=20)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    for _ in range(1200):
+        if server.started:
+            break
+        assert thread.is_alive(), "The server did not start."
+        time.sleep(0.05)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(60)
+
+
+@pytest.fixture(scope="session")
+def run_server():
+    return running
