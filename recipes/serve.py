@@ -41,6 +41,7 @@ class ServeConfig:
     models: str = setting(help="An export, a model's folder of versions, or a folder of such models.", words="first")
     host: str = setting("127.0.0.1", "Address to listen at; others than this machine's own need a key.")
     port: int = setting(8501, "Port of HTTP.", least=0, most=65535)
+    grpc_port: int | None = setting(None, "Port of gRPC, often 8500; null for none.", least=0, most=65535)
     interval: float = setting(2.0, "Seconds between two looks for new versions.", above=0)
     drain: float = setting(30.0, "Seconds that requests have to end after SIGTERM.", above=0)
     batching: BatchingConfig = setting(BatchingConfig())
@@ -75,6 +76,8 @@ def main(config: ServeConfig) -> None:
         dataclasses.asdict(config.batching),
         api_key=api_key,
         interval=config.interval,
+        drain=config.drain,
+        grpc_address=None if config.grpc_port is None else (config.host, config.grpc_port),
     )
     # without a log of requests, which hold names that users give
     uvicorn.run(

@@ -29,7 +29,14 @@ _log = logging.getLogger(__name__)
 
 
 def make_app(
-    folder: Path, limits: LimitsConfig, options: dict[str, Any], *, api_key: str | None = None, interval: float = 2.0
+    folder: Path,
+    limits: LimitsConfig,
+    options: dict[str, Any],
+    *,
+    api_key: str | None = None,
+    interval: float = 2.0,
+    drain: float = 30.0,
+    grpc_address: tuple[str, int] | None = None,
 ) -> Starlette:
     """Returns the application that serves the models of a folder.
 
@@ -39,14 +46,22 @@ def make_app(
         options: Options of the workers.
         api_key: The key that requests must bring; None for none.
         interval: Seconds between two looks at the folder.
+        drain: Seconds that requests have to end.
+        grpc_address: Host and port of gRPC; None for none.
     """
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with ServedModels(folder, {**options, "waiting": limits.waiting}, interval) as models:
-            app.state.server = ServerState(models, limits, Metrics(), api_key)
+        async with ServedModels(folder, {**options, "waiting": limits.waiting}, interval, drain) as models:
+            state = app.state.server = ServerState(models, limits, Metrics(), api_key)
+            grpc_server = None
+            if grpc_address is not None:
+                from recipes.serving.tensorflow_grpc import start_grpc  # it imports TensorFlow
+
+                grpc_server, app.state.grpc_port = await start_grpc(state, *grpc_address)
             yield
-            app.state.server.is_draining = True
+            if grpc_server is not None:
+                await grpc_server.stop(drain)
 
     routes = [
         Route("/health", health, methods=["GET"]),
@@ -123,7 +138,7 @@ async def health(request: Request) -> JSONResponse:
 async def ready(request: Request) -> JSONResponse:
     """Answers whether all models can answer."""
     state: ServerState = request.app.state.server
-    if state.is_draining or not state.models.is_ready:
+    if not state.models.is_ready:
         raise Problem(503, "The models cannot all answer at the moment.")
     return JSONResponse({"status": "ready", "models": state.models.names})
 

@@ -28,7 +28,6 @@ class ServerState:
     limits: LimitsConfig
     metrics: Metrics
     api_key: str | None = None
-    is_draining: bool = False
 
     def require_key(self, authorization: str | None) -> None:
         """Raises a `Problem` unless a header `Authorization: Bearer KEY` has the key."""

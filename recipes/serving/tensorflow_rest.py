@@ -43,7 +43,7 @@ async def predict(request: Request) -> JSONResponse:
     if ("instances" in body) == ("inputs" in body):
         raise Problem(400, "The body must have either instances or inputs.")
     async with state.models.worker(*_place(request)) as worker:
-        name, endpoint = _endpoint(worker.about, body.get("signature_name", DEFAULT_SIGNATURE))
+        name, endpoint = find_endpoint(worker.about, body.get("signature_name", DEFAULT_SIGNATURE))
         fields = {field["name"]: field for field in endpoint["inputs"]}
         by_row = "instances" in body
         inputs = _from_instances(body["instances"], fields) if by_row else _from_inputs(body["inputs"], fields)
@@ -71,7 +71,7 @@ async def classify(request: Request) -> JSONResponse:
     if not isinstance(examples, list) or not all(isinstance(each, dict) for each in [*examples, context]):
         raise Problem(400, "examples must be a list of objects, and context an object.")
     async with state.models.worker(*_place(request)) as worker:
-        name, endpoint = _endpoint(worker.about, body.get("signature_name", DEFAULT_SIGNATURE))
+        name, endpoint = find_endpoint(worker.about, body.get("signature_name", DEFAULT_SIGNATURE))
         outputs = {field["name"] for field in endpoint["outputs"]}
         if "label_names" not in worker.about["endpoints"] or "probabilities" not in outputs:
             raise Problem(422, "This model does not classify: use :predict.")
@@ -112,9 +112,7 @@ async def metadata(request: Request) -> JSONResponse:
     state: ServerState = request.app.state.server
     name, number = _place(request)
     version = state.models.served(name, number)
-    about = version.worker.about
-    signatures = {key: _signature(endpoint) for key, endpoint in about["endpoints"].items()}
-    signatures[DEFAULT_SIGNATURE] = signatures[about["default"]]
+    signatures = signature_infos(version.worker.about)
     spec = {"name": name, "signature_name": "", "version": str(version.number)}
     return JSONResponse({"model_spec": spec, "metadata": {"signature_def": {"signature_def": signatures}}})
 
@@ -129,11 +127,26 @@ def _require_keys(body: dict[str, Any], allowed: set[str]) -> None:
         raise Problem(400, f"The body must have the keys {', '.join(sorted(allowed))} alone.")
 
 
-def _endpoint(about: dict[str, Any], name: Any) -> tuple[str, dict[str, Any]]:
+def find_endpoint(about: dict[str, Any], name: Any) -> tuple[str, dict[str, Any]]:
+    """Returns name and description of an endpoint.
+
+    Args:
+        about: What the worker said of the model.
+        name: Name of a signature.
+
+    Raises:
+        Problem: If there is none of the name.
+    """
     name = about["default"] if name == DEFAULT_SIGNATURE else name
-    if name not in about["endpoints"]:
+    if not isinstance(name, str) or name not in about["endpoints"]:
         raise Problem(400, f"signature_name must be one of {', '.join([DEFAULT_SIGNATURE, *about['endpoints']])}.")
     return name, about["endpoints"][name]
+
+
+def signature_infos(about: dict[str, Any]) -> dict[str, Any]:
+    """Returns the signatures of a model as TensorFlow describes them, by name."""
+    signatures = {name: _signature(endpoint) for name, endpoint in about["endpoints"].items()}
+    return {**signatures, DEFAULT_SIGNATURE: signatures[about["default"]]}
 
 
 def _from_instances(instances: Any, fields: dict[str, Any]) -> dict[str, Any]:
