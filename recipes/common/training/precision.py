@@ -1,4 +1,4 @@
-"""Which dtype policy trains fastest on this machine, and who is told."""
+"""How a model trains on this machine, which dtype policy is fastest there, and who is told."""
 
 from __future__ import annotations
 
@@ -10,6 +10,21 @@ import keras
 # Narrower models have not been measured (docs/results.md).
 _LEAST_WIDTH = 128
 _FLAGS = re.compile(r"^flags\s*:.*\b(avx512_bf16|amx_bf16)\b", re.MULTILINE)
+
+
+def describe_step(model: keras.Model) -> str:
+    """Returns what a log says of the training step: dtype policy and compiler, and the keys that choose them.
+
+    Args:
+        model: The compiled model.
+
+    Example:
+
+    >>> describe_step(model)
+    'trains in float32, without XLA (training.dtype, training.jit_compile)'
+    """
+    compiler = "compiled by XLA" if model.jit_compile else "without XLA"
+    return f"trains in {keras.config.dtype_policy().name}, {compiler} (training.dtype, training.jit_compile)"
 
 
 def multiplies_bfloat16(description: str | None = None) -> bool:
