@@ -12,18 +12,18 @@ _LEAST_WIDTH = 128
 _FLAGS = re.compile(r"^flags\s*:.*\b(avx512_bf16|amx_bf16)\b", re.MULTILINE)
 
 
-def describe_step(model: keras.Model) -> str:
+def describe_step(is_compiled: bool) -> str:
     """Returns what a log says of the training step: dtype policy and compiler, and the keys that choose them.
 
     Args:
-        model: The compiled model.
+        is_compiled: Whether XLA compiles it.
 
     Example:
 
-    >>> describe_step(model)
+    >>> describe_step(False)
     'trains in float32, without XLA (training.dtype, training.jit_compile)'
     """
-    compiler = "compiled by XLA" if model.jit_compile else "without XLA"
+    compiler = "compiled by XLA" if is_compiled else "without XLA"
     return f"trains in {keras.config.dtype_policy().name}, {compiler} (training.dtype, training.jit_compile)"
 
 

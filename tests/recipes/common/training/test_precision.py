@@ -23,6 +23,4 @@ def test_who_is_advised():
 
 @pytest.mark.parametrize(("compiled", "words"), [(True, "compiled by XLA"), (False, "without XLA")])
 def test_the_log_says_how_a_model_trains(compiled, words):
-    model = keras.Sequential([keras.layers.Dense(1)])
-    model.compile(loss="mse", jit_compile=compiled)
-    assert describe_step(model) == f"trains in float32, {words} (training.dtype, training.jit_compile)"
+    assert describe_step(compiled) == f"trains in float32, {words} (training.dtype, training.jit_compile)"
