@@ -63,7 +63,8 @@ def main(config: Config) -> dict[str, Any]:
     """
     data = Path(config.data or os.environ.get("ZOO_DATA", ""))
     if not (data / "tokenizers").is_dir():
-        raise DataError("Set ZOO_DATA or --data to the folder that holds tokenizers/ and gutenberg/.")
+        given = f"; {data} does not" if data.name else ""
+        raise DataError(f"Set ZOO_DATA or --data to the folder that holds tokenizers/ and gutenberg/{given}.")
     functions = {"formats": formats, "batches": batches, "preparing": preparing, "memory": memory}
     unknown = [part for part in config.parts if part not in functions]
     if unknown:

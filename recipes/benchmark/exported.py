@@ -13,7 +13,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -21,7 +20,8 @@ import tensorflow as tf
 
 from recipes.benchmark.step_data import write_table
 from recipes.common.config import setting
-from recipes.common.errors import ConfigError
+from recipes.common.data.plain_text import read_plain
+from recipes.common.errors import BadLines, ConfigError
 from recipes.common.saved_models import load_task
 
 
@@ -31,7 +31,7 @@ class Config:
 
     model: str = setting(help="Folder of a run or directory of a saved model that writes text.")
     texts: str = setting(help="Text file with a prompt or source per line.")
-    batch_sizes: list[int] = setting([1, 8], "Texts of a call.")
+    batch_sizes: list[int] = setting([1, 8], "Texts of a call.", least=1)
     max_new_tokens: int = setting(64, "Tokens to generate of each text.", above=0)
     jit_compile: bool = setting(True, "Whether XLA compiles both.")
     rounds: int = setting(5, "Turns, one after the other; medians are reported.", above=0)
@@ -53,7 +53,7 @@ def main(config: Config) -> list[dict[str, Any]]:
     task = load_task(config.model)
     if not hasattr(task, "generate"):
         raise ConfigError(f"model: {config.model} is a {type(task).__name__}, which writes no text")
-    lines = [line for line in Path(config.texts).read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = read_plain([config.texts], BadLines("raise"), unit="line")
     if len(lines) < max(config.batch_sizes):
         raise ConfigError(f"texts: {config.texts} must hold at least {max(config.batch_sizes)} texts, got {len(lines)}")
     options = {"sampler": "greedy", "max_new_tokens": config.max_new_tokens, "jit_compile": config.jit_compile}

@@ -27,6 +27,7 @@ from recipes.common.training.optimizers import (
     make_schedule,
     new_optimizer,
 )
+from recipes.common.training.precision import describe_step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,6 +253,7 @@ def train(
         others.append(zoo.training.SampleOutputs(lambda: _samples_alone(model, samples), run.folder("samples")))
     # which see in the logs what those before them have added
     others += [callback for callback in own if callback not in stateful]
+    print(describe_step(config.is_compiled))
     try:
         history = model.fit(
             batches.dataset,

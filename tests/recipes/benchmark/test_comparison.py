@@ -14,6 +14,7 @@ from recipes.benchmark.contestant import Contestant, ContestantError, Turn
 from recipes.benchmark.libraries import keras_hub as theirs
 from recipes.benchmark.libraries import zoo as ours
 from recipes.benchmark.works import WORKS, Work
+from recipes.common.errors import ConfigError
 
 TINY = Work("train", "decoder", 2, 6, 1, 16, 2, 32, 50, dropout=0.1)
 WORKS_OF_EACH = {
@@ -74,6 +75,30 @@ def test_works_are_done(library, work, policy):
 def test_a_process_that_fails_says_why():
     with Contestant("no_such", TINY, {}) as process, pytest.raises(ContestantError, match="No module named"):
         process.turn(1)
+
+
+def test_a_python_of_its_own_finds_the_benchmark_from_any_folder(tmp_path, monkeypatch):
+    """It has neither the packages of this one nor its paths."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    with (
+        Contestant("transformers", TINY, {}, str(python)) as process,
+        pytest.raises(ContestantError, match="No module named '(torch|transformers|numpy)'"),
+    ):
+        process.turn(1)
+
+
+def test_what_is_not_there_is_said(tmp_path, capsys):
+    with pytest.raises(ConfigError, match="transformers_python: .*/nowhere"):
+        comparison.main(comparison.Config(transformers_python="/nowhere"))
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    with pytest.raises(ConfigError, match="libraries: none of transformers is installed"):
+        comparison.main(comparison.Config(libraries=["transformers"], transformers_python=str(python)))
+    assert "--transformers_python names another Python" in capsys.readouterr().out
 
 
 def test_tables_and_pictures(tmp_path):

@@ -1,10 +1,11 @@
-"""Benchmarks of generation: prompt lookup, and SavedModels."""
+"""Benchmarks of generation: prompt lookup, and SavedModels; what they and that of loading refuse."""
 
 import keras
 import pytest
 
-from recipes.benchmark import exported, prompt_lookup
-from recipes.common.errors import ConfigError
+from recipes.benchmark import exported, loading, prompt_lookup
+from recipes.common.config import parse
+from recipes.common.errors import ConfigError, DataError
 
 
 @pytest.fixture
@@ -42,3 +43,20 @@ def test_tokens_of_a_pass(tiny_llama, prompts, tmp_path):
     assert two["proposals"] == 2 and 1.0 <= two["tokens_per_pass"] <= 3.0
     with pytest.raises(ConfigError, match="prompts must be given with model"):
         prompt_lookup.Config(str(tmp_path / "model"))
+
+
+def test_mistakes_are_said(tiny_llama, tmp_path):
+    tiny_llama.save_to_preset(tmp_path / "model")
+    saved = str(tmp_path / "model")
+    with pytest.raises(DataError, match="file not found: nowhere.txt"):
+        prompt_lookup.main(prompt_lookup.Config(saved, "nowhere.txt"))
+    with pytest.raises(DataError, match="file not found: nowhere.txt"):
+        exported.main(exported.Config(saved, "nowhere.txt"))
+    with pytest.raises(ConfigError, match="preset: There is no preset 'nothing'"):
+        prompt_lookup.main(prompt_lookup.Config(preset="nothing"))
+    with pytest.raises(ConfigError, match="preset: There is no preset 'nothing'"):
+        loading.main(loading.Config(preset="nothing", folder=str(tmp_path)))
+    with pytest.raises(ConfigError, match="lookaheads must be at least 1, got "):
+        parse(prompt_lookup.Config, ["--lookaheads", "0", "4"])
+    with pytest.raises(ConfigError, match="batch_sizes must be at least 1, got "):
+        parse(exported.Config, ["--model", saved, "--texts", "a.txt", "--batch_sizes", "0"])
