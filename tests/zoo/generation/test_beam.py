@@ -77,7 +77,7 @@ def plain_beam_search(model, row, num_beams, limit, alpha, end_ids, offset=5, ea
         if early_stopping == "never" or len(complete) < num_beams:
             continue
         worst, best = sorted(complete, reverse=True)[num_beams - 1][0], normalised(alive[0][0], length, alpha, offset)
-        assert early_stopping or abs(worst - best) > 1e-3, "a tie: rounding of float32 would decide when the search ends"
+        assert early_stopping or abs(worst - best) > 1e-3, "rounding of float32 would decide when the search ends"
         if early_stopping or worst >= best:
             break
     return sorted(complete, reverse=True)
