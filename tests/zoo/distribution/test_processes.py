@@ -7,9 +7,17 @@ pytestmark = needs_jax
 
 
 @pytest.mark.parametrize("distribution", ["data", "model"])
-def test_same_as_one_process(tmp_path, distribution):
-    one, _ = fit(tmp_path, "one", {"shape": "decoder"}, KERAS_BACKEND="jax")
-    two, _ = together(tmp_path, "two", {"shape": "decoder", "distribution": distribution})
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "decoder",
+        pytest.param("encoder", marks=pytest.mark.slow),
+        pytest.param("encoder_decoder", marks=pytest.mark.slow),
+    ],
+)
+def test_same_as_one_process(tmp_path, shape, distribution):
+    one, _ = fit(tmp_path, "one", {"shape": shape}, KERAS_BACKEND="jax")
+    two, _ = together(tmp_path, "two", {"shape": shape, "distribution": distribution})
     assert_same(two, one)
 
 
