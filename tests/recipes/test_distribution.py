@@ -13,6 +13,7 @@ import keras
 import pytest
 from distributed_runs import needs_jax
 
+import zoo
 from recipes import launch
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError
@@ -23,16 +24,14 @@ from recipes.language_model import LanguageModelConfig
 
 ROOT = Path(__file__).parents[2]
 TEXT = "".join(f"{a} plus {b} is {a + b}.\n" for a in range(20) for b in range(12))
-OPTIONS = [
-    *("--model.preset", "llama_shakespeare"),
+TRAINING = [
     # batches that two devices do not divide
     *("--training.epochs", "2", "--training.batch_size", "7", "--training.warmup_steps", "2"),
     *("--training.batches_per_epoch", "6", "--training.length", "16", "--training.save_every", "2"),
     *("--prompts", "1", "2 plus", "--new_tokens", "8"),
 ]
 
-
-# without it each operation of a step is a program of its own
+# TensorFlow makes exports
 ON_JAX = ["--export", "false"]
 
 
@@ -42,12 +41,15 @@ def environment(**variables):
     return {**kept, "PYTHONPATH": paths, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1", **variables}
 
 
-def words(folder, run, *more, dropout=0.0):
+def words(folder, run, *more, dropout=0.0, start_from=None):
     sizes = {"num_layers": 1, "hidden_dim": 16, "feed_forward": {"intermediate_dim": 16}, "dropout": dropout}
+    model = ["--model.preset", "llama_shakespeare", "--model.options", json.dumps(sizes)]
+    if start_from is not None:
+        model = ["--model.start_from", str(start_from)]
     (folder / "train.txt").write_text(TEXT)
     (folder / "validation.txt").write_text(TEXT[::3])
     files = ["--data.train", str(folder / "train.txt"), "--data.validation", str(folder / "validation.txt")]
-    return [*OPTIONS, "--model.options", json.dumps(sizes), *files, "--run_folder", str(folder / run), *more]
+    return [*TRAINING, *model, *files, "--run_folder", str(folder / run), *more]
 
 
 def run(command, **variables):
@@ -116,6 +118,36 @@ def test_mirrored_run_with_dropout_resumes_exactly(tmp_path):
     run([sys.executable, "-m", "recipes.language_model", *words(tmp_path, "one", dropout=0.3)])
     # or nothing was dropped
     assert measures(tmp_path / "one")[1] != pytest.approx(measures(tmp_path / "whole")[1], rel=1e-3)
+
+
+FROZEN = [
+    *("--model.freeze", "token_embedding", "--model.rematerialize", "true", "--training.layer_decay", "0.8"),
+    *("--training.patience", "1", "--training.average_checkpoints", "2", "--training.epochs", "3"),
+]
+LOW_RANK = ["--model.lora.rank", "2", "--training.patience", "1", "--training.weights", "best"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "distribution", {"tensorflow": ["mirrored"], "jax": ["data", "model"]}.get(keras.backend.backend(), [])
+)
+def test_choices_of_a_training(tmp_path, distribution):
+    """What is frozen, computed again, scaled by layer, averaged, stopped early, and low-rank updates of the result."""
+    on_jax = keras.backend.backend() == "jax"
+    one = [sys.executable, "-m", "recipes.language_model"]
+    several = one if on_jax else [sys.executable, "-c", MIRRORED]
+    devices = {"KERAS_BACKEND": keras.backend.backend(), "JAX_NUM_CPU_DEVICES": "2"}
+    for name, choices in (("frozen", FROZEN), ("low_rank", LOW_RANK)):
+        start = tmp_path / "frozen/model" if name == "low_rank" else None
+        given = words(tmp_path, name, *choices, *(ON_JAX if on_jax else []), start_from=start)
+        run([*one, *given], **{**devices, "JAX_NUM_CPU_DEVICES": "1"})
+        more = ["--training.distribution", distribution, "--run_folder", str(tmp_path / f"{name}_of_several")]
+        run([*several, *given, *more], **devices)
+        found = tmp_path / f"{name}_of_several"
+        assert_same(found, tmp_path / name)
+        assert (found / "model_card.md").exists() and list((found / "samples").iterdir())
+        assert zoo.CausalLM.from_preset(found / "model").generate(["2 plus"], max_length=12)[0].startswith("2 plus")
+    assert (found / "adapter").exists()
 
 
 @needs_jax
