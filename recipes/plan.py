@@ -39,9 +39,6 @@ class PlanConfig:
     attention: Literal["scores", "flash"] = setting(
         "scores", "scores: attention weights are held; flash: a kernel that holds none."
     )
-    pieces: Literal["batch", "device"] = setting(
-        "batch", "Whose tokens a piece of the loss is of: of all devices, as it is, or of each, as it could be."
-    )
     tokens: float | None = setting(None, "Tokens of the whole training; null: 20 for each weight.", above=0)
     share_of_peak: float = setting(
         0.5, "Share of the device's operations per second that products reach.", above=0, most=1
@@ -91,7 +88,7 @@ def main(config: PlanConfig) -> dict[str, Any]:
 
 def _plan(config: PlanConfig, backbone: Any, device: Any, length: int, remat: bool) -> dict[str, Any]:
     """The plan of a training without or with `remat`; where no mesh was given, on the smallest that fits."""
-    options = {name: getattr(config, name) for name in ("dtype", "attention", "accumulation", "pieces")}
+    options = {name: getattr(config, name) for name in ("dtype", "attention", "accumulation")}
     with errors_of("mesh"):
         job = zoo.planning.Job(backbone.config, config.batch, length, **(config.mesh or {}), remat=remat, **options)
     try:

@@ -64,22 +64,22 @@ def computations(text):
 
 
 def collectives(text):
-    """Kind and bytes of each collective of a program; what a loop holds counts once."""
+    """Kind and bytes of each collective of a program, and whether it is in a loop, where it counts once."""
     bodies, found = computations(text), []
 
-    def visit(name):
+    def visit(name, in_loop=False):
         for line in bodies.get(name, ()):
             line = re.sub(r"/\*.*?\*/", "", line)
             inner = re.search(r"\b(?:while\(.*body|call\(.*to_apply)=%?([\w.\-]+)", line)
             if inner:
-                visit(inner[1])
+                visit(inner[1], in_loop or "while(" in line)
             match = COLLECTIVE.search(line)
             if match:
                 sizes = [
                     BYTES[kind] * math.prod(int(axis) for axis in axes.split(",") if axis)
                     for kind, axes in SHAPE.findall(match["shapes"])
                 ]
-                found.append({"kind": match["kind"], "bytes": sum(sizes)})
+                found.append({"kind": match["kind"], "bytes": sum(sizes), "in_loop": in_loop})
 
     visit("ENTRY")
     return found

@@ -28,9 +28,6 @@ class Job:
         remat: Whether the layers are computed again in the backward pass.
         attention: "scores" where the attention weights of a layer are held, as XLA does it; "flash" for a kernel that
             holds none. JAX takes cuDNN's for GPUs where nothing but a causal mask is asked for.
-        pieces: Whose tokens a piece of the loss is of. "batch": of all devices, which add up the gradient of the
-            projection to logits for each piece, as XLA makes it of `zoo.training.vocabulary_pieces` today; "device": of
-            one device, all of which add it up once, as it could be.
         accumulation: Batches whose gradients are averaged before an update; each has `batch_size / accumulation` rows.
 
     Raises:
@@ -51,7 +48,6 @@ class Job:
     remat: bool = False
     attention: Literal["scores", "flash"] = "scores"
     accumulation: int = 1
-    pieces: Literal["batch", "device"] = "batch"
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "length", "data", "model", "accumulation"):
@@ -62,8 +58,6 @@ class Job:
             raise ValueError(f"dtype must be one of {', '.join(_ITEMSIZES)}, got {self.dtype!r}.")
         if self.attention not in ("scores", "flash"):
             raise ValueError(f"attention must be 'scores' or 'flash', got {self.attention!r}.")
-        if self.pieces not in ("batch", "device"):
-            raise ValueError(f"pieces must be 'batch' or 'device', got {self.pieces!r}.")
         if self.data * self.accumulation > self.batch_size:
             raise ValueError(
                 f"data * accumulation must be at most the {self.batch_size} rows of a batch, got {self.data} * "

@@ -82,8 +82,7 @@ def memory_of(shape: ModelShape, job: Job) -> Memory:
         copies /= max(1, len(layers))
     logits = output_gradients = 0.0
     if shape.has_output:
-        at_once = tokens_at_a_time(shape.config.vocabulary_size)
-        at_once = min(job.tokens_of_device, -(-at_once // (job.data if job.pieces == "batch" else 1)))
+        at_once = min(job.tokens_of_device, tokens_at_a_time(shape.config.vocabulary_size))
         logits = _COPIES_OF_LOGITS * 4 * at_once * shape.vocabulary_part
         kernel = sum(kernel.part for kernel in shape.kernels if kernel.is_output)
         output_gradients = 4 * kernel + vector * job.tokens_of_device

@@ -43,6 +43,8 @@ class LayerShape(NamedTuple):
         has_cross_attention: Whether it also attends to the source, with as many heads.
         intermediate_dim: Numbers between the two products of the feed-forward networks that a token goes through.
         gated: Whether these have a gate.
+        rows_of_token: Vectors of the model's width that these networks make for a token: of experts, those of all rows
+            of their blocks.
         dropouts: Number of dropouts on vectors of the model's width.
         attention_dropout: Whether attention weights have dropout.
     """
@@ -56,6 +58,7 @@ class LayerShape(NamedTuple):
     has_cross_attention: bool
     intermediate_dim: int
     gated: bool
+    rows_of_token: float
     dropouts: int
     attention_dropout: bool
 
@@ -123,7 +126,7 @@ def model_shape(backbone: Backbone, model_size: int = 1) -> ModelShape:
         model_size: Devices that share the weights.
 
     Raises:
-        ValueError: If the devices do not divide heads, experts or widths.
+        ValueError: If the devices do not divide heads or widths.
 
     Example:
 
@@ -207,9 +210,11 @@ def _kernels_around(backbone: Any, output: Any, sizes: dict[int, int], parts: di
 
 def _layer_shape(block: Any, side: Side) -> LayerShape:
     attention, network = block.attention, block.feed_forward
-    width = network.intermediate_dim
+    width, rows = network.intermediate_dim, 1.0
     if isinstance(network, MixtureOfExperts):
         width = width * network.router.experts_per_token + (network.shared_intermediate_dim or 0)
+        has_shared = network.shared_intermediate_dim is not None
+        rows = (2 - 1 / network.num_experts) * network.router.experts_per_token + has_shared
     window = attention.window
     return LayerShape(
         side,
@@ -221,6 +226,7 @@ def _layer_shape(block: Any, side: Side) -> LayerShape:
         block.cross_attention is not None,
         width,
         network.gated,
+        rows,
         len(block.dropouts),
         bool(attention.dropout_rate),
     )

@@ -57,13 +57,13 @@ def _on(job: Job, data: int, shape: ModelShape) -> Job:
 
 
 def _shapes(backbone: Backbone) -> Iterator[ModelShape]:
-    """The model with its weights on ever more devices, as its heads, experts and widths allow."""
+    """The model with its weights on ever more devices, as its heads and widths allow."""
     heads = backbone.config.attention.num_heads
     for size in range(1, heads + 1):
         if heads % size == 0:
             try:
                 yield model_shape(backbone, size)
-            except ValueError:  # experts or widths that so many devices do not divide
+            except ValueError:  # heads or widths that so many devices do not divide
                 continue
 
 

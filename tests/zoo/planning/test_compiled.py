@@ -52,7 +52,6 @@ def sent(row, devices):
 
 
 def test_operations_memory_and_traffic():
-    """Two pieces of the loss: loops over more are counted once in the text of a program."""
     own_keys = dataclasses.replace(LLAMA, attention=zoo.AttentionConfig(4, use_bias=False))
     jobs = [
         Job(LLAMA, 8, 256, dtype="float32"),
@@ -68,6 +67,39 @@ def test_operations_memory_and_traffic():
         assert memory_of(shape, job).peak == pytest.approx(row["arguments"] + row["temporary"], rel=0.15)
         planned = sum(traffic.bytes for traffic in traffic_of(shape, job).values())
         assert planned == pytest.approx(sent(row, max(job.data, job.model)), rel=0.01)
+
+
+def test_gradients_are_added_up_once():
+    """Each device takes its 1,024 tokens in four pieces over the vocabulary, of which it adds up the gradients."""
+    config = dataclasses.replace(
+        LLAMA, vocabulary_size=16_384, hidden_dim=32, num_layers=1, feed_forward=zoo.FeedForwardConfig(32)
+    )
+    job = Job(config, 8, 512, data=4, dtype="float32")
+    (row,) = compiled(job)
+    assert not [each for each in row["collectives"] if each["in_loop"]]
+    planned = traffic_of(model_shape(without_values(config)), job)["data"].bytes
+    assert planned == pytest.approx(sent(row, 4), rel=0.01)
+    # more than half of all, and it is there once
+    head = 4 * 16_384 * 32
+    assert head < planned / (2 * 3 / 4) < 2 * 1.1 * head
+
+
+def test_devices_share_the_work_of_experts():
+    """Each routes the tokens of its rows, or has a part of the width of each expert; kernels stay where they are."""
+    network = zoo.FeedForwardConfig(704, "silu", gated=True, use_bias=False, num_experts=8, experts_per_token=2)
+    config = dataclasses.replace(LLAMA, vocabulary_size=512, num_layers=1, feed_forward=network)
+    jobs = [
+        Job(config, 8, 64, dtype="float32"),
+        Job(config, 8, 64, data=4, dtype="float32"),
+        Job(config, 8, 64, model=4, dtype="float32"),
+    ]
+    jobs[2] = dataclasses.replace(jobs[2], config=dataclasses.replace(config, attention=zoo.AttentionConfig(4)))
+    one, *others = compiled(*jobs)
+    for job, row in zip(jobs[1:], others, strict=True):
+        assert row["operations"] == pytest.approx(one["operations"] / 4, rel=0.15)
+        shape = model_shape(without_values(job.config), job.model)
+        planned = sum(traffic.bytes for traffic in traffic_of(shape, job).values())
+        assert planned == pytest.approx(sent(row, 4), rel=0.03)
 
 
 @pytest.mark.slow
