@@ -4,8 +4,8 @@ A ring of n devices adds up b bytes that each of them holds by sending 2 (n - 1)
 "Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations"); gathering b bytes, of which each holds a part,
 takes half of that.
 
-Axis "data": the gradients of all weights of a device are added up, for each batch, in the type that products are
-computed in. The loss takes the tokens in pieces (`zoo.training.vocabulary_pieces`), and XLA adds up the gradient of the
+Axis "data": the gradients of all weights of a device that train are added up, for each batch, in the type that products
+are computed in. The loss takes the tokens in pieces (`zoo.training.vocabulary_pieces`), and XLA adds up the gradient of the
 projection to logits for each piece, in float32, as it stands in the program for processors: see `Job.pieces`.
 
 Axis "model" (Shoeybi et al. 2019, "Megatron-LM", section 3): vectors of the model's width, one for each token. In a
@@ -85,12 +85,12 @@ def pieces_of(job: Job) -> int:
 def _along_data(shape: ModelShape, job: Job) -> Traffic:
     if job.data == 1:
         return Traffic(0.0, 0)
-    output = sum(kernel.part for kernel in shape.kernels if kernel.is_output)
-    pieces = pieces_of(job) if job.pieces == "batch" else 1
-    size = (shape.parameters_of_device - output) * job.itemsize + pieces * output * 4
-    # a tied one has a gradient as an embedding besides
+    output = sum(kernel.part for kernel in shape.kernels if kernel.is_output and kernel.trains)
+    pieces = pieces_of(job) if job.pieces == "batch" and output else 1
+    size = (shape.trainable_of_device - output) * job.itemsize + pieces * output * 4
+    # a tied one has a gradient as an embedding besides, of an encoder-decoder on each side
     if shape.config.embedding.tie_output:
-        size += output * job.itemsize
+        size += (2 if shape.has_two_sides else 1) * output * job.itemsize
     # XLA joins what is added up at the same time
     collectives = pieces + 1
     return Traffic(job.accumulation * summed(size, job.data), job.accumulation * collectives)
