@@ -92,7 +92,7 @@ def _plan(config: PlanConfig, backbone: Any, device: Any, length: int, remat: bo
     with errors_of("mesh"):
         job = zoo.planning.Job(backbone.config, config.batch, length, **(config.mesh or {}), remat=remat, **options)
     try:
-        found = zoo.planning.smallest_mesh(job, device, share_of_memory=config.share_of_memory)
+        found = zoo.planning.smallest_mesh(backbone, job, device, share_of_memory=config.share_of_memory)
         smallest = {"data": found.data, "model": found.model}
     except ValueError as error:
         found, smallest = None, str(error)

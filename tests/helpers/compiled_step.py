@@ -1,8 +1,9 @@
 """Compiles training steps on JAX and prints what XLA says of each: `python compiled_step.py '[{...}, ...]'`.
 
-Options of each: `config` (of a Transformer, as `to_dict` writes it), `batch_size`, `length`, `mesh` (of 4 devices, such
-as `{"data": 2, "model": 2}`; left out for one), `dtype` (policy), `run` (whether a step also runs, and by how much the
-resident set grows).
+Options of each: `config` (of a Transformer, as `to_dict` writes it), `batch_size` (rows of a step), `length`, `mesh` (of
+4 devices, such as `{"data": 2, "model": 2}`; left out for one), `dtype` (policy), `optimizer` (its name), `accumulation`
+(steps of an update), `lora_rank`, `freeze` (parts that do not train), `run` (whether a step also runs, and by how much
+the resident set grows).
 """
 
 import json
@@ -21,28 +22,38 @@ import numpy as np  # noqa: E402
 import zoo  # noqa: E402
 from zoo import distribution  # noqa: E402
 
-TASKS = {"decoder": zoo.CausalLM, "encoder_decoder": zoo.Seq2SeqLM}
+TASKS = {"decoder": zoo.CausalLM, "encoder_decoder": zoo.Seq2SeqLM, "encoder": zoo.TextClassifier}
 BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "f32": 4, "s32": 4, "u32": 4, "f64": 8, "s64": 8}
 KINDS = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
 COLLECTIVE = re.compile(rf"= (?P<shapes>\([^=]*?\)|\S+) (?P<kind>{KINDS})(?:-start)?\(")
 SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
 
 
-def make_task(config, dtype):
-    keras.config.set_dtype_policy(dtype)
-    task = TASKS[config.architecture](zoo.Backbone.from_config(config))
-    task.compile()
+def make_task(config, options):
+    keras.config.set_dtype_policy(options.get("dtype", "float32"))
+    labels = {"labels": ["no", "yes"]} if config.architecture == "encoder" else {}
+    task = TASKS[config.architecture](zoo.Backbone.from_config(config), **labels)
+    if options.get("lora_rank"):
+        task.enable_lora(options["lora_rank"])
+    if options.get("freeze"):
+        task.freeze(*options["freeze"])
+    accumulation = options.get("accumulation", 1)
+    kind = {kind.__name__.lower(): kind for kind in zoo.training.OPTIMIZERS}[options.get("optimizer", "adam")]
+    given = {"gradient_accumulation_steps": accumulation} if accumulation > 1 else {}
+    task.compile(kind(1e-4, global_clipnorm=1.0, **given))
     task.optimizer.build(task.trainable_variables)
     return task
 
 
 def make_batch(config, rows, length, layouts):
-    sides = ("",) if config.architecture == "decoder" else ("encoder_", "decoder_")
+    sides = ("encoder_", "decoder_") if config.architecture == "encoder_decoder" else ("",)
     ids = np.random.default_rng(0).integers(0, config.vocabulary_size, (rows, length)).astype("int32")
     inputs = {}
     for side in sides:
         inputs |= {f"{side}token_ids": ids, f"{side}padding_mask": np.ones((rows, length), "bool")}
     batch = (inputs, ids, np.ones((rows, length), "float32"))
+    if config.architecture == "encoder":
+        batch = (inputs, ids[:, 0] % 2, np.ones(rows, "float32"))
     if layouts is None:
         return keras.tree.map_structure(jax.numpy.asarray, batch)
     return keras.tree.map_structure(
@@ -88,7 +99,7 @@ def collectives(text):
 def compile_step(options):
     config = zoo.TransformerConfig.from_dict(options["config"])
     distribution.use(options.get("mesh"))
-    task = make_task(config, options.get("dtype", "float32"))
+    task = make_task(config, options)
     layouts = keras.distribution.distribution()
     batch = make_batch(config, options["batch_size"], options["length"], layouts)
     task._symbolic_build(data_batch=batch)  # as `fit` does
