@@ -171,8 +171,9 @@ def fit(way: Way, options: Mapping[str, Any], folder: Path) -> dict[str, np.ndar
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("KERAS_", "JAX_"))}
     environment |= {"KERAS_BACKEND": way.backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     if way.backend == "jax":
-        environment["JAX_NUM_CPU_DEVICES"] = str(way.devices)
+        environment |= {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(way.devices)}
     else:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
         options["devices"] = way.devices
     launcher = ["recipes.launch", "--processes", str(way.processes)] if way.processes > 1 else []
     command = [sys.executable, "-m", *launcher, _PROGRAM, str(out), json.dumps(options)]
