@@ -162,7 +162,9 @@ def weights_before_layers(backbone: Any) -> list[Any]:
     Args:
         backbone: The model.
     """
-    behind = {id(weight) for stack in (backbone.encoder, backbone.decoder) if stack is not None for weight in stack.weights}
+    behind = {
+        id(weight) for stack in (backbone.encoder, backbone.decoder) if stack is not None for weight in stack.weights
+    }
     if backbone.output_projection is not None:
         behind |= {id(weight) for weight in backbone.output_projection.weights}
     if backbone.output_factor is not None:

@@ -10,7 +10,9 @@ from zoo.planning.memory import memory_of
 from zoo.planning.model import ModelShape, model_shape
 
 
-def smallest_mesh(backbone: Backbone, job: Job, device: Device, *, share_of_memory: float = 0.9, most_devices: int = 16384) -> Job:
+def smallest_mesh(
+    backbone: Backbone, job: Job, device: Device, *, share_of_memory: float = 0.9, most_devices: int = 16384
+) -> Job:
     """Returns a training on the smallest mesh on which it fits; of equal ones that which shares weights least.
 
     Args:

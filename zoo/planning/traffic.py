@@ -4,14 +4,15 @@ A ring of n devices adds up b bytes that each of them holds by sending 2 (n - 1)
 "Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations"); gathering b bytes, of which each holds a part,
 takes half of that.
 
-Axis "data": the gradients of all weights of a device that train are added up, for each batch, in the type that products
-are computed in. The loss takes the tokens in pieces (`zoo.training.vocabulary_pieces`), and XLA adds up the gradient of the
-projection to logits for each piece, in float32, as it stands in the program for processors: see `Job.pieces`.
+Axis "data": the gradients of all weights of a device that train are added up, for each batch, in the type that
+products are computed in. The loss takes the tokens in pieces (`zoo.training.vocabulary_pieces`), and XLA adds up the
+gradient of the projection to logits for each piece, in float32, as it stands in the program for processors: see
+`Job.pieces`.
 
 Axis "model" (Shoeybi et al. 2019, "Megatron-LM", section 3): vectors of the model's width, one for each token. In a
 layer the results of attention and of the feed-forward network are added up. In the backward pass the gradients at the
-inputs of both are: one for each projection there, as XLA adds up those of query, key and value, and of gate and up,
-each for itself. With `remat` the results of the attention are added up twice. A shared embedding adds up what is
+inputs of both are, once each; XLA for processors adds up those of query, key and value, and of gate and up, each for
+itself. With `remat` the results of the attention are added up twice. A shared embedding adds up what is
 looked up; a shared projection to logits the gradient of its inputs, and for each token six numbers of softmax and
 label. Devices that do not divide the vocabulary share both by their width: then all logits are added up, and each
 layer first gathers its inputs and their gradients. Devices that do not divide the heads of keys and values add up the
@@ -107,6 +108,9 @@ def _along_model(shape: ModelShape, job: Job) -> Traffic:
         attentions = 2 if layer.has_cross_attention else 1
         divides = layer.key_value_heads % devices == 0
         inputs = attentions * (3 if divides else 1) + (2 if layer.gated else 1)
+        if job.compiler == "accelerator":
+            # of a cross-attention those of queries and, of the source, of keys and values
+            inputs = 2 + (2 if layer.has_cross_attention else 0)
         sums += attentions + 1 + inputs + (attentions if job.remat else 0)
         gathered += 2 * (attentions + 1) if shape.output_is_shared_by_width else 0
         if not divides:
