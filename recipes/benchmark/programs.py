@@ -3,8 +3,9 @@
     KERAS_BACKEND=jax python -m recipes.benchmark programs --presets gpt2_small transformer_base --length 1024
 
 The step is compiled and not run: loss and gradients of all weights in bfloat16. Its operations, as XLA counts them,
-stand beside those of the matrix products by the formula of `zoo.planning`, and beside the time that these would take on an accelerator of
-given speed. XLA's choices for an accelerator (fusions, kernels for attention) are others than those seen here.
+stand beside those of the matrix products by the formula of `zoo.planning`, and beside the time that these would take on
+an accelerator of given speed. XLA's choices for an accelerator (fusions, kernels for attention) are others than those
+seen here.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Compiles training steps on JAX and prints what XLA says of each: `python compiled_step.py '[{...}, ...]'`.
 
-Options of each: `config` (of a Transformer, as `to_dict` writes it), `batch_size` (rows of a step), `length`, `mesh` (of
-4 devices, such as `{"data": 2, "model": 2}`; left out for one), `dtype` (policy), `optimizer` (its name), `accumulation`
-(steps of an update), `lora_rank`, `freeze` (parts that do not train), `run` (whether a step also runs, and by how much
-the resident set grows).
+Options of each: `config` (of a Transformer, as `to_dict` writes it), `batch_size` (rows of a step), `length`, `mesh`
+(of 4 devices, such as `{"data": 2, "model": 2}`; left out for one), `dtype` (policy), `optimizer` (its name),
+`accumulation` (steps of an update), `lora_rank`, `freeze` (parts that do not train), `run` (whether a step also runs,
+and by how much the resident set grows).
 """
 
 import json
@@ -14,6 +14,8 @@ import sys
 
 os.environ["KERAS_BACKEND"] = "jax"
 os.environ["JAX_NUM_CPU_DEVICES"] = "4"
+# what XLA says of a program does not depend on how well LLVM makes code of it
+os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
 import jax  # noqa: E402
 import keras  # noqa: E402
@@ -75,7 +77,10 @@ def computations(text):
 
 
 def collectives(text):
-    """Kind and bytes of each collective of a program, and whether it is in a loop, where it counts once."""
+    """Kind and bytes of each collective of a program, and whether it is in a loop, where it counts once.
+
+    Processors add up 16 bits as 32, which other devices do not: such sums count as what they are promoted from.
+    """
     bodies, found = computations(text), []
 
     def visit(name, in_loop=False):
@@ -90,7 +95,8 @@ def collectives(text):
                     BYTES[kind] * math.prod(int(axis) for axis in axes.split(",") if axis)
                     for kind, axes in SHAPE.findall(match["shapes"])
                 ]
-                found.append({"kind": match["kind"], "bytes": sum(sizes), "in_loop": in_loop})
+                size = sum(sizes) / (2 if "promoted" in line else 1)
+                found.append({"kind": match["kind"], "bytes": size, "in_loop": in_loop})
 
     visit("ENTRY")
     return found

@@ -53,6 +53,11 @@ class Device:
         return self.operations if itemsize == 2 else self.float32_operations
 
 
+def figures_of_devices() -> list[str]:
+    """Returns the names of the numbers that a device has."""
+    return [field.name for field in dataclasses.fields(Device) if field.type in (int, float)]
+
+
 # Links count one direction, where data sheets add up both. A TPU has no TF32: JAX rounds factors of float32 products
 # to bfloat16 there, unless `jax_default_matmul_precision` says otherwise. Pages of vendors stand first. Figures "after"
 # another page were read there, which names the data sheet; the data sheet itself was not at hand.
@@ -80,8 +85,8 @@ DEVICES = {
         ),
         Device(
             *("b200", 2250e12, 1125e12, 180e9, 8e12, 900e9, 50e9, 8),
-            source="NVIDIA, docs.nvidia.com/dgx/dgxb200-user-guide/introduction-to-dgxb200.html (memory, links, network); "
-            f"HGX B200 at 1,000 W, after {_KLOCKWOOD}/B200 (operations in bfloat16, bandwidth) and "
+            source="NVIDIA, docs.nvidia.com/dgx/dgxb200-user-guide/introduction-to-dgxb200.html (memory, links, "
+            f"network); HGX B200 at 1,000 W, after {_KLOCKWOOD}/B200 (operations in bfloat16, bandwidth) and "
             "fibermall.com/de/blog/nvidia-hgx-b300-overview.htm (TF32)",
         ),
         Device(
@@ -92,11 +97,6 @@ DEVICES = {
         ),
     )
 }
-
-
-def figures_of_devices() -> list[str]:
-    """Returns the names of the numbers that a device has."""
-    return [field.name for field in dataclasses.fields(Device) if field.type in (int, float)]
 
 
 def device_of(name: str, /, **figures: Any) -> Device:

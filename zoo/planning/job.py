@@ -33,8 +33,9 @@ class Job:
             holds none. JAX takes cuDNN's for GPUs where nothing but a causal mask is asked for.
         accumulation: Batches whose gradients are averaged before an update; each has `batch_size / accumulation` rows.
         optimizer: Name of an optimizer of Keras in lower case.
-        compiler: Whose programs the memory is that of. "accelerator": of XLA for TPUs, which is taken for GPUs too;
-            "cpu": of XLA for processors, which holds more, and neither saves by `remat` nor by types of 16 bits.
+        compiler: Whose programs memory and traffic are those of. "accelerator": of XLA for TPUs, which is taken for
+            GPUs too; "cpu": of XLA for processors, which holds and sends more, and saves no memory by `remat` and types
+            of 16 bits.
 
     Raises:
         ValueError: If a number is below 1, a choice unknown, the rows cannot be divided, or a row is longer than the

@@ -16,7 +16,8 @@ that is attended to. Inputs of products with weights that do not train are not r
 number. A mixture of experts keeps the rows of all its blocks, free ones included, and without a capacity a copy of the
 matrices for each block. With `remat` a layer keeps its input. Along the axis "model" heads and widths of networks are
 shared, vectors of the model's width are not. Compare Korthikanti et al. 2022, "Reducing Activation Recomputation in
-Large Transformer Models", section 4, who count four numbers of the model's width for both norms, and one for each score.
+Large Transformer Models", section 4, who count four numbers of the model's width for both norms, and one for each
+score.
 """
 
 from typing import NamedTuple
@@ -24,11 +25,12 @@ from typing import NamedTuple
 from zoo.planning.job import Job
 from zoo.planning.model import LayerShape, ModelShape
 from zoo.planning.optimizer import numbers_of_optimizer
+from zoo.planning.traffic import pieces_of
 from zoo.training.vocabulary_pieces import tokens_at_a_time
 
 
 class _Kept(NamedTuple):
-    """Numbers that are held, by what they are of.
+    """What programs of a compiler hold, counted in numbers.
 
     Args:
         norm: Of each number of a norm.
@@ -36,7 +38,11 @@ class _Kept(NamedTuple):
         scores: Of each score.
         bytes_of_score: Bytes of one; None for those of the type that is computed in.
         logits: Of each logit of a piece, in float32: logits, exponentials, probabilities, gradient.
-        again: How often the backward pass holds a layer with `remat`.
+        whole_last_layer: Whether all that the last layer keeps is there together with the loss.
+        layer: Share of what a layer keeps that is held while its gradients are computed.
+        layer_again: The same with `remat`.
+        copies: Share of the weights of which copies are held at a time; others are cast where they are read.
+        gradient: Bytes of a number of gradients; None for those of the type that is computed in.
     """
 
     norm: float
@@ -45,12 +51,18 @@ class _Kept(NamedTuple):
     scores: float
     bytes_of_score: int | None
     logits: float
-    again: float
+    whole_last_layer: bool
+    layer: float
+    layer_again: float
+    copies: float
+    gradient: int | None
 
 
+# Fitted to compiled programs (tests/zoo/planning, docs/scale.md): "cpu" to those of XLA for processors in float32,
+# "accelerator" to those of XLA for TPU v5e in float32 and bfloat16, with `remat` and without.
 _KEPT = {
-    "cpu": _Kept(norm=3, gated=5, plain=3, scores=3, bytes_of_score=4, logits=4, again=2),
-    "accelerator": _Kept(norm=1, gated=3, plain=2, scores=1, bytes_of_score=None, logits=2, again=2),
+    "cpu": _Kept(3, 5, 3, 3, 4, 4, True, 1, 2, 1, 4),
+    "accelerator": _Kept(1, 3, 2, 1, None, 1, False, 0.25, 0.25, 0.5, None),
 }
 
 
@@ -98,29 +110,31 @@ def memory_of(shape: ModelShape, job: Job) -> Memory:
     0.5
     """
     kept = _KEPT[job.compiler]
-    gradients = shape.trainable_of_device * job.weight_itemsize
+    gradients = shape.trainable_of_device * min(job.weight_itemsize, kept.gradient or job.itemsize)
     optimizer = numbers_of_optimizer(shape, job) * job.weight_itemsize
     vector = shape.config.hidden_dim * job.itemsize
     layers = [_kept_of(layer, shape, job, kept) for layer in shape.layers]
-    held = sum(layers)
+    held = sum(layers if kept.whole_last_layer else layers[:-1])
     if job.remat:
         held = sum(vector * job.tokens_of_device for layer in shape.layers if layer.trains)
-    copies = 0.0 if job.itemsize == job.weight_itemsize else shape.parameters_of_device * job.itemsize
+    copies = kept.copies * shape.parameters_of_device * job.itemsize if job.itemsize != job.weight_itemsize else 0.0
     if job.remat:
         copies /= max(1, len(layers))
     logits = output_gradients = 0.0
     if shape.has_output:
         at_once = min(job.tokens_of_device, tokens_at_a_time(shape.config.vocabulary_size))
-        logits = kept.logits * 4 * at_once * shape.vocabulary_part
+        # a loop over pieces holds two of them
+        copies_of_piece = max(kept.logits, 2 if pieces_of(job) > 1 else 1)
+        logits = copies_of_piece * 4 * at_once * shape.vocabulary_part
         kernel = sum(kernel.part for kernel in shape.kernels if kernel.is_output and kernel.trains)
         output_gradients = 4 * kernel + vector * job.tokens_of_device
     return Memory(
         weights=shape.parameters_of_device * job.weight_itemsize,
         gradients=gradients,
-        optimizer=optimizer + (gradients if job.accumulation > 1 else 0),
+        optimizer=optimizer + (shape.trainable_of_device * job.weight_itemsize if job.accumulation > 1 else 0),
         copies=copies,
         activations=held,
-        layer=(kept.again if job.remat else 1) * max(layers),
+        layer=(kept.layer_again if job.remat else kept.layer) * max(layers),
         logits=logits,
         output_gradients=output_gradients,
     )

@@ -56,12 +56,12 @@ def operations_of(shape: ModelShape, job: Job) -> Operations:
         if kernel.experts is not None:
             uses = kernel.experts.rows(job.tokens_of_device) / kernel.experts.number / job.tokens_of_device
         # the loss has its gradient by the vectors in any case, from the forward pass, and is never computed again
-        again = job.remat and not kernel.is_output and not kernel.is_last
+        again = job.remat and kernel.products > 1 and not kernel.is_output and not kernel.is_last
         return 2 * uses * kernel.part * (kernel.products + again)
 
     own = sum(map(computed, shape.kernels))
     for layer in shape.layers:
-        own += _scores(layer, job.length) / shape.model_size * (_passes(layer) + job.remat)
+        own += _scores(layer, job.length) / shape.model_size * (_passes(layer) + (job.remat and layer.trains))
     own = tokens * own + operations_of_optimizer(shape, job)
     return Operations(job.batch_size * job.length * needed, own * job.devices, own)
 

@@ -1,7 +1,7 @@
 """What an optimizer holds for each weight that trains, and what it computes.
 
-Keras is asked: the optimizer makes its variables for weights that have shapes and no values. Variables of the shape of
-their weight lie on devices as it does; others, such as the row and column means of Adafactor, are whole on each.
+The optimizer of Keras itself says which variables it would make. Those of the shape of their weight lie on devices as
+it does; others, such as the row and column means of Adafactor, are whole on each.
 """
 
 import math
@@ -12,7 +12,6 @@ import keras
 from zoo.planning.job import Job, optimizer_named
 from zoo.planning.kernels import Weight
 from zoo.planning.model import ModelShape
-from zoo.storage.deferred import shapes_only
 
 
 def numbers_of_optimizer(shape: ModelShape, job: Job) -> float:
@@ -41,13 +40,15 @@ def numbers_of_optimizer(shape: ModelShape, job: Job) -> float:
 
 
 def _numbers(name: str, weight: Weight) -> float:
-    with shapes_only():
-        optimizer = _new(name)
-        before = len(optimizer.variables)
-        optimizer.build([weight.variable])
-        made = optimizer.variables[before:]
-    alike = sum(weight.part for variable in made if variable.shape == weight.variable.shape)
-    return alike + sum(math.prod(variable.shape) for variable in made if variable.shape != weight.variable.shape)
+    """Numbers that an optimizer holds for a weight on one device: it is asked to make them, and none is made."""
+    optimizer, shapes = _new(name), []
+    optimizer.add_variable = lambda shape, *_, **__: shapes.append(tuple(shape))
+    optimizer.add_variable_from_reference = lambda reference_variable, *_, **__: shapes.append(
+        tuple(reference_variable.shape)
+    )
+    optimizer.build([weight.variable])
+    own = tuple(weight.variable.shape)
+    return sum(weight.part if shape == own else math.prod(shape) for shape in shapes)
 
 
 def _new(name: str) -> Any:
@@ -74,8 +75,7 @@ def operations_of_optimizer(shape: ModelShape, job: Job) -> float:
     """
     if optimizer_named(job.optimizer) is not keras.optimizers.Muon:
         return 0.0
-    with shapes_only():
-        optimizer = _new(job.optimizer)
+    optimizer = _new(job.optimizer)
     total = 0.0
     for weight in shape.weights:
         if weight.trains and not optimizer._should_use_adamw(weight.variable):

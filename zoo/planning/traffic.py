@@ -9,8 +9,8 @@ are computed in; that of the projection to logits in float32, as the loss makes 
 
 Axis "model" (Shoeybi et al. 2019, "Megatron-LM", section 3): vectors of the model's width, one for each token. In a
 layer the results of attention and of the feed-forward network are added up. In the backward pass the gradients at the
-inputs of both are: one for each projection there, as XLA adds up those of query, key and value, and of gate and up,
-each for itself. With `remat` the results of the attention are added up twice. A shared embedding adds up what is
+inputs of both are, once each; XLA for processors adds up those of query, key and value, and of gate and up, each for
+itself. With `remat` the results of the attention are added up twice. A shared embedding adds up what is
 looked up; a shared projection to logits the gradient of its inputs, and for each token six numbers of softmax and
 label. Devices that do not divide the vocabulary share both by their width: then all logits are added up, and each
 layer first gathers its inputs and their gradients. Devices that do not divide the heads of keys and values add up the
@@ -102,8 +102,10 @@ def _along_model(shape: ModelShape, job: Job) -> Traffic:
     for layer in shape.layers:
         attentions = 2 if layer.has_cross_attention else 1
         divides = layer.key_value_heads % devices == 0
-        inputs = attentions * (3 if divides else 1)
-        of_network = 1 + (2 if layer.gated else 1)
+        inputs, of_network = attentions * (3 if divides else 1), 1 + (2 if layer.gated else 1)
+        if job.compiler == "accelerator":
+            # of a cross-attention those of queries and, of the source, of keys and values
+            inputs, of_network = 1 + (2 if layer.has_cross_attention else 0), 2
         sums += attentions + inputs + of_network + (attentions if job.remat else 0)
         if layer.experts is not None:
             # instead of the tokens, which a shared network has besides
