@@ -4,13 +4,13 @@ A ring of n devices adds up b bytes that each of them holds by sending 2 (n - 1)
 "Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations"); gathering b bytes, of which each holds a part,
 takes half of that.
 
-Axis "data": the gradients of all weights of a device are added up, for each batch, in the type that products are
-computed in; that of the projection to logits in float32, as the loss makes it (`zoo.training.vocabulary_pieces`).
+Axis "data": the gradients of all weights of a device that train are added up, for each batch, in the type that products
+are computed in; that of the projection to logits in float32, as the loss makes it (`zoo.training.vocabulary_pieces`).
 
 Axis "model" (Shoeybi et al. 2019, "Megatron-LM", section 3): vectors of the model's width, one for each token. In a
 layer the results of attention and of the feed-forward network are added up. In the backward pass the gradients at the
-inputs of both are: one for each projection there, as XLA adds up those of query, key and value, and of gate and up,
-each for itself. With `remat` the results of the attention are added up twice. A shared embedding adds up what is
+inputs of both are, once each; XLA for processors adds up those of query, key and value, and of gate and up, each for
+itself. With `remat` the results of the attention are added up twice. A shared embedding adds up what is
 looked up; a shared projection to logits the gradient of its inputs, and for each token six numbers of softmax and
 label. Devices that do not divide the vocabulary share both by their width: then all logits are added up, and each
 layer first gathers its inputs and their gradients. Devices that do not divide the heads of keys and values add up the
@@ -83,11 +83,11 @@ def pieces_of(job: Job) -> int:
 def _along_data(shape: ModelShape, job: Job) -> Traffic:
     if job.data == 1:
         return Traffic(0.0, 0)
-    output = sum(kernel.part for kernel in shape.kernels if kernel.is_output)
-    size = shape.parameters_of_device * job.itemsize + output * (4 - job.itemsize)
-    # a tied one has a gradient as an embedding besides
+    output = sum(kernel.part for kernel in shape.kernels if kernel.is_output and kernel.trains)
+    size = shape.trainable_of_device * job.itemsize + output * (4 - job.itemsize)
+    # a tied one has a gradient as an embedding besides, of an encoder-decoder on each side
     if shape.config.embedding.tie_output:
-        size += output * job.itemsize
+        size += (2 if shape.has_two_sides else 1) * output * job.itemsize
     # XLA joins what is added up at the same time; besides, the sum of the weights of tokens
     return Traffic(job.accumulation * summed(size, job.data), 2 * job.accumulation)
 
@@ -102,11 +102,15 @@ def _along_model(shape: ModelShape, job: Job) -> Traffic:
     for layer in shape.layers:
         attentions = 2 if layer.has_cross_attention else 1
         divides = layer.key_value_heads % devices == 0
-        inputs = attentions * (3 if divides else 1)
-        of_network = 1 + (2 if layer.gated else 1)
+        inputs, of_network = attentions * (3 if divides else 1), 1 + (2 if layer.gated else 1)
+        if job.compiler == "accelerator":
+            # of a cross-attention those of queries and, of the source, of keys and values
+            inputs, of_network = 1 + (2 if layer.has_cross_attention else 0), 2
         sums += attentions + inputs + of_network + (attentions if job.remat else 0)
-        # blocks of experts have more rows than there are tokens
-        size += of_network * summed((layer.rows_of_token - 1) * vectors, devices)
+        if layer.experts is not None:
+            # instead of the tokens, which a shared network has besides
+            rows = layer.experts.rows(tokens) - (0 if layer.intermediate_dim else tokens)
+            size += of_network * summed(rows * shape.config.hidden_dim * job.itemsize, devices)
         gathered += 2 * (attentions + 1) if shape.output_is_shared_by_width else 0
         if not divides:
             heads = layer.key_value_heads * (layer.key_dim + layer.value_dim)

@@ -33,11 +33,14 @@ def test_gradients_are_added_up_along_data(backbone):
 
 
 def test_vectors_are_added_up_along_model(backbone):
-    """In each of 4 layers 2 on the way forward; on the way back those of query, key, value and of gate, up."""
+    """In each of 4 layers 2 on the way forward and 2 back; on processors those of query, key, value and of gate, up."""
     job = Job(CONFIG, 8, 256, model=8)
     vectors, numbers = 2 * 8 * 256 * 4096, 4 * 8 * 256 * 6
     found = traffic_of(model_shape(backbone, 8), job)["model"]
-    assert found.bytes == pytest.approx(2 * 7 / 8 * (vectors * (4 * 7 + 2) + numbers))
+    assert found.bytes == pytest.approx(2 * 7 / 8 * (vectors * (4 * 4 + 2) + numbers))
+    on_processors = dataclasses.replace(job, compiler="cpu", dtype="float32")
+    more = traffic_of(model_shape(backbone, 8), on_processors)["model"]
+    assert more.bytes == pytest.approx(2 * 7 / 8 * (2 * vectors * (4 * 7 + 2) + numbers))
     again = traffic_of(model_shape(backbone, 8), dataclasses.replace(job, remat=True))["model"]
     assert again.bytes - found.bytes == pytest.approx(2 * 7 / 8 * vectors * 4)
 
