@@ -204,7 +204,7 @@ def alone(model, endpoint, texts):
 def test_what_each_task_returns(encoders, tmp_path, name, endpoint, inputs):
     """The outputs of a record are those that it has alone, whatever stands beside it in its batch."""
     generator = np.random.default_rng(0)
-    words = ["alpha", "beta", "omega", "theta", "unknown", "\u4f60"]
+    words = ["alpha", "beta", "omega", "theta", "kap"]
     records = []
     for number in range(12):
         texts = [" ".join(generator.choice(words, number % 5 + 1)) for _ in inputs]
@@ -224,9 +224,9 @@ def test_what_each_task_returns(encoders, tmp_path, name, endpoint, inputs):
         # behind the last word, entity or gap stand empty texts
         count = None if filled is None else sum(np.any(entry != b"") for entry in expected[filled])
         for key, value in expected.items():
-            value = value.tolist() if count is None else value[:count].tolist()
-            if value and np.asarray(value).dtype.kind in "SO":
-                assert json.dumps(output[key]) == json.dumps(decoded(value))
+            value = value if count is None else value[:count]
+            if isinstance(value, bytes) or value.dtype == object:
+                assert output[key] == decoded(value if isinstance(value, bytes) else value.tolist())
             else:
                 np.testing.assert_allclose(output[key], value, atol=1e-5)
     if name == "tagger" and endpoint == "serve":

@@ -134,7 +134,7 @@ def _counts(arrays: Mapping[str, np.ndarray], axes: Mapping[str, str]) -> dict[s
     for name, axis in axes.items():
         array = arrays[name]
         if array.dtype == object:
-            is_filled = (array != b"").reshape(*array.shape[:2], -1).any(axis=2)
+            is_filled = (array != b"").any(axis=tuple(range(2, array.ndim)))
             found = np.where(is_filled, np.arange(1, array.shape[1] + 1), 0).max(axis=1, initial=0)
             counts[axis] = np.maximum(counts.get(axis, 0), found)
         else:
