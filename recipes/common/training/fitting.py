@@ -263,6 +263,7 @@ def train(
             shuffle=False,  # the order of an epoch is made by the batches themselves
             callbacks=[zoo.training.StopOnNonFiniteLoss(), *others, averaging, *stateful, state],
         )
+        zoo.distribution.wait_for_all("weights")
     except FloatingPointError as error:
         raise RecipeError(f"training.learning_rate {config.learning_rate:g}? {error}") from error
     except RuntimeError as error:
@@ -272,7 +273,6 @@ def train(
             f"process {zoo.distribution.process_id()} of {zoo.distribution.num_processes()} lost the others ({error}); "
             "the same command goes on from the last saved state"
         ) from error
-    zoo.distribution.wait_for_all("weights")
     if config.weights == "best":
         if not state.best_weights_path.exists():
             raise RecipeError(f"training.weights 'best': {monitor} was finite after no epoch; lower the rate?")
