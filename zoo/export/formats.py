@@ -1,0 +1,141 @@
+"""The formats of exports: which there are, what each can hold, and what an export in another runtime's format is."""
+
+import importlib.util
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from zoo.export.agreement import measured_agreement
+from zoo.export.endpoint import Endpoint
+from zoo.export.folder import DESCRIPTION_FILE, export_folder, write_description
+
+SAVED_MODEL = "tf_saved_model"
+# Formats of other runtimes: the extra of setup.cfg that installs them, and the packages that it must have installed.
+RUNTIME_FORMATS = {
+    "onnx": ("tf2onnx", "onnx", "onnxruntime"),
+    "litert": ("ai_edge_litert",),
+    "openvino": ("openvino", "nncf"),
+}
+FORMATS = (SAVED_MODEL, *RUNTIME_FORMATS)
+WEIGHTS = ("float32", "int8")
+# A message of Protocol Buffers, in which TensorFlow hands weights to converters, holds so many bytes.
+_MOST_BYTES = 2**31 - 2**24
+
+
+def require_format(format: Any) -> None:
+    """Raises an error if a format is not one that can be written, or not with this backend or what is installed.
+
+    Args:
+        format: What the user passed as `format` of `export`.
+
+    Raises:
+        ValueError: If there is no such format, or the backend is not TensorFlow.
+        ImportError: If packages are missing.
+    """
+    if format not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(map(repr, FORMATS))}, got {format!r}.")
+    what = "A SavedModel" if format == SAVED_MODEL else f"The format {format!r}"
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            f"{what} can be written with the TensorFlow backend only, this is {keras.backend.backend()!r}: save "
+            "the model with save_to_preset() and load it with KERAS_BACKEND=tensorflow."
+        )
+    missing = [name for name in RUNTIME_FORMATS.get(format, ()) if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(f"{what} needs {', '.join(missing)}: pip install 'keras-transformer-zoo[{format}]'.")
+
+
+def require_plain_weights(model: keras.Model, format: str, weights: Any) -> None:
+    """Raises a ValueError if the weights of a model cannot be written in a format of another runtime.
+
+    Args:
+        model: A task or a backbone.
+        format: The format.
+        weights: What the user passed as `weights` of `export`.
+    """
+    if weights not in WEIGHTS:
+        raise ValueError(f"weights must be one of {', '.join(map(repr, WEIGHTS))}, got {weights!r}.")
+    if any(getattr(layer, "quantization_mode", None) for layer in model._flatten_layers()):
+        raise ValueError(
+            f"The format {format!r} needs a model that is not quantized: its own tool quantizes, with weights='int8'. "
+            "Load the model as it was before quantize()."
+        )
+    if model.compute_dtype != "float32":
+        raise ValueError(
+            f"The format {format!r} holds models that compute in float32, this one computes in {model.compute_dtype}: "
+            "load it with from_preset(..., dtype='float32')."
+        )
+    size = sum(4 * int(variable.size) for variable in model.variables)
+    if size > _MOST_BYTES:
+        raise ValueError(
+            f"The format {format!r} holds models of less than 2 GB, this one has {size / 2**30:.1f} GB: a SavedModel "
+            "(format='tf_saved_model') has no such limit."
+        )
+
+
+def write_runtime_format(
+    directory: str | os.PathLike,
+    endpoints: Mapping[str, Endpoint],
+    *,
+    format: str,
+    weights: str = "float32",
+    text_inputs: Mapping[str, Any] | None = None,
+    save_assets: Callable[[str], None] | None = None,
+) -> None:
+    """Writes endpoints without strings for the runtime of a format, whole or not at all.
+
+    The folder holds the files of the format, `signature.json`, the assets in `assets.extra`, and `run_model.py`, with
+    which Python runs it: that file needs NumPy and the runtime alone. Each endpoint with an example is run as it was
+    written; `signature.json` says under "agreement" by how much its outputs differ from those of Python.
+
+    Args:
+        directory: Where to; replaced if it holds an export.
+        endpoints: By name.
+        format: One of `RUNTIME_FORMATS`.
+        weights: "float32", or "int8" for matrices in 8 bits.
+        text_inputs: With the format "onnx", by the name of a further endpoint a `zoo.export.onnx_texts.TextInput`.
+        save_assets: Writes further files to a folder.
+
+    Raises:
+        ValueError: If the format cannot hold an endpoint, saying why.
+        FileExistsError: If the directory exists and holds no export.
+
+    Example:
+
+    >>> write_runtime_format("exported", model.token_endpoints(), format="onnx", weights="int8")
+    """
+    if format == "onnx":
+        from zoo.export.onnx import write_files
+    elif format == "litert":
+        from zoo.export.litert import write_files
+    else:
+        from zoo.export.openvino import write_files
+
+    runner = Path(__file__).with_name("run_model.py")
+    options = {"text_inputs": text_inputs} if text_inputs else {}
+    described = {**endpoints, **{name: part.endpoint for name, part in (text_inputs or {}).items()}}
+    with export_folder(directory, described, save_assets=save_assets, format=format, weights=weights) as folder:
+        (folder / runner.name).write_bytes(runner.read_bytes())
+        write_files(folder, endpoints, weights, **options)
+        description = json.loads((folder / DESCRIPTION_FILE).read_text(encoding="utf-8"))
+        agreement = measured_agreement(folder, endpoints, exact=weights == "float32")
+        write_description(folder, {**description, "agreement": agreement})
+
+
+def refuse(format: str, name: str, error: Exception) -> ValueError:
+    """Returns the error of an endpoint that a format cannot hold.
+
+    Args:
+        format: The format.
+        name: The endpoint.
+        error: What its converter raised.
+    """
+    reason = " ".join(str(error).split())[:600] or type(error).__name__
+    return ValueError(
+        f"The format {format!r} cannot hold the endpoint {name!r} of this model, its converter says: {reason} "
+        "A SavedModel (format='tf_saved_model') holds every model."
+    )

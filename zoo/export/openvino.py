@@ -1,0 +1,42 @@
+"""Endpoints as files of OpenVINO, a `.xml` and a `.bin` for each."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from zoo.export.endpoint import Endpoint
+from zoo.export.formats import refuse
+from zoo.export.graphs import concrete_function
+
+
+def write_files(folder: Path, endpoints: Mapping[str, Endpoint], weights: str) -> None:
+    """Writes `NAME.xml` and `NAME.bin` for each endpoint.
+
+    Args:
+        folder: Where to.
+        endpoints: By name.
+        weights: "float32" or "int8": matrices in 8 bits with a scale each column, which computes in float32.
+
+    Raises:
+        ValueError: If OpenVINO cannot hold an endpoint.
+    """
+    import openvino
+
+    for name, endpoint in endpoints.items():
+        concrete = concrete_function(name, endpoint)
+        try:
+            model = openvino.convert_model(concrete)
+            if weights == "int8":
+                model = _compressed(model)
+        except Exception as error:  # noqa: BLE001 (the converter raises errors of many kinds)
+            raise refuse("openvino", name, error) from error
+        for tensors, fields in ((model.inputs, endpoint.inputs), (model.outputs, endpoint.outputs)):
+            known = {field.name for field in fields}
+            for tensor in tensors:
+                tensor.get_tensor().set_names(tensor.get_names() & known)
+        openvino.save_model(model, folder / f"{name}.xml", compress_to_fp16=False)
+
+
+def _compressed(model):
+    import nncf
+
+    return nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_ASYM)

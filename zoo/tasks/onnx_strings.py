@@ -1,0 +1,4 @@
+"""Strings in for ONNX."""
+
+def text_inputs(task, format):
+    raise NotImplementedError
