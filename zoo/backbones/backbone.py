@@ -322,9 +322,7 @@ class Backbone(keras.Model):
 
         return {"forward": Endpoint(forward, inputs, outputs, "Hidden states of token-level inputs.")}
 
-    def export(
-        self, directory: str | os.PathLike, format: str = SAVED_MODEL, *, weights: str = "float32"
-    ) -> None:
+    def export(self, directory: str | os.PathLike, format: str = SAVED_MODEL, *, weights: str = "float32") -> None:
         """Writes `endpoints()`, token ids in and hidden states out. A task is exported with its tokenizer.
 
         Args:

@@ -97,7 +97,7 @@ def write_runtime_format(
         endpoints: By name.
         format: One of `RUNTIME_FORMATS`.
         weights: "float32", or "int8" for matrices in 8 bits.
-        text_inputs: With the format "onnx", by the name of a further endpoint a `zoo.export.onnx_texts.TextInput`.
+        text_inputs: With the format "onnx", by the name of a further endpoint a `zoo.tasks.onnx_strings.TextInput`.
         save_assets: Writes further files to a folder.
 
     Raises:

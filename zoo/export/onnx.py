@@ -28,15 +28,17 @@ def write_files(
         folder: Where to.
         endpoints: By name.
         weights: "float32" or "int8": matrices in 8 bits with a scale each column, activations rounded as they come.
-        text_inputs: By the name of a further endpoint a `zoo.export.onnx_texts.TextInput`.
+        text_inputs: By the name of a further endpoint a `zoo.tasks.onnx_strings.TextInput`.
 
     Raises:
         ValueError: If ONNX cannot hold an endpoint.
     """
     models = {name: to_onnx(name, endpoint) for name, endpoint in endpoints.items()}
-    models |= {name: part.model() for name, part in (text_inputs or {}).items()}
+    models |= {name: to_onnx(name, part.rows) for name, part in (text_inputs or {}).items()}
     if weights == "int8":
         models = {name: _quantized(model) for name, model in models.items()}
+    for name, part in (text_inputs or {}).items():
+        part.tokenizer.prepend(models[name])
     with open(folder / WEIGHTS_FILE, "wb") as file:
         places: dict[bytes, int] = {}
         for name, model in models.items():

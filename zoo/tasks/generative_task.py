@@ -167,7 +167,9 @@ class GenerativeTask(Task):
             "forward": self._forward_endpoint(),
         }
 
-    def token_endpoints(self, *, max_length: int | None = None, max_new_tokens: int | None = None) -> dict[str, Endpoint]:
+    def token_endpoints(
+        self, *, max_length: int | None = None, max_new_tokens: int | None = None
+    ) -> dict[str, Endpoint]:
         """Returns the endpoints with which a loop writes texts token by token, see `zoo.tasks.token_endpoints`.
 
         Args:
