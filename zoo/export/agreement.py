@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from zoo.export.endpoint import Endpoint
-from zoo.export.graphs import concrete_function
+from zoo.export.graphs import named_function
 from zoo.export.run_model import ExportedModel
 
 # Float32 has 24 bits; sums over some thousand terms in another order lose about ten of them.
@@ -50,8 +50,8 @@ def measured_agreement(folder: Path, endpoints: Mapping[str, Endpoint], *, exact
 def _of_python(name: str, endpoint: Endpoint) -> dict[str, np.ndarray]:
     import tensorflow as tf
 
-    inputs = {field.name: tf.constant(endpoint.example[field.name], field.dtype) for field in endpoint.inputs}
-    return {key: value.numpy() for key, value in concrete_function(name, endpoint)(**inputs).items()}
+    inputs = [tf.constant(endpoint.example[field.name], field.dtype) for field in endpoint.inputs]
+    return {key: value.numpy() for key, value in named_function(name, endpoint)(*inputs).items()}
 
 
 def _compared(found: np.ndarray, expected: np.ndarray) -> dict[str, float]:

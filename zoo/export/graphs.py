@@ -47,8 +47,8 @@ def graph_function(name: str, endpoint: Endpoint) -> Callable:
     return call
 
 
-def concrete_function(name: str, endpoint: Endpoint) -> Any:
-    """Returns the endpoint traced, a concrete function with a dictionary of the named outputs.
+def named_function(name: str, endpoint: Endpoint) -> Any:
+    """Returns the endpoint as a `tf.function` with a dictionary of the named outputs.
 
     Args:
         name: Name of the endpoint, for errors.
@@ -62,7 +62,7 @@ def concrete_function(name: str, endpoint: Endpoint) -> Any:
         # an output that is an input needs a tensor of its own
         return {key: tf.identity(value) for key, value in named_outputs(endpoint, call(*inputs)).items()}
 
-    return tf.function(named, input_signature=specs_of(endpoint), autograph=False).get_concrete_function()
+    return tf.function(named, input_signature=specs_of(endpoint), autograph=False)
 
 
 def named_outputs(endpoint: Endpoint, outputs: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from zoo.export.endpoint import Endpoint
 from zoo.export.formats import refuse
-from zoo.export.graphs import graph_function, named_outputs, specs_of
+from zoo.export.graphs import named_function
 
 MODEL_FILE = "model.tflite"
 
@@ -24,15 +24,8 @@ def write_files(folder: Path, endpoints: Mapping[str, Endpoint], weights: str) -
     """
     import tensorflow as tf
 
-    module, signatures = tf.Module(), {}
-    for name, endpoint in endpoints.items():
-        function = graph_function(name, endpoint)
-
-        def named(*inputs, endpoint=endpoint, function=function):
-            return {key: tf.identity(value) for key, value in named_outputs(endpoint, function(*inputs)).items()}
-
-        signatures[name] = tf.function(named, input_signature=specs_of(endpoint), autograph=False)
-        setattr(module, name, signatures[name])
+    module = tf.Module()
+    module.functions = signatures = {name: named_function(name, endpoint) for name, endpoint in endpoints.items()}
     with tempfile.TemporaryDirectory() as place:
         tf.saved_model.save(module, place, signatures=signatures)
         converter = tf.lite.TFLiteConverter.from_saved_model(place, signature_keys=list(signatures))

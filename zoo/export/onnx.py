@@ -8,7 +8,7 @@ from typing import Any
 
 from zoo.export.endpoint import Endpoint, Field
 from zoo.export.formats import refuse
-from zoo.export.graphs import concrete_function
+from zoo.export.graphs import named_function
 
 # Operators of ONNX 1.13 (December 2022), which all runtimes of today know.
 OPSET = 18
@@ -56,7 +56,7 @@ def to_onnx(name: str, endpoint: Endpoint) -> Any:
     Raises:
         ValueError: If ONNX cannot hold it.
     """
-    concrete = concrete_function(name, endpoint)
+    concrete = named_function(name, endpoint).get_concrete_function()
     try:
         model = _converted(concrete)
     except Exception as error:  # noqa: BLE001 (the converter raises errors of many kinds)

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from zoo.export.endpoint import Endpoint
 from zoo.export.formats import refuse
-from zoo.export.graphs import concrete_function
+from zoo.export.graphs import named_function
 
 
 def write_files(folder: Path, endpoints: Mapping[str, Endpoint], weights: str) -> None:
@@ -22,7 +23,7 @@ def write_files(folder: Path, endpoints: Mapping[str, Endpoint], weights: str) -
     import openvino
 
     for name, endpoint in endpoints.items():
-        concrete = concrete_function(name, endpoint)
+        concrete = named_function(name, endpoint).get_concrete_function()
         try:
             model = openvino.convert_model(concrete)
             if weights == "int8":
@@ -36,7 +37,7 @@ def write_files(folder: Path, endpoints: Mapping[str, Endpoint], weights: str) -
         openvino.save_model(model, folder / f"{name}.xml", compress_to_fp16=False)
 
 
-def _compressed(model):
+def _compressed(model: Any) -> Any:
     import nncf
 
     return nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_ASYM)

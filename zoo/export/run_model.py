@@ -58,10 +58,8 @@ class ExportedModel:
             raise ValueError(f"inputs of {endpoint} must be {wanted}, got {', '.join(inputs)}.")
         if endpoint not in self._opened:
             self._opened[endpoint] = self._open(endpoint)
-        types = {"string": object}
-        arrays = {field["name"]: np.asarray(inputs[field["name"]], types.get(field["dtype"], field["dtype"]))
-                  for field in fields}  # fmt: skip
-        return self._opened[endpoint](arrays)
+        types = {field["name"]: object if field["dtype"] == "string" else field["dtype"] for field in fields}
+        return self._opened[endpoint]({name: np.asarray(inputs[name], kind) for name, kind in types.items()})
 
 
 def generate(

@@ -15,8 +15,8 @@ from zoo.preprocessing.rows import as_text, require_count
 from zoo.storage import quote
 from zoo.tasks.encoder_task import EncoderTask, take_positions
 from zoo.tasks.heads import MaskedLMHead, initializer_of
-from zoo.tasks.token_head import TokenHead
 from zoo.tasks.token_endpoints import encoder_endpoints
+from zoo.tasks.token_head import TokenHead
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import TokenAccuracy
 

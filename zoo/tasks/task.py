@@ -27,8 +27,8 @@ from zoo.tasks.adaptation import Adaptation, QuantizationReport
 from zoo.tasks.arguments import parameters_of
 from zoo.tasks.freezing import FreezeReport, freeze
 from zoo.tasks.kinds import task_class_of
-from zoo.tasks.publishing import push_task
 from zoo.tasks.onnx_strings import text_inputs
+from zoo.tasks.publishing import push_task
 from zoo.tasks.saving import SavedPreprocessor, save_task
 from zoo.tasks.text_model import TextModel
 from zoo.tokenizers import Tokenizer
@@ -118,8 +118,8 @@ class Task(TextModel):
             **options: What a subclass says.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} names no endpoints from token ids to numbers: define token_endpoints() to export it "
-            f"in the formats {', '.join(RUNTIME_FORMATS)}."
+            f"{type(self).__name__} names no endpoints from token ids to numbers: define token_endpoints() for the "
+            f"formats {', '.join(RUNTIME_FORMATS)}."
         )
 
     def checked_fitted(self, name: str, value: Any) -> Any:
