@@ -1,4 +1,4 @@
-"""Export: from a saved model to a SavedModel that takes strings and returns strings, or to the format of another runtime.
+"""Export: from a saved model to a SavedModel that takes and returns strings, or to the format of another runtime.
 
 python -m recipes.export runs/dates --output export
 python -m recipes.export runs/sst2 --output export --format onnx --weights int8

@@ -2,9 +2,9 @@
 
     python -m recipes.benchmark formats --model runs/sst2 --texts sentences.txt
 
-Each format runs in a process of its own that imports its runtime and NumPy alone. All take token ids but the SavedModel,
-which takes strings: its times hold those of its tokenizer. A model that writes text writes greedily; agreement is then the
-share of texts whose tokens are all the same.
+Each format runs in a process of its own that imports its runtime and NumPy alone. All take token ids but the
+SavedModel, which takes strings: its times hold those of its tokenizer. A model that writes text writes greedily;
+agreement is then the share of texts whose tokens are all the same.
 """
 
 from __future__ import annotations
