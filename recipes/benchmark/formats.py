@@ -87,7 +87,9 @@ class Config:
 
     model: str = setting(help="Folder of a run or directory of a saved model.")
     texts: str = setting(help="Text file with a text, prompt or source per line; at least 32.")
-    formats: list[str] = setting(list(zoo.export.FORMATS), f"Among {', '.join(zoo.export.FORMATS)}.")
+    formats: list[str] = setting(
+        ["tf_saved_model", "onnx", "litert", "openvino"], "Among tf_saved_model, onnx, litert and openvino."
+    )
     weights: list[str] = setting(["float32", "int8"], "Among float32 and int8.")
     max_new_tokens: int = setting(32, "Tokens to generate of each text, of a model that writes.", above=0)
     threads: int = setting(1, "Threads of a call.", above=0)

@@ -7,8 +7,8 @@ from zoo.export.formats import (
     SAVED_MODEL,
     require_format,
     require_plain_weights,
-    write_runtime_format,
 )
+from zoo.export.runtime_formats import write_runtime_format
 from zoo.export.saved_model import write_saved_model
 
 __all__ = [

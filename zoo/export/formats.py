@@ -1,17 +1,9 @@
-"""The formats of exports: which there are, what each can hold, and what an export in another runtime's format is."""
+"""The formats of exports: which there are, and what each can hold."""
 
 import importlib.util
-import json
-import os
-from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import keras
-
-from zoo.export.agreement import measured_agreement
-from zoo.export.endpoint import Endpoint
-from zoo.export.folder import DESCRIPTION_FILE, export_folder, write_description
 
 SAVED_MODEL = "tf_saved_model"
 # Formats of other runtimes: the extra of setup.cfg that installs them, and the packages that it must have installed.
@@ -75,55 +67,6 @@ def require_plain_weights(model: keras.Model, format: str, weights: Any) -> None
             f"The format {format!r} holds models of less than 2 GB, this one has {size / 2**30:.1f} GB: a SavedModel "
             "(format='tf_saved_model') has no such limit."
         )
-
-
-def write_runtime_format(
-    directory: str | os.PathLike,
-    endpoints: Mapping[str, Endpoint],
-    *,
-    format: str,
-    weights: str = "float32",
-    text_inputs: Mapping[str, Any] | None = None,
-    save_assets: Callable[[str], None] | None = None,
-) -> None:
-    """Writes endpoints without strings for the runtime of a format, whole or not at all.
-
-    The folder holds the files of the format, `signature.json`, the assets in `assets.extra`, and `run_model.py`, with
-    which Python runs it: that file needs NumPy and the runtime alone. Each endpoint with an example is run as it was
-    written; `signature.json` says under "agreement" by how much its outputs differ from those of Python.
-
-    Args:
-        directory: Where to; replaced if it holds an export.
-        endpoints: By name.
-        format: One of `RUNTIME_FORMATS`.
-        weights: "float32", or "int8" for matrices in 8 bits.
-        text_inputs: With the format "onnx", by the name of a further endpoint a `zoo.tasks.onnx_strings.TextInput`.
-        save_assets: Writes further files to a folder.
-
-    Raises:
-        ValueError: If the format cannot hold an endpoint, saying why.
-        FileExistsError: If the directory exists and holds no export.
-
-    Example:
-
-    >>> write_runtime_format("exported", model.token_endpoints(), format="onnx", weights="int8")
-    """
-    if format == "onnx":
-        from zoo.export.onnx import write_files
-    elif format == "litert":
-        from zoo.export.litert import write_files
-    else:
-        from zoo.export.openvino import write_files
-
-    runner = Path(__file__).with_name("run_model.py")
-    options = {"text_inputs": text_inputs} if text_inputs else {}
-    described = {**endpoints, **{name: part.endpoint for name, part in (text_inputs or {}).items()}}
-    with export_folder(directory, described, save_assets=save_assets, format=format, weights=weights) as folder:
-        (folder / runner.name).write_bytes(runner.read_bytes())
-        write_files(folder, endpoints, weights, **options)
-        description = json.loads((folder / DESCRIPTION_FILE).read_text(encoding="utf-8"))
-        agreement = measured_agreement(folder, endpoints, exact=weights == "float32")
-        write_description(folder, {**description, "agreement": agreement})
 
 
 def refuse(format: str, name: str, error: Exception) -> ValueError:
