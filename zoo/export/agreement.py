@@ -36,6 +36,9 @@ def measured_agreement(folder: Path, endpoints: Mapping[str, Endpoint], *, exact
         outputs = model(name, **endpoint.example)
         expected = _of_python(name, endpoint)
         found[name] = {key: _compared(outputs[key], value) for key, value in expected.items()}
+        for key in found[name].keys() & {"logits", "probabilities"}:
+            same = outputs[key].argmax(axis=-1) == expected[key].argmax(axis=-1)
+            found[name][key]["same_choice"] = float(np.mean(same))
         for key, values in found[name].items():
             allowed = TOLERANCE * max(1.0, values["largest_value"])
             if exact and not values["largest_difference"] <= allowed:
@@ -58,10 +61,7 @@ def _compared(found: np.ndarray, expected: np.ndarray) -> dict[str, float]:
     if found.shape != expected.shape:
         return {"largest_difference": float("inf"), "largest_value": 0.0}
     first, second = found.astype("float64"), expected.astype("float64")
-    values = {
+    return {
         "largest_difference": float(np.abs(first - second).max(initial=0.0)),
         "largest_value": float(np.abs(second).max(initial=0.0)),
     }
-    if expected.ndim > 1 and expected.dtype == np.float32:
-        values["same_choice"] = float(np.mean(first.argmax(-1) == second.argmax(-1)))
-    return values

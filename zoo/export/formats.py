@@ -8,7 +8,7 @@ import keras
 SAVED_MODEL = "tf_saved_model"
 # Formats of other runtimes: the extra of setup.cfg that installs them, and the packages that it must have installed.
 RUNTIME_FORMATS = {
-    "onnx": ("tf2onnx", "onnx", "onnxruntime"),
+    "onnx": ("tf2onnx", "onnx", "onnxruntime", "onnxruntime_extensions"),
     "litert": ("ai_edge_litert",),
     "openvino": ("openvino", "nncf"),
 }

@@ -25,7 +25,9 @@ def write_files(folder: Path, endpoints: Mapping[str, Endpoint], weights: str) -
     import tensorflow as tf
 
     module = tf.Module()
-    module.functions = signatures = {name: named_function(name, endpoint) for name, endpoint in endpoints.items()}
+    signatures = {name: named_function(name, endpoint) for name, endpoint in endpoints.items()}
+    module.functions = signatures
+    module.held = [function.get_concrete_function().variables for function in signatures.values()]
     with tempfile.TemporaryDirectory() as place:
         tf.saved_model.save(module, place, signatures=signatures)
         converter = tf.lite.TFLiteConverter.from_saved_model(place, signature_keys=list(signatures))

@@ -152,7 +152,7 @@ def _encoder_decoder(backbone: Any, properties: dict[str, Any]) -> dict[str, End
     kinds = ("slots", "source_length")
     fields = tuple(
         Field(
-            "_".join(map(str, path[1:])),
+            "_".join(map(str, path[1:] if path[0] == 0 else ("source", *path[1:]))),
             ("rows", *(kinds[path[0]] if size is None else size for size in tensor.shape[1:])),
             tensor.dtype.name,
             "state: part of the caches" if path[0] == 0 else "of the source",
