@@ -39,7 +39,8 @@ def test_wrong_choices(lines, tmp_path):
 
 
 def test_the_command_exports(untrained, tmp_path, capsys):
-    pytest.importorskip("tf2onnx", reason="the extra onnx is not installed")
+    for package in ("tf2onnx", "onnxruntime_extensions", "ai_edge_litert"):
+        pytest.importorskip(package, reason="the extras onnx and litert are not installed")
     untrained.save_to_preset(tmp_path / "model")
     words = [str(tmp_path / "model"), "--output", str(tmp_path / "out"), "--format"]
 
