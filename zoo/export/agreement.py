@@ -15,7 +15,7 @@ TOLERANCE = 1e-3
 
 
 def measured_agreement(folder: Path, endpoints: Mapping[str, Endpoint], *, exact: bool) -> dict[str, Any]:
-    """Returns for each endpoint with an example the largest difference of its outputs from those of Python.
+    """Returns for each endpoint with an example how far its outputs are from those of Python.
 
     Args:
         folder: The export.
@@ -33,20 +33,11 @@ def measured_agreement(folder: Path, endpoints: Mapping[str, Endpoint], *, exact
     for name, endpoint in endpoints.items():
         if endpoint.example is None:
             continue
-        outputs = model(name, **endpoint.example)
-        expected = _of_python(name, endpoint)
-        found[name] = {key: _compared(outputs[key], value) for key, value in expected.items()}
-        for key in found[name].keys() & {"logits", "probabilities"}:
-            same = outputs[key].argmax(axis=-1) == expected[key].argmax(axis=-1)
-            found[name][key]["same_choice"] = float(np.mean(same))
-        for key, values in found[name].items():
-            allowed = TOLERANCE * max(1.0, values["largest_value"])
-            if exact and not values["largest_difference"] <= allowed:
-                raise ValueError(
-                    f"The output {key!r} of the endpoint {name!r} differs from Python's by "
-                    f"{values['largest_difference']:.2g} where {allowed:.2g} is allowed: the converter does not write "
-                    "what this model computes. A SavedModel (format='tf_saved_model') holds every model."
-                )
+        outputs, expected = model(name, **endpoint.example), _of_python(name, endpoint)
+        if exact:
+            for key, value in expected.items():
+                _require_close(name, key, outputs[key], value)
+        found[name] = {key: _compared(key, outputs[key], value) for key, value in expected.items()}
     return found
 
 
@@ -57,11 +48,23 @@ def _of_python(name: str, endpoint: Endpoint) -> dict[str, np.ndarray]:
     return {key: value.numpy() for key, value in named_function(name, endpoint)(*inputs).items()}
 
 
-def _compared(found: np.ndarray, expected: np.ndarray) -> dict[str, float]:
-    if found.shape != expected.shape:
-        return {"largest_difference": float("inf"), "largest_value": 0.0}
-    first, second = found.astype("float64"), expected.astype("float64")
-    return {
-        "largest_difference": float(np.abs(first - second).max(initial=0.0)),
-        "largest_value": float(np.abs(second).max(initial=0.0)),
-    }
+def _require_close(name: str, key: str, found: np.ndarray, expected: np.ndarray) -> None:
+    is_close = found.shape == expected.shape and np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE)
+    if not is_close:
+        difference = _difference(found, expected) if found.shape == expected.shape else f"shapes, {found.shape}"
+        raise ValueError(
+            f"The output {key!r} of the endpoint {name!r} differs from Python's by {difference}: the converter does "
+            "not write what this model computes. A SavedModel (format='tf_saved_model') holds every model."
+        )
+
+
+def _difference(found: np.ndarray, expected: np.ndarray) -> float:
+    return float(f"{np.abs(found.astype('float64') - expected.astype('float64')).max(initial=0.0):.3g}")
+
+
+def _compared(key: str, found: np.ndarray, expected: np.ndarray) -> dict[str, float]:
+    largest = float(f"{np.abs(expected.astype('float64')).max(initial=0.0):.3g}")
+    values = {"largest_difference": _difference(found, expected), "largest_value": largest}
+    if key in ("logits", "probabilities"):
+        values["same_choice"] = float(np.mean(found.argmax(axis=-1) == expected.argmax(axis=-1)))
+    return values
