@@ -1,6 +1,7 @@
 """The formats of exports: which there are, and what each can hold."""
 
 import importlib.util
+import math
 from typing import Any
 
 import keras
@@ -61,7 +62,7 @@ def require_plain_weights(model: keras.Model, format: str, weights: Any) -> None
             f"The format {format!r} holds models that compute in float32, this one computes in {model.compute_dtype}: "
             "load it with from_preset(..., dtype='float32')."
         )
-    size = sum(4 * int(variable.size) for variable in model.variables)
+    size = sum(4 * math.prod(variable.shape) for variable in model.variables)
     if size > _MOST_BYTES:
         raise ValueError(
             f"The format {format!r} holds models of less than 2 GB, this one has {size / 2**30:.1f} GB: a SavedModel "

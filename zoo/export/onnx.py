@@ -85,6 +85,7 @@ def _converted(concrete: Any) -> Any:
                 input_names=inputs,
                 output_names=list(outputs),
                 tensors_to_rename={**tensors, **outputs},
+                custom_op_handlers={"FloorMod": (_floor_mod, [])},
             )
     # Those that tidy up. The one that joins neighbours reads a 0 in a shape, "as the input has it", as if it were of
     # the input of the neighbour; runtimes do what it does when they load a file.
@@ -95,6 +96,21 @@ def _converted(concrete: Any) -> Any:
         "remove_identity": optimizer.IdentityOptimizer,
     }
     return optimizer.optimize_graph(found, optimizers=steps).make_model("a model of keras-transformer-zoo")
+
+
+def _floor_mod(graph: Any, node: Any, name: str, arguments: Any) -> None:
+    """Writes a remainder with the sign of the divisor, which tf2onnx gives that of the dividend for integers."""
+    from onnx import TensorProto
+
+    x, y = node.input
+    shapes, types, outputs = node.output_shapes, node.output_dtypes, list(node.output)
+    graph.remove_node(name)
+    options = {"name": name, "outputs": outputs, "shapes": shapes, "dtypes": types}
+    if types[0] in (TensorProto.INT32, TensorProto.INT64):
+        graph.make_node("Mod", [x, y], **options)
+        return
+    whole = graph.make_node("Floor", graph.make_node("Div", [x, y]).output)
+    graph.make_node("Sub", [x, graph.make_node("Mul", [whole.output[0], y]).output[0]], **options)
 
 
 def _name_sizes(values: Any, fields: tuple[Field, ...]) -> None:

@@ -30,10 +30,6 @@ def write_files(folder: Path, endpoints: Mapping[str, Endpoint], weights: str) -
                 model = _compressed(model)
         except Exception as error:  # noqa: BLE001 (the converter raises errors of many kinds)
             raise refuse("openvino", name, error) from error
-        for tensors, fields in ((model.inputs, endpoint.inputs), (model.outputs, endpoint.outputs)):
-            known = {field.name for field in fields}
-            for tensor in tensors:
-                tensor.get_tensor().set_names(tensor.get_names() & known)
         openvino.save_model(model, folder / f"{name}.xml", compress_to_fp16=False)
 
 

@@ -57,7 +57,7 @@ class ExportedModel:
             wanted = ", ".join(field["name"] for field in fields)
             raise ValueError(f"inputs of {endpoint} must be {wanted}, got {', '.join(inputs)}.")
         if endpoint not in self._opened:
-            self._opened[endpoint] = self._open(endpoint)
+            self._opened[endpoint] = self._open(endpoint, self.endpoints[endpoint])
         types = {field["name"]: object if field["dtype"] == "string" else field["dtype"] for field in fields}
         return self._opened[endpoint]({name: np.asarray(inputs[name], kind) for name, kind in types.items()})
 
@@ -165,7 +165,7 @@ def _open_onnx(folder: Path, threads: int | None) -> Callable:
     if threads is not None:
         options.intra_op_num_threads = threads
 
-    def open_endpoint(name: str) -> Callable:
+    def open_endpoint(name: str, about: dict[str, Any]) -> Callable:
         path = folder / f"{name}.onnx"
         if b"ai.onnx.contrib" in path.read_bytes():
             from onnxruntime_extensions import get_library_path
@@ -184,7 +184,7 @@ def _open_litert(folder: Path, threads: int | None) -> Callable:
 
     interpreter = Interpreter(model_path=str(folder / "model.tflite"), num_threads=threads)
 
-    def open_endpoint(name: str) -> Callable:
+    def open_endpoint(name: str, about: dict[str, Any]) -> Callable:
         runner = interpreter.get_signature_runner(name)
         taken = list(runner.get_input_details())
         return lambda inputs: runner(**{key: inputs[key] for key in taken})
@@ -201,10 +201,13 @@ def _open_openvino(folder: Path, threads: int | None) -> Callable:
         options["INFERENCE_NUM_THREADS"] = threads
     core = openvino.Core()
 
-    def open_endpoint(name: str) -> Callable:
+    def open_endpoint(name: str, about: dict[str, Any]) -> Callable:
         compiled = core.compile_model(str(folder / f"{name}.xml"), "CPU", options)
-        taken = [tensor.any_name for tensor in compiled.inputs]
-        names = [tensor.any_name for tensor in compiled.outputs]
+        # a tensor has several names, where it is an input that is returned those of both
+        taken, names = (
+            [(tensor.names & {field["name"] for field in about[side]}).pop() for tensor in tensors]
+            for side, tensors in (("inputs", compiled.inputs), ("outputs", compiled.outputs))
+        )
 
         def call(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             # arrays of its own: the next call writes over the tensors of this one
