@@ -1,12 +1,31 @@
 """Tokenizers within ONNX files, by the operators of onnxruntime-extensions."""
 
+import json
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from zoo.export.sample_texts import SAMPLE_TEXTS
 
+# Tokenizes the texts that it reads.
+_PROCESS = """
+import json, sys
+import numpy as np
+import onnxruntime
+from onnxruntime_extensions import get_library_path
+
+options = onnxruntime.SessionOptions()
+options.log_severity_level = 4
+options.register_custom_ops_library(get_library_path())
+session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+results = session.run(None, {"texts": np.array(json.load(sys.stdin), object)})
+print(json.dumps([result.tolist() for result in results]))
+"""
 _DOMAIN = "ai.onnx.contrib"
 _TEXTS = "texts"
 # What the nodes of a tokenizer give: the ids of all texts, and where those of each begin and end.
@@ -18,16 +37,17 @@ class OnnxTokenizer:
 
     Args:
         tokenizer: The tokenizer: WordPiece, SentencePiece or byte-level BPE.
+        texts: Texts on which the ids must be the same. Default some of many languages.
 
     Raises:
-        ValueError: If there are no operators that do what it does, or their ids differ on texts of many languages.
+        ValueError: If there are no operators that do what it does, or their ids differ on a text.
 
     Example:
 
     >>> OnnxTokenizer(model.tokenizer).prepend(graph)  # its inputs `flat_ids` and `row_splits` become `texts`
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, texts: list[str] = SAMPLE_TEXTS) -> None:
         kind = type(tokenizer).__name__
         makers: dict[str, Callable] = {
             "WordPieceTokenizer": _wordpiece,
@@ -37,7 +57,7 @@ class OnnxTokenizer:
         if kind not in makers:
             raise _refuse(f"onnxruntime-extensions has no operator for a {kind}")
         self._nodes, self._constants = makers[kind](tokenizer)
-        self._require_same_ids(tokenizer)
+        self._require_same_ids(tokenizer, texts)
 
     def prepend(self, model: Any) -> None:
         """Puts the nodes before those of a model, which takes strings from then on.
@@ -62,9 +82,7 @@ class OnnxTokenizer:
         Args:
             texts: The texts.
         """
-        import onnxruntime
         from onnx import TensorProto, helper
-        from onnxruntime_extensions import get_library_path
 
         outputs = [
             helper.make_tensor_value_info(name, kind, [None])
@@ -74,21 +92,26 @@ class OnnxTokenizer:
         graph = helper.make_graph(list(self._nodes), "tokenizer", inputs, outputs, list(self._constants))
         imports = [helper.make_opsetid("", 18), helper.make_opsetid(_DOMAIN, 1)]
         model = helper.make_model(graph, opset_imports=imports, ir_version=8)
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        options.register_custom_ops_library(get_library_path())
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        ids, splits = session.run([IDS, SPLITS], {_TEXTS: np.array(texts, object)})
-        return [ids[begin:end].tolist() for begin, end in zip(splits, splits[1:], strict=False)]
+        with tempfile.TemporaryDirectory() as place:
+            path = Path(place, "tokenizer.onnx")
+            path.write_bytes(model.SerializeToString())
+            # SentencePiece of onnxruntime-extensions and that of TensorFlow crash in one process
+            words = [sys.executable, "-c", _PROCESS, str(path)]
+            finished = subprocess.run(words, input=json.dumps(texts), capture_output=True, text=True)
+        if finished.returncode:
+            raise _refuse(f"ONNX Runtime says: {finished.stderr.strip()[-300:]}")
+        ids, splits = json.loads(finished.stdout)
+        return [ids[begin:end] for begin, end in zip(splits, splits[1:], strict=False)]
 
-    def _require_same_ids(self, tokenizer: Any) -> None:
-        expected = tokenizer.tokenize(SAMPLE_TEXTS).to_list()
-        for text, one, other in zip(SAMPLE_TEXTS, expected, self.tokenize(SAMPLE_TEXTS), strict=True):
+    def _require_same_ids(self, tokenizer: Any, texts: list[str]) -> None:
+        expected = tokenizer.tokenize(texts).to_list()
+        for text, one, other in zip(texts, expected, self.tokenize(texts), strict=True):
             if one != other:
                 place = next((i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), 0)
                 raise _refuse(
                     f"onnxruntime-extensions gives other ids for the text {text!r}: from token {place} on "
-                    f"{other[place : place + 4]} in place of {one[place : place + 4]}"
+                    f"{other[place : place + 4]} in place of {one[place : place + 4]}. Give texts of your own as "
+                    "strings, and these are compared in place of ours, which are of many languages"
                 )
 
 
@@ -124,8 +147,6 @@ def _sentencepiece(tokenizer: Any) -> tuple[list[Any], list[Any]]:
 
 def _byte_level_bpe(tokenizer: Any) -> tuple[list[Any], list[Any]]:
     """GPT-2's operator gives a padded matrix, of which the ids are taken."""
-    import json
-
     from onnx import TensorProto, helper, numpy_helper
 
     _require_plain(tokenizer)
@@ -134,7 +155,12 @@ def _byte_level_bpe(tokenizer: Any) -> tuple[list[Any], list[Any]]:
     for name, value in usual.items():
         if config[name] != value:
             raise _refuse(f"its operator has {name}={value!r} alone, this one has {config[name]!r}")
-    vocabulary = json.dumps({token: index for index, token in enumerate(tokenizer.get_vocabulary())})
+    # text that spells a special token does not become it: the operator knows these by names that no text has
+    names = [
+        f"\x00{index}" if token in tokenizer.special_tokens else token
+        for index, token in enumerate(tokenizer.get_vocabulary())
+    ]
+    vocabulary = json.dumps({token: index for index, token in enumerate(names)})
     merges = "\n".join(" ".join(pair) for pair in tokenizer.merges)
     nodes = [
         helper.make_node(

@@ -13,6 +13,7 @@ Every export in the formats onnx, litert and openvino has a copy of it.
 """
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,11 @@ def _open_onnx(folder: Path, threads: int | None) -> Callable:
     def open_endpoint(name: str, about: dict[str, Any]) -> Callable:
         path = folder / f"{name}.onnx"
         if b"ai.onnx.contrib" in path.read_bytes():
+            if "tensorflow" in sys.modules:
+                raise RuntimeError(
+                    f"{path.name} holds a tokenizer: run it in a process that has not imported TensorFlow, whose "
+                    "SentencePiece and that of onnxruntime-extensions crash together."
+                )
             from onnxruntime_extensions import get_library_path
 
             options.register_custom_ops_library(get_library_path())

@@ -1,6 +1,7 @@
 """An endpoint from strings for ONNX: tokenizer, special tokens and padding in one file with the model."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from zoo.export import Endpoint, Field
@@ -22,7 +23,7 @@ class TextInput:
     tokenizer: OnnxTokenizer
 
 
-def text_inputs(task: Any, format: str) -> dict[str, TextInput]:
+def text_inputs(task: Any, format: str, strings: bool | Sequence[str]) -> dict[str, TextInput]:
     """Returns the endpoint `serve`, which takes texts and returns what `forward` does.
 
     A text longer than the model is cut where the preprocessor of the task truncates; elsewhere it is an error of the
@@ -31,6 +32,7 @@ def text_inputs(task: Any, format: str) -> dict[str, TextInput]:
     Args:
         task: The task.
         format: The format.
+        strings: Texts for which the tokenizer of the file must give the same ids; True for some of many languages.
 
     Raises:
         ValueError: If the format or the task does not take strings, or the tokenizer cannot be written, saying why.
@@ -55,7 +57,7 @@ def text_inputs(task: Any, format: str) -> dict[str, TextInput]:
         reason = "its rows have no segments, which the model takes"
     if reason is not None:
         raise ValueError(f"strings must be False for this {kind}: {reason}. forward takes token ids.")
-    tokenizer = OnnxTokenizer(task.tokenizer)
+    tokenizer = OnnxTokenizer(task.tokenizer) if strings is True else OnnxTokenizer(task.tokenizer, list(strings))
     flat = (
         Field(IDS, ("tokens",), "int32", "ids of all texts"),
         Field(SPLITS, ("splits",), "int64", "where those of each text begin and end"),

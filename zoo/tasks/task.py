@@ -4,6 +4,7 @@ import functools
 import inspect
 import os
 import types
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import keras
@@ -158,7 +159,7 @@ class Task(TextModel):
         format: str = SAVED_MODEL,
         *,
         weights: str = "float32",
-        strings: bool = False,
+        strings: bool | Sequence[str] = False,
         **options: Any,
     ) -> None:
         """Writes the model for production, whole or not at all.
@@ -180,7 +181,8 @@ class Task(TextModel):
             weights: "float32", or "int8" for matrices in 8 bits, by the tool of the format; not for a SavedModel, which
                 has the weights of the model (see `quantize`).
             strings: Whether there is an endpoint `serve` that takes strings, with the format "onnx": where
-                onnxruntime-extensions has the tokenizer. A SavedModel always takes strings.
+                onnxruntime-extensions has the tokenizer, with the same ids for some texts of many languages, or for the
+                texts that are given here. A SavedModel always takes strings.
             **options: Arguments of `endpoints`, or of `token_endpoints`.
 
         Raises:
@@ -226,7 +228,7 @@ class Task(TextModel):
             endpoints(**options),
             format=format,
             weights=weights,
-            text_inputs=text_inputs(self, format) if strings else None,
+            text_inputs=text_inputs(self, format, strings) if strings else None,
             save_assets=self.save_assets,
         )
 

@@ -94,7 +94,6 @@ def decoder(tokenizer, **choices):
 def encoders(make_task):
     return {
         "classifier": make_task(TextClassifier, labels=LABELS),
-        "several": make_task(TextClassifier, labels=LABELS, problem="multi_label", pooling="mean", seed=1),
         "tagger": make_task(TokenClassifier, labels=["O", "B-X", "I-X"], seed=2),
         "embedder": make_task(TextEmbedder, seed=3),
         "answerer": make_task(QuestionAnswerer, seed=4),
@@ -109,13 +108,8 @@ def writers(tiny_tokenizer, trained):
         # caches of a window, and of the whole text
         "window": decoder(
             tiny_tokenizer,
-            attention=AttentionConfig(num_heads=2, window=(5, 0), window_layers=(True, False)),
+            attention=AttentionConfig(num_heads=2, num_key_value_heads=1, window=(5, 0), window_layers=(True, False)),
             position=PositionConfig("rotary"),
-        ),
-        "grouped": decoder(
-            tiny_tokenizer,
-            attention=AttentionConfig(num_heads=4, num_key_value_heads=2),
-            position=PositionConfig("learned"),
         ),
         "copies": trained,
         "recurrent": Seq2SeqLM(Backbone.from_config(recurrent), tiny_tokenizer),
@@ -150,6 +144,7 @@ def rows_of(name, task, texts):
 def answers(folder, tasks, texts, **options):
     """What a process of its own gives for each task, beside what Python gives."""
     request, expected = {}, {}
+    folder.mkdir(exist_ok=True)
     for name, task in tasks.items():
         task.export(folder / name, **options)
         rows, expected[name] = rows_of(name, task, texts)
@@ -165,10 +160,9 @@ def answers(folder, tasks, texts, **options):
 def test_encoders_give_what_python_gives(encoders, odd_texts, tmp_path, format):
     texts = odd_texts[80:130]
     found, logits = answers(tmp_path, encoders, texts, format=format)
-    classifier, several, tagger = (encoders[name] for name in ("classifier", "several", "tagger"))
+    classifier, tagger = encoders["classifier"], encoders["tagger"]
     expected = {
         "classifier": {"probabilities": keras.ops.softmax(logits["classifier"])},
-        "several": {"probabilities": keras.ops.sigmoid(logits["several"])},
         "tagger": {"probabilities": keras.ops.softmax(logits["tagger"])},
         "embedder": {"embeddings": logits["embedder"]},
         "answerer": {"logits": logits["answerer"]},
@@ -179,13 +173,12 @@ def test_encoders_give_what_python_gives(encoders, odd_texts, tmp_path, format):
             np.testing.assert_allclose(found[name][key], value, **CLOSE)
             assert np.ptp(value) > 0.1
     np.testing.assert_allclose(found["classifier"]["probabilities"], classifier.predict(texts), **CLOSE)
-    np.testing.assert_allclose(found["several"]["probabilities"], several.predict(texts), **CLOSE)
     np.testing.assert_allclose(found["embedder"]["embeddings"], encoders["embedder"].embed(texts), **CLOSE)
     about = json.loads((tmp_path / "tagger/signature.json").read_text())
     assert about["format"] == format and about["default"] == "forward"
     properties = about["endpoints"]["forward"]["properties"]
     assert properties["labels"] == tagger.labels.strings and properties["max_length"] == 24
-    assert (tmp_path / "tagger/assets.extra/sentencepiece.model").exists()
+    assert any((tmp_path / "tagger/assets.extra").rglob("*.model"))
     assert about["agreement"]["forward"]["probabilities"]["largest_difference"] < 1e-4
 
 
@@ -193,6 +186,10 @@ def test_encoders_give_what_python_gives(encoders, odd_texts, tmp_path, format):
 def test_loops_write_what_generate_writes(writers, texts, tmp_path, format):
     # also a prompt without a word, and one that is as long as it may be
     some = ["", *texts[:30], "alpha " * 30]
+    writers = dict(writers)
+    if format == "litert":
+        with pytest.raises(ValueError, match="'litert' cannot hold .* of this model, its converter says: .*TensorList"):
+            writers.pop("recurrent").export(tmp_path / "recurrent", format=format)
     found, expected = answers(tmp_path, writers, some, format=format)
     for name in writers:
         assert found[name] == expected[name]
@@ -201,32 +198,26 @@ def test_loops_write_what_generate_writes(writers, texts, tmp_path, format):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_weights_in_8_bits(encoders, writers, odd_texts, tmp_path, format):
-    tasks = {"classifier": encoders["classifier"], "copies": writers["copies"]}
-    found, expected = answers(tmp_path, tasks, odd_texts[:50], format=format, weights="int8")
-    probabilities = keras.ops.softmax(expected["classifier"])
-    # a hundredth of the largest value is lost in each of three products
-    difference = np.abs(np.array(found["classifier"]["probabilities"]) - probabilities).max()
-    assert 1e-6 < difference < 0.1
-    same = np.mean([one == other for one, other in zip(found["copies"], expected["copies"], strict=True)])
-    assert same > 0.8
-    about = json.loads((tmp_path / "classifier/signature.json").read_text())
-    assert about["weights"] == "int8" and about["agreement"]["forward"]["probabilities"]["largest_difference"] < 0.1
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_matrices_in_8_bits_are_smaller(tiny_tokenizer, tmp_path, format):
+def test_weights_in_8_bits(mask_tokenizer, texts, tmp_path, format):
     keras.utils.set_random_seed(0)
     config = TransformerConfig(
-        "encoder", vocabulary_size=26, hidden_dim=128, num_layers=2, max_length=32, attention=AttentionConfig(4)
+        "encoder", mask_tokenizer.vocabulary_size, 128, num_layers=2, max_length=32, attention=AttentionConfig(4)
     )
-    task = TextEmbedder(Backbone.from_config(config), tiny_tokenizer)
+    task = TextClassifier(Backbone.from_config(config), mask_tokenizer, labels=LABELS)
     sizes = {}
-    for weights in ("float32", "int8"):
-        task.export(tmp_path / weights, format=format, weights=weights)
+    for weights in ("int8", "float32"):
+        found, logits = answers(tmp_path / weights, {"model": task}, texts[:30], format=format, weights=weights)
+        folder = tmp_path / weights / "model"
         kinds = {".onnx", ".bin", ".tflite", ".xml"}
-        sizes[weights] = sum(path.stat().st_size for path in (tmp_path / weights).iterdir() if path.suffix in kinds)
-    assert sizes["int8"] < 0.4 * sizes["float32"]
+        sizes[weights] = sum(path.stat().st_size for path in folder.iterdir() if path.suffix in kinds)
+        difference = np.abs(np.array(found["model"]["probabilities"]) - keras.ops.softmax(logits["model"])).max()
+        # rounding to one of 255 steps changes a product by about a hundredth
+        assert (1e-5 < difference < 0.05) if weights == "int8" else difference < 1e-5
+        about = json.loads((folder / "signature.json").read_text())
+        agreement = about["agreement"]["forward"]["probabilities"]
+        assert about["weights"] == weights and agreement["largest_difference"] < 0.05
+        assert 0 <= agreement["same_choice"] <= 1
+    assert sizes["int8"] < 0.5 * sizes["float32"]
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -307,12 +298,10 @@ def test_what_the_writer_of_onnx_leaves_out_is_still_wrong(format):
     import onnxruntime
     import tf2onnx
 
-    weights = tf.constant(np.eye(4, dtype="float32"))
-
     @tf.function(input_signature=[tf.TensorSpec((None, None, 4), tf.float32, "x")])
     def split(x):
         rows, length = tf.unstack(tf.shape(x)[:2])
-        flat = tf.matmul(tf.reshape(x, (-1, 4)), weights)
+        flat = tf.matmul(tf.reshape(x, (-1, 4)), np.eye(4, dtype="float32"))
         wide = tf.reshape(flat, tf.stack([rows, length, 4]))
         shape = tf.shape(wide)
         return tf.reshape(wide, tf.stack([shape[0], shape[1], 2, 2]))
