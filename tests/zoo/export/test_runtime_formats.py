@@ -310,3 +310,19 @@ def test_what_the_writer_of_onnx_leaves_out_is_still_wrong(format):
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail):
         session.run(None, {"x": np.ones((2, 3, 4), "float32")})
+
+
+@pytest.mark.parametrize("format", FORMATS[:1])
+def test_remainders_of_the_writer_of_onnx_are_still_wrong(format):
+    """When this fails, `zoo.export.onnx` needs no `_floor_mod`."""
+    import onnxruntime
+    import tf2onnx
+
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.int32, "x")])
+    def remainder(x):
+        return x % 5
+
+    model, _ = tf2onnx.convert.from_function(remainder, input_signature=remainder.input_signature, opset=18)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert remainder(tf.constant([-3])).numpy().tolist() == [2]
+    assert session.run(None, {"x": np.array([-3], "int32")})[0].tolist() == [-3]
