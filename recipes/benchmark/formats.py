@@ -72,11 +72,12 @@ for rows in batches:
     milliseconds.append(1000 * statistics.median(times))
 result = run(batches[-1])
 if isinstance(result, dict):
-    result = {name: np.asarray(value).tolist() for name, value in result.items() if value.dtype != object}
+    arrays = {name: np.asarray(value) for name, value in result.items()}
+    result = {name: array.tolist() for name, array in arrays.items() if array.dtype.kind in "bfiu"}
 elif not isinstance(result, list):
-    result = [text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in result.numpy().tolist()]
-if isinstance(result, dict):
-    result = {name: value for name, value in result.items() if not isinstance(value[0], (bytes, str))}
+    result = result.numpy()
+    is_text = result.dtype == object
+    result = [text.decode("utf-8", "replace") for text in result] if is_text else result.tolist()
 json.dump({"start": start, "milliseconds": milliseconds, "result": result}, open(sys.argv[2], "w"))
 """
 
@@ -117,6 +118,8 @@ def main(config: Config) -> list[dict[str, Any]]:
     if len(lines) < max(_BATCH_SIZES):
         raise ConfigError(f"texts: {config.texts} must hold at least {max(_BATCH_SIZES)} texts, got {len(lines)}")
     task = load_task(config.model)
+    if isinstance(task, zoo.QuestionAnswerer) or getattr(task.preprocessor, "pairs", False):
+        raise ConfigError(f"model: {config.model} takes two texts, and lines hold one")
     rows = _Rows(task, lines[: max(_BATCH_SIZES)], config.max_new_tokens)
     print("| format | weights | MB | first answer: s | batch 1: ms | batch 32: ms | largest difference | same |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
@@ -152,15 +155,9 @@ class _Rows:
             inputs = preprocessor.inference_batch(preprocessor.check_rows(texts, "texts"))
             mask = np.asarray(inputs["padding_mask"])
             self.ids = [ids[real].tolist() for ids, real in zip(np.asarray(inputs["token_ids"]), mask, strict=True)]
-            self.expected = task.token_endpoints()["forward"]
-            fields = [field.name for field in self.expected.inputs]
-            self.mask = mask
-            self.expected = {
-                name: np.asarray(value)
-                for name, value in self.expected.function(
-                    *(keras.ops.convert_to_tensor(inputs[name]) for name in fields)
-                ).items()
-            }
+            self.mask, forward = mask, task.token_endpoints()["forward"]
+            tensors = [keras.ops.convert_to_tensor(inputs[field.name]) for field in forward.inputs]
+            self.expected = {name: np.asarray(value) for name, value in forward.function(*tensors).items()}
 
     def batch(self, size: int) -> dict[str, Any]:
         return {"texts": self.texts[:size], "ids": self.ids[:size]}
