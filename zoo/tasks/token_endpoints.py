@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from zoo.export import Endpoint, Field
 from zoo.generation.request import EXTRA_LENGTH
@@ -133,14 +134,21 @@ def _encoder_decoder(backbone: Any, properties: dict[str, Any]) -> dict[str, End
     if getattr(getattr(backbone, "decoder", None), "position_by_length", None) is not None:
         raise ValueError("The model's positions depend on the length of the whole text, which steps do not know.")
     given = (
-        Field("encoder_token_ids", ("rows", "source_length"), "int32", "ids of tokens of sources, padded behind"),
+        Field(
+            "encoder_token_ids",
+            ("rows", "source_length"),
+            "int32",
+            "ids of tokens of sources, padded behind, perhaps with -1",
+        ),
         Field("encoder_padding_mask", ("rows", "source_length"), "bool", "true where a token is real"),
         Field("capacity", (), "int32", "number of tokens of the longest output, its start included"),
     )
     trees: list[Any] = []
 
     def begin(token_ids: Any, mask: Any, capacity: Any) -> Any:
-        inputs = {"encoder_token_ids": token_ids, "encoder_padding_mask": mask}
+        # the mask is returned: one that is only handed on has no name of its own in OpenVINO
+        mask = ops.logical_and(mask, token_ids >= 0)
+        inputs = {"encoder_token_ids": ops.maximum(token_ids, 0), "encoder_padding_mask": mask}
         trees[:] = backbone.start_decoding(inputs, capacity)
         return keras.tree.flatten(trees)
 
