@@ -155,9 +155,9 @@ def _byte_level_bpe(tokenizer: Any) -> tuple[list[Any], list[Any]]:
     for name, value in usual.items():
         if config[name] != value:
             raise _refuse(f"its operator has {name}={value!r} alone, this one has {config[name]!r}")
-    # text that spells a special token does not become it: the operator knows these by names that no text has
+    # text that spells a special token does not become it: the operator finds some by name. No word has a space in it
     names = [
-        f"\x00{index}" if token in tokenizer.special_tokens else token
+        f"special {index}" if token in tokenizer.special_tokens else token
         for index, token in enumerate(tokenizer.get_vocabulary())
     ]
     vocabulary = json.dumps({token: index for index, token in enumerate(names)})
