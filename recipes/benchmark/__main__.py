@@ -13,6 +13,7 @@ BENCHMARKS = {
     "tokenizers": "tokenizers compared with the tokenizers library: lines that differ, and speed",
     "prompt_lookup": "generation that proposes what stood in the text before, compared with one token at a time",
     "exported": "generation by a SavedModel compared with that in Python",
+    "formats": "a model in the formats of several runtimes beside its SavedModel: size, start, latency, agreement",
     "programs": "operations, bytes and kernels of compiled training steps, for sizes of accelerators",
     "loading": "time and peak of memory of loading a model from the files of each library",
     "corpora": "prepared corpora: formats, batches beside those of Grain, preparing beside other tools, memory",

@@ -161,7 +161,7 @@ def _use_of_export(run: RunFolder) -> str:
     """How the SavedModel is used; nothing where there is none."""
     if not run.export.exists():
         return ""
-    signature = json.loads((run.export / zoo.export.saved_model.DESCRIPTION_FILE).read_text(encoding="utf-8"))
+    signature = json.loads((run.export / zoo.export.folder.DESCRIPTION_FILE).read_text(encoding="utf-8"))
     inputs = signature["endpoints"]["serve"]["inputs"]
     given = '["..."]' if len(inputs) == 1 else ", ".join(f"{field['name']}=['...']" for field in inputs)
     return f"""or, with `tensorflow` and `tensorflow_text` alone:

@@ -7,6 +7,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "layers").rglob("*.md")])
+# packages that the blocks of a page need and the project does not
+NEEDS = re.compile(r"^<!-- The code of this page needs: (.*) -->", re.MULTILINE)
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -19,6 +21,9 @@ def python_blocks(page: Path) -> list[tuple[int, str]]:
     "page", [page for page in PAGES if page.exists() and python_blocks(page)], ids=lambda p: p.name
 )
 def test_blocks_run(page, tmp_path, monkeypatch):
+    for line in NEEDS.findall(page.read_text(encoding="utf-8")):
+        for package in line.split(", "):
+            pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "documentation"}
     for line, block in python_blocks(page):

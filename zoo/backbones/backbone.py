@@ -14,7 +14,15 @@ from zoo.backbones.adapters import Adapters, active_variables, is_factor, size_o
 from zoo.backbones.output_map import OutputMap
 from zoo.config import RecurrentConfig, TransformerConfig, config_from_dict
 from zoo.distribution.layouts import require_whole_weights
-from zoo.export import Endpoint, Field, require_format, write_saved_model
+from zoo.export import (
+    SAVED_MODEL,
+    Endpoint,
+    Field,
+    require_format,
+    require_plain_weights,
+    write_runtime_format,
+    write_saved_model,
+)
 from zoo.storage import find_reader
 
 # Types that models can be made with.
@@ -314,16 +322,18 @@ class Backbone(keras.Model):
 
         return {"forward": Endpoint(forward, inputs, outputs, "Hidden states of token-level inputs.")}
 
-    def export(self, directory: str | os.PathLike, format: str = "tf_saved_model") -> None:
-        """Writes `endpoints()` as a SavedModel. A task is exported with its tokenizer: it takes strings.
+    def export(self, directory: str | os.PathLike, format: str = SAVED_MODEL, *, weights: str = "float32") -> None:
+        """Writes `endpoints()`, token ids in and hidden states out. A task is exported with its tokenizer.
 
         Args:
-            directory: Where to; replaced if it holds a SavedModel.
-            format: "tf_saved_model".
+            directory: Where to; replaced if it holds an export.
+            format: "tf_saved_model", "onnx", "litert" or "openvino", see `Task.export`.
+            weights: "float32" or "int8", not for a SavedModel.
 
         Raises:
-            ValueError: If the backend is not TensorFlow, or the format is another.
-            FileExistsError: If the directory exists and holds no SavedModel.
+            ValueError: If the backend is not TensorFlow, there is no such format, or it cannot hold the model.
+            ImportError: If the packages of the format are missing.
+            FileExistsError: If the directory exists and holds no export.
 
         Example:
 
@@ -333,7 +343,13 @@ class Backbone(keras.Model):
         TensorShape([2, 10, 512])
         """
         require_format(format)
-        write_saved_model(directory, self.endpoints(), variables=self.active_variables)
+        if format == SAVED_MODEL:
+            if weights != "float32":
+                raise ValueError(f"weights must be 'float32' for a SavedModel, got {weights!r}.")
+            write_saved_model(directory, self.endpoints(), variables=self.active_variables)
+            return
+        require_plain_weights(self, format, weights)
+        write_runtime_format(directory, self.endpoints(), format=format, weights=weights)
 
     def get_config(self) -> dict[str, Any]:
         return {

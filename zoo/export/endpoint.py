@@ -38,6 +38,8 @@ class Endpoint:
         outputs: The tensors that it returns.
         description: What it does, for the description of the export.
         properties: What a caller has to know in addition, as values for JSON.
+        example: Arrays for the inputs, by name: on these a file for another runtime is compared with Python when it is
+            written. None for no comparison.
 
     Example:
 
@@ -49,6 +51,7 @@ class Endpoint:
     outputs: tuple[Field, ...]
     description: str = ""
     properties: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    example: Mapping[str, Any] | None = None
 
     def describe(self) -> dict[str, Any]:
         """Returns description, inputs, outputs, and properties where there are some, as values for JSON."""

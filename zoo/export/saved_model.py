@@ -1,35 +1,15 @@
 """Endpoints as a SavedModel, for TensorFlow Serving and for processes that know only TensorFlow."""
 
-import inspect
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
 
-from layers.fusion import portable_operations
-from zoo.export.endpoint import Endpoint, describe
-from zoo.storage import replace_folder
-
-# What else the folder of a SavedModel holds; servers leave it alone.
-DESCRIPTION_FILE = "signature.json"
-ASSETS_FOLDER = "assets.extra"
-
-
-def require_format(format: Any) -> None:
-    """Raises a ValueError if a format is not one that can be written, or not with this backend.
-
-    Args:
-        format: What the user passed as `format` of `export`.
-    """
-    if format != "tf_saved_model":
-        raise ValueError(f"format must be 'tf_saved_model', got {format!r}.")
-    if keras.backend.backend() != "tensorflow":
-        raise ValueError(
-            f"A SavedModel can be written with the TensorFlow backend only, this is {keras.backend.backend()!r}: save "
-            "the model with save_to_preset() and load it with KERAS_BACKEND=tensorflow."
-        )
+from zoo.export.endpoint import Endpoint
+from zoo.export.folder import export_folder
+from zoo.export.formats import require_format
+from zoo.export.graphs import graph_function, named_outputs, specs_of
 
 
 def write_saved_model(
@@ -47,7 +27,7 @@ def write_saved_model(
     `signature.json`, which describes all inputs and outputs, and the assets in `assets.extra`.
 
     Args:
-        directory: Where to; replaced if it holds a SavedModel.
+        directory: Where to; replaced if it holds an export.
         endpoints: By name.
         variables: The variables that the endpoints read.
         resources: Tables and other objects of TensorFlow that the endpoints read.
@@ -55,7 +35,7 @@ def write_saved_model(
 
     Raises:
         ValueError: If the backend is not TensorFlow, or an endpoint returns other tensors than it names.
-        FileExistsError: If the directory exists and holds no SavedModel.
+        FileExistsError: If the directory exists and holds no export.
 
     Example:
 
@@ -72,13 +52,8 @@ def write_saved_model(
         function, signatures[name] = _functions(name, endpoint)
         setattr(module, name, function)
     signatures["serving_default"] = signatures[next(iter(endpoints))]
-    with replace_folder(directory, lambda old: (old / "saved_model.pb").exists(), "SavedModel") as folder:
+    with export_folder(directory, endpoints, save_assets=save_assets) as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures)
-        content = json.dumps(describe(endpoints), indent=2, ensure_ascii=False)
-        (folder / DESCRIPTION_FILE).write_text(content + "\n", encoding="utf-8")
-        if save_assets is not None:
-            (folder / ASSETS_FOLDER).mkdir()
-            save_assets(str(folder / ASSETS_FOLDER))
 
 
 def _functions(name: str, endpoint: Endpoint) -> tuple[Any, Any]:
@@ -86,35 +61,10 @@ def _functions(name: str, endpoint: Endpoint) -> tuple[Any, Any]:
     most of the time of an export, and TensorFlow traces again for the file whatever was traced outside of it."""
     import tensorflow as tf
 
-    specs = [tf.TensorSpec(field.sizes, field.dtype, field.name) for field in endpoint.inputs]
+    specs = specs_of(endpoint)
+    function = tf.function(graph_function(name, endpoint), input_signature=specs, autograph=False)
 
-    def as_tensor(value: Any) -> Any:
-        return value if tf.is_tensor(value) else tf.convert_to_tensor(value)
+    def named(*inputs: Any) -> dict[str, Any]:
+        return named_outputs(endpoint, function(*inputs))
 
-    def call(*inputs: Any) -> Any:
-        with portable_operations():
-            outputs = endpoint.function(*inputs)
-        is_named = isinstance(outputs, dict)
-        outputs = {key: as_tensor(value) for key, value in outputs.items()} if is_named else as_tensor(outputs)
-        _require_outputs(name, endpoint, _named(endpoint, outputs))
-        return outputs
-
-    # arguments by name, too
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    call.__signature__ = inspect.Signature([inspect.Parameter(field.name, kind) for field in endpoint.inputs])
-    function = tf.function(call, input_signature=specs, autograph=False)
-    signature = tf.function(lambda *inputs: _named(endpoint, function(*inputs)), input_signature=specs, autograph=False)
-    return function, signature
-
-
-def _named(endpoint: Endpoint, outputs: Any) -> dict[str, Any]:
-    return outputs if isinstance(outputs, dict) else {endpoint.outputs[0].name: outputs}
-
-
-def _require_outputs(name: str, endpoint: Endpoint, outputs: Mapping[str, Any]) -> None:
-    found = {key: (output.dtype.name, output.shape) for key, output in outputs.items()}
-    for field in endpoint.outputs:
-        dtype, shape = found.get(field.name, (None, None))
-        is_complete = sorted(found) == sorted(field.name for field in endpoint.outputs)
-        if not is_complete or dtype != field.dtype or not shape.is_compatible_with(field.sizes):
-            raise ValueError(f"The endpoint {name!r} must return {endpoint.outputs}, it returns {found}.")
+    return function, tf.function(named, input_signature=specs, autograph=False)

@@ -100,7 +100,7 @@ class RowDecoder:
         Returns:
             The new state.
         """
-        _, new = self.backbone.advance(ops.maximum(token_ids, 0), index, self._packed(state), {}, count=lengths)
+        _, new = self.backbone.advance(ops.maximum(token_ids, 0), index, self.packed(state), {}, count=lengths)
         return keras.tree.flatten(new)
 
     def advance(
@@ -150,7 +150,7 @@ class RowDecoder:
             "ended": ended,
             "written": ops.zeros((steps, rows), dtype="int32") - 1,
             "log_probabilities": ops.zeros((steps, rows), dtype="float32"),
-            "state": self._packed(state),
+            "state": self.packed(state),
         }
 
         def is_going(carry: dict[str, Any]) -> Any:
@@ -196,7 +196,12 @@ class RowDecoder:
             "state": keras.tree.flatten(carry["state"]),
         }
 
-    def _packed(self, state: list[Any]) -> Any:
+    def packed(self, state: Any) -> Any:
+        """Returns the state as the backbone takes it.
+
+        Args:
+            state: A tensor for each of `tensors`.
+        """
         return keras.tree.pack_sequence_as(self._tree, list(state))
 
 

@@ -13,6 +13,7 @@ from zoo.generation.checks import as_seed
 from zoo.preprocessing.rows import as_sequence
 from zoo.tasks.row_endpoints import row_endpoints
 from zoo.tasks.task import Task
+from zoo.tasks.token_endpoints import writer_endpoints
 from zoo.tasks.token_head import TokenHead
 
 TEXTS = Field("texts", ("batch",), "string", "prompts, or sources of an encoder-decoder")
@@ -165,6 +166,19 @@ class GenerativeTask(Task):
             "score": self.score_endpoint(),
             "forward": self._forward_endpoint(),
         }
+
+    def token_endpoints(
+        self, *, max_length: int | None = None, max_new_tokens: int | None = None
+    ) -> dict[str, Endpoint]:
+        """Returns the endpoints with which a loop writes texts token by token, see `zoo.tasks.token_endpoints`.
+
+        Args:
+            max_length, max_new_tokens: As for `generate`.
+
+        Raises:
+            ValueError: If the model needs more than its caches to go on, or an argument is out of range.
+        """
+        return writer_endpoints(self.generator, max_length, max_new_tokens)
 
     def _forward_endpoint(self) -> Endpoint:
         fields = (*self.backbone.input_fields(), *self.backbone.optional_fields())

@@ -15,6 +15,7 @@ from zoo.preprocessing.rows import as_text, require_count
 from zoo.storage import quote
 from zoo.tasks.encoder_task import EncoderTask, take_positions
 from zoo.tasks.heads import MaskedLMHead, initializer_of
+from zoo.tasks.token_endpoints import encoder_endpoints
 from zoo.tasks.token_head import TokenHead
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import TokenAccuracy
@@ -201,6 +202,14 @@ class MaskedLM(EncoderTask):
     def predict_texts(self, x: Any, batch_size: int) -> list[Any]:
         """Returns what `fill_mask` finds."""
         return self.fill_mask(x, batch_size=batch_size)
+
+    def token_endpoints(self) -> dict[str, Endpoint]:
+        """Returns the endpoint `forward`: rows of tokens to "logits" of every place, `(batch, length, vocabulary)`."""
+        size = self.backbone.config.vocabulary_size
+        output = Field("logits", ("batch", "length", size), "float32", "of the token at each place")
+        return encoder_endpoints(
+            self, lambda inputs: {"logits": ops.cast(self(inputs, training=False), "float32")}, (output,)
+        )
 
     def endpoints(self, *, top_k: int = 5) -> dict[str, Endpoint]:
         """Returns the endpoint `serve(texts)` of an export, for any batch size.

@@ -14,6 +14,7 @@ from zoo.preprocessing.rows import require_count
 from zoo.tasks.encoder_task import EncoderTask
 from zoo.tasks.heads import ClassificationHead, initializer_of
 from zoo.tasks.spans import EXCLUDED, Answer, best_spans, merge_in_graph, merge_windows
+from zoo.tasks.token_endpoints import encoder_endpoints
 from zoo.training.span_losses import SpanAccuracy, SpanCrossEntropy
 
 
@@ -185,6 +186,17 @@ class QuestionAnswerer(EncoderTask):
             merge_windows(context, found[begin:end], places[begin:end], count, self.no_answer_threshold)
             for context, begin, end in zip(contexts, borders, borders[1:], strict=False)
         ]
+
+    def token_endpoints(self) -> dict[str, Endpoint]:
+        """Returns the endpoint `forward`: rows of tokens to "logits" of first and last token, `(batch, length, 2)`."""
+        output = Field("logits", ("batch", "length", 2), "float32", "of being the first and the last token")
+        return encoder_endpoints(
+            self,
+            lambda inputs: {"logits": self(inputs, training=False)},
+            (output,),
+            max_answer_length=self.max_answer_length,
+            no_answer_threshold=self.no_answer_threshold,
+        )
 
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoint `serve(questions, contexts)` of an export, for any batch size.

@@ -13,6 +13,7 @@ from zoo.preprocessing.rows import as_texts
 from zoo.preprocessing.token_rows import checked_lengths
 from zoo.tasks.encoder_task import EncoderTask
 from zoo.tasks.heads import ClassificationHead, initializer_of
+from zoo.tasks.token_endpoints import encoder_endpoints
 
 
 class DetectedToken(NamedTuple):
@@ -137,6 +138,15 @@ class ReplacedTokenDetector(EncoderTask):
             [DetectedToken(text[start:end], start, end, float(value)) for start, end, value in zip(*row, strict=True)]
             for text, *row in zip(whole, *places, self._probabilities(rows, batch_size), strict=True)
         ]
+
+    def token_endpoints(self) -> dict[str, Endpoint]:
+        """Returns the endpoint `forward`: rows of tokens to "probabilities" that each was replaced."""
+        output = Field("probabilities", ("batch", "length"), "float32", "that each token was replaced")
+
+        def forward(inputs: dict[str, Any]) -> dict[str, Any]:
+            return {"probabilities": ops.sigmoid(self(inputs, training=False))[:, :, 0]}
+
+        return encoder_endpoints(self, forward, (output,))
 
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoint `serve(texts)` of an export: string tensor `(batch,)` to the tokens of each text.

@@ -4,13 +4,22 @@ import functools
 import inspect
 import os
 import types
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import keras
 
 from zoo.backbones.adapters import LoraReport, active_variables, is_factor, size_of
 from zoo.backbones.backbone import Backbone, default_policy, require_plain_policy
-from zoo.export import Endpoint, require_format, write_saved_model
+from zoo.export import (
+    RUNTIME_FORMATS,
+    SAVED_MODEL,
+    Endpoint,
+    require_format,
+    require_plain_weights,
+    write_runtime_format,
+    write_saved_model,
+)
 from zoo.huggingface import save_task as save_huggingface_task
 from zoo.keras_hub import save_task as save_keras_hub_task
 from zoo.preprocessing import Preprocessor
@@ -19,6 +28,7 @@ from zoo.tasks.adaptation import Adaptation, QuantizationReport
 from zoo.tasks.arguments import parameters_of
 from zoo.tasks.freezing import FreezeReport, freeze
 from zoo.tasks.kinds import task_class_of
+from zoo.tasks.onnx_strings import text_inputs
 from zoo.tasks.publishing import push_task
 from zoo.tasks.saving import SavedPreprocessor, save_task
 from zoo.tasks.text_model import TextModel
@@ -102,6 +112,17 @@ class Task(TextModel):
         """
         raise NotImplementedError(f"{type(self).__name__} names no endpoints: define endpoints() to export it.")
 
+    def token_endpoints(self, **options: Any) -> dict[str, Endpoint]:
+        """Returns the endpoints without strings by name, for formats other than SavedModel.
+
+        Args:
+            **options: What a subclass says.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} names no endpoints from token ids to numbers: define token_endpoints() for the "
+            f"formats {', '.join(RUNTIME_FORMATS)}."
+        )
+
     def checked_fitted(self, name: str, value: Any) -> Any:
         """Returns a value of one of the `fitted_options`, as the task keeps it.
 
@@ -132,42 +153,82 @@ class Task(TextModel):
 
     # Saving.
 
-    def export(self, directory: str | os.PathLike, format: str = "tf_saved_model", **options: Any) -> None:
-        """Writes a SavedModel whose functions are `endpoints(**options)`: strings in, strings and numbers out.
+    def export(
+        self,
+        directory: str | os.PathLike,
+        format: str = SAVED_MODEL,
+        *,
+        weights: str = "float32",
+        strings: bool | Sequence[str] = False,
+        **options: Any,
+    ) -> None:
+        """Writes the model for production, whole or not at all.
 
-        A process that imports only `tensorflow` and `tensorflow_text` loads it with `tf.saved_model.load(directory)`.
-        Each endpoint is a signature of the same name too, the first one also "serving_default". `signature.json`
-        describes their inputs and outputs, and `assets.extra` holds the files of the tokenizer.
+        * "tf_saved_model": a SavedModel whose functions are `endpoints(**options)`: strings in, strings and numbers
+          out. A process that imports only `tensorflow` and `tensorflow_text` loads it with
+          `tf.saved_model.load(directory)`. Each endpoint is a signature of the same name too, the first one also
+          "serving_default".
+        * "onnx", "litert" and "openvino": `token_endpoints(**options)`, token ids in, numbers out, for ONNX Runtime,
+          LiteRT and OpenVINO. `run_model.py` in the folder runs them with NumPy and the runtime alone, and has the loop
+          that writes texts.
+
+        In every format `signature.json` describes inputs and outputs, and `assets.extra` holds the files of the
+        tokenizer.
 
         Args:
-            directory: Where to; replaced if it holds a SavedModel.
-            format: "tf_saved_model".
-            **options: Arguments of `endpoints`.
+            directory: Where to; replaced if it holds an export.
+            format: The format.
+            weights: "float32", or "int8" for matrices in 8 bits, by the tool of the format; not for a SavedModel, which
+                has the weights of the model (see `quantize`).
+            strings: Whether there is an endpoint `serve` that takes strings, with the format "onnx": where
+                onnxruntime-extensions has the tokenizer, with the same ids for some texts of many languages, or for the
+                texts that are given here. A SavedModel always takes strings.
+            **options: Arguments of `endpoints`, or of `token_endpoints`.
 
         Raises:
-            ValueError: If the backend is not TensorFlow, the task has no tokenizer, or an argument is out of range.
-            FileExistsError: If the directory exists and holds no SavedModel.
+            ValueError: If the backend is not TensorFlow, the task has no tokenizer, the format cannot hold the model
+                (saying why), or an argument is out of range.
+            ImportError: If the packages of the format are missing.
+            FileExistsError: If the directory exists and holds no export.
 
         Example:
 
         >>> model.export("exported")
         >>> served = tf.saved_model.load("exported")  # its functions do not keep their variables: keep it
         >>> served.serve(tf.constant(["a text"]))
+        >>> model.export("exported_onnx", format="onnx", weights="int8")
         """
         require_format(format)
+        endpoints = self.endpoints if format == SAVED_MODEL else self.token_endpoints
         try:
-            inspect.signature(self.endpoints).bind(**options)
+            inspect.signature(endpoints).bind(**options)
         except TypeError as error:
-            allowed = ", ".join(["format", *inspect.signature(self.endpoints).parameters])
+            allowed = ", ".join(["format", "weights", "strings", *inspect.signature(endpoints).parameters])
             raise TypeError(
                 f"Arguments of export() of a {type(self).__name__} must be among {allowed}, got {sorted(options)}."
             ) from error
         tokenizer = self.preprocessor.require_tokenizer("export()")
-        write_saved_model(
+        if format == SAVED_MODEL:
+            if weights != "float32" or strings:
+                raise ValueError(
+                    "A SavedModel takes strings and has the weights of the model: weights and strings are for the "
+                    f"formats {', '.join(RUNTIME_FORMATS)}; quantize() the model for fewer bits."
+                )
+            write_saved_model(
+                directory,
+                endpoints(**options),
+                variables=self.active_variables,
+                resources=tokenizer.trackables,
+                save_assets=self.save_assets,
+            )
+            return
+        require_plain_weights(self, format, weights)
+        write_runtime_format(
             directory,
-            self.endpoints(**options),
-            variables=self.active_variables,
-            resources=tokenizer.trackables,
+            endpoints(**options),
+            format=format,
+            weights=weights,
+            text_inputs=text_inputs(self, format, strings) if strings else None,
             save_assets=self.save_assets,
         )
 

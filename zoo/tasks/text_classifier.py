@@ -21,6 +21,7 @@ from zoo.tasks.calibration import (
 )
 from zoo.tasks.encoder_task import EncoderTask, label_names, pool, require_pooling
 from zoo.tasks.heads import ClassificationHead, initializer_of
+from zoo.tasks.token_endpoints import encoder_endpoints
 
 
 class RankedText(NamedTuple):
@@ -375,6 +376,20 @@ class TextClassifier(EncoderTask):
         # equal scores in the order in which they were given
         order = np.argsort(-scores, kind="stable")[:top]
         return [RankedText(int(index), float(scores[index]), documents[index]) for index in order]
+
+    def token_endpoints(self) -> dict[str, Endpoint]:
+        """Returns the endpoint `forward`: rows of tokens to "probabilities" `(batch, labels)`, or "values" of a
+        regression."""
+        problem, count = self.preprocessor.problem, len(self.labels)
+        name, what = ("values", "predicted numbers") if problem == "regression" else ("probabilities", "of each label")
+        return encoder_endpoints(
+            self,
+            lambda inputs: {name: self.probabilities(self(inputs, training=False))},
+            (Field(name, ("batch", count), "float32", what),),
+            problem=problem,
+            labels=self.labels.strings,
+            threshold=self.threshold if problem == "multi_label" else None,
+        )
 
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoints of an export, for any batch size.

@@ -14,6 +14,7 @@ from zoo.preprocessing import TextEmbedderPreprocessor
 from zoo.preprocessing.rows import require_count
 from zoo.preprocessing.text_embedder import PARTS
 from zoo.tasks.encoder_task import EncoderTask, pool, require_pooling
+from zoo.tasks.token_endpoints import encoder_endpoints
 from zoo.training.embedding_losses import InBatchNegatives, TripletLoss
 from zoo.training.similarity_losses import CoSENT, CosineRegression
 from zoo.training.vectors import unit_vectors
@@ -162,6 +163,18 @@ class TextEmbedder(EncoderTask):
         if width in (None, self.width):
             return vectors
         return unit_vectors(vectors[:, :width]) if self.normalize else vectors[:, :width]
+
+    def token_endpoints(self) -> dict[str, Endpoint]:
+        """Returns the endpoint `forward`: rows of tokens to "embeddings" `(batch, width)`.
+
+        Prompts are parts of the texts: they are in the properties, and put before a text before it becomes tokens.
+        """
+        output = Field("embeddings", ("batch", self.default_width or self.width), "float32", "a vector per text")
+
+        def forward(inputs: dict[str, Any]) -> dict[str, Any]:
+            return {"embeddings": self._cut(self(inputs, training=False), self.default_width)}
+
+        return encoder_endpoints(self, forward, (output,), prompts=dict(self.preprocessor.prompts))
 
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoints of an export.

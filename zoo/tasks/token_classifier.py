@@ -15,6 +15,7 @@ from zoo.tasks.calibration import Calibration, fit_temperature, require_temperat
 from zoo.tasks.encoder_task import EncoderTask, label_names, take_positions
 from zoo.tasks.entities import ENTITY_FIELDS, are_bio, entities_in_graph
 from zoo.tasks.heads import ClassificationHead, initializer_of
+from zoo.tasks.token_endpoints import encoder_endpoints
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import TokenAccuracy
 
@@ -251,6 +252,18 @@ class TokenClassifier(EncoderTask):
         if isinstance(texts, (str, bytes)):
             return self.entities([texts], batch_size=batch_size)[0]
         return self.preprocessor.entities(texts, self.predict_texts(texts, batch_size))
+
+    def token_endpoints(self) -> dict[str, Endpoint]:
+        """Returns the endpoint `forward`: rows of tokens to "probabilities" of every token, `(batch, length, labels)`.
+
+        Those of a word are those of its first token.
+        """
+
+        def forward(inputs: dict[str, Any]) -> dict[str, Any]:
+            return {"probabilities": ops.softmax(self(inputs, training=False) / self.temperature, axis=-1)}
+
+        output = Field("probabilities", ("batch", "length", len(self.labels)), "float32", "of the labels of each token")
+        return encoder_endpoints(self, forward, (output,), labels=self.labels.strings)
 
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoints of an export, for any batch size.

@@ -101,9 +101,10 @@ def test_backbones(encoder_config, tmp_path, kind):
 def test_other_formats_are_refused(make_task, tmp_path):
     task = make_task(TextClassifier, labels=2)
     for model in (task, task.backbone):
-        with pytest.raises(ValueError, match="format must be 'tf_saved_model', got 'onnx'"):
-            model.export(tmp_path / "export", format="onnx")
-    with pytest.raises(TypeError, match=r"export\(\) of a TextClassifier must be among format, got \['labels'\]"):
+        with pytest.raises(ValueError, match="format must be one of 'tf_saved_model', 'onnx', .*, got 'torch'"):
+            model.export(tmp_path / "export", format="torch")
+    message = r"export\(\) of a TextClassifier must be among format, weights, strings, got \['labels'\]"
+    with pytest.raises(TypeError, match=message):
         task.export(tmp_path / "export", labels=3)
 
 

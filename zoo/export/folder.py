@@ -1,0 +1,57 @@
+"""The folder of an export: what the files of a format are accompanied by."""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from zoo.export.endpoint import Endpoint, describe
+from zoo.storage import replace_folder
+
+# Servers leave these alone.
+DESCRIPTION_FILE = "signature.json"
+ASSETS_FOLDER = "assets.extra"
+
+
+@contextlib.contextmanager
+def export_folder(
+    directory: str | os.PathLike,
+    endpoints: Mapping[str, Endpoint],
+    *,
+    save_assets: Callable[[str], None] | None = None,
+    **about: Any,
+) -> Iterator[Path]:
+    """Gives a folder with `signature.json` and assets, which becomes the export when the block ends without an error.
+
+    Args:
+        directory: Where to; replaced if it holds an export.
+        endpoints: By name; the first is the default one.
+        save_assets: Writes further files, such as those of the tokenizer, to a folder.
+        **about: What else `signature.json` says, as values for JSON.
+
+    Raises:
+        FileExistsError: If the directory exists and holds no export.
+    """
+    with replace_folder(directory, _is_export, "export") as folder:
+        write_description(folder, {**about, **describe(endpoints)})
+        yield folder
+        if save_assets is not None:
+            (folder / ASSETS_FOLDER).mkdir()
+            save_assets(str(folder / ASSETS_FOLDER))
+
+
+def write_description(folder: Path, description: Mapping[str, Any]) -> None:
+    """Writes `signature.json`.
+
+    Args:
+        folder: The folder of the export.
+        description: What it says.
+    """
+    content = json.dumps(description, indent=2, ensure_ascii=False)
+    (folder / DESCRIPTION_FILE).write_text(content + "\n", encoding="utf-8")
+
+
+def _is_export(folder: Path) -> bool:
+    return (folder / "saved_model.pb").exists() or (folder / DESCRIPTION_FILE).exists()

@@ -1,0 +1,85 @@
+"""The formats of exports: which there are, and what each can hold."""
+
+import importlib.util
+import math
+from typing import Any
+
+import keras
+
+SAVED_MODEL = "tf_saved_model"
+# Formats of other runtimes: the extra of setup.cfg that installs them, and the packages that it must have installed.
+RUNTIME_FORMATS = {
+    "onnx": ("tf2onnx", "onnx", "onnxruntime", "onnxruntime_extensions"),
+    "litert": ("ai_edge_litert",),
+    "openvino": ("openvino", "nncf"),
+}
+FORMATS = (SAVED_MODEL, *RUNTIME_FORMATS)
+WEIGHTS = ("float32", "int8")
+# A message of Protocol Buffers, in which TensorFlow hands weights to converters, holds so many bytes.
+_MOST_BYTES = 2**31 - 2**24
+
+
+def require_format(format: Any) -> None:
+    """Raises an error if a format is not one that can be written, or not with this backend or what is installed.
+
+    Args:
+        format: What the user passed as `format` of `export`.
+
+    Raises:
+        ValueError: If there is no such format, or the backend is not TensorFlow.
+        ImportError: If packages are missing.
+    """
+    if format not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(map(repr, FORMATS))}, got {format!r}.")
+    what = "A SavedModel" if format == SAVED_MODEL else f"The format {format!r}"
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            f"{what} can be written with the TensorFlow backend only, this is {keras.backend.backend()!r}: save "
+            "the model with save_to_preset() and load it with KERAS_BACKEND=tensorflow."
+        )
+    missing = [name for name in RUNTIME_FORMATS.get(format, ()) if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(f"{what} needs {', '.join(missing)}: pip install 'keras-transformer-zoo[{format}]'.")
+
+
+def require_plain_weights(model: keras.Model, format: str, weights: Any) -> None:
+    """Raises a ValueError if the weights of a model cannot be written in a format of another runtime.
+
+    Args:
+        model: A task or a backbone.
+        format: The format.
+        weights: What the user passed as `weights` of `export`.
+    """
+    if weights not in WEIGHTS:
+        raise ValueError(f"weights must be one of {', '.join(map(repr, WEIGHTS))}, got {weights!r}.")
+    if any(getattr(layer, "quantization_mode", None) for layer in model._flatten_layers()):
+        raise ValueError(
+            f"The format {format!r} needs a model that is not quantized: its own tool quantizes, with weights='int8'. "
+            "Load the model as it was before quantize()."
+        )
+    if model.compute_dtype != "float32":
+        raise ValueError(
+            f"The format {format!r} holds models that compute in float32, this one computes in {model.compute_dtype}: "
+            "load it with from_preset(..., dtype='float32')."
+        )
+    size = sum(4 * math.prod(variable.shape) for variable in model.variables)
+    if size > _MOST_BYTES:
+        raise ValueError(
+            f"The format {format!r} holds models of less than 2 GB, this one has {size / 2**30:.1f} GB: a SavedModel "
+            "(format='tf_saved_model') has no such limit."
+        )
+
+
+def refuse(format: str, name: str, error: Exception) -> ValueError:
+    """Returns the error of an endpoint that a format cannot hold.
+
+    Args:
+        format: The format.
+        name: The endpoint.
+        error: What its converter raised.
+    """
+    reason = " ".join(str(error).split())[:600] or type(error).__name__
+    return ValueError(
+        f"The format {format!r} cannot hold the endpoint {name!r} of this model, its converter says: {reason} "
+        "A SavedModel (format='tf_saved_model') holds every model."
+    )
