@@ -1,7 +1,10 @@
 """Export: from a saved model to a SavedModel that takes strings and returns strings.
 
-python -m recipes.export runs/dates --output export
-python -m recipes.export hf://owner/name --task CausalLM --output export --options '{"sampler": "greedy"}'
+python -m recipes.export runs/dates --output models/dates --examples '[4 May 1999, 12.10.88]'
+python -m recipes.export hf://owner/name --task CausalLM --output models/name --options '{"sampler": "greedy"}'
+
+The output is the folder of a model, as TensorFlow Serving, KServe and Vertex AI take it. Each call writes a new version
+into it: models/dates/1/saved_model.pb, then models/dates/2/saved_model.pb. A server that polls the folder takes it up.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Any
 
 import keras
 
+import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, errors_of
 from recipes.common.saved_models import TASKS, load_task
@@ -25,8 +29,12 @@ class ExportConfig:
         help="Folder of a run, or directory of a saved model, also of the Transformers library, or hf://owner/name.",
         words="first",
     )
-    output: str = setting(help="Folder to write.")
+    output: str = setting(help="Folder of the model; its name is the name by which servers know the model.")
+    version: int | None = setting(None, "Number of the version; null for one more than the newest.", above=0)
     task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that was saved here.")
+    examples: list[Any] = setting(
+        [], "Real inputs for the model card, and for servers to warm up with: texts, lists of texts, conversations."
+    )
     options: dict[str, Any] = setting({}, "Arguments of the task's export(), for example {sampler: beam}.")
 
 
@@ -43,12 +51,14 @@ def main(config: ExportConfig) -> Path:
         raise ConfigError(f"a SavedModel is written with the backend tensorflow, not {keras.backend.backend()}")
     import tensorflow as tf
 
+    with errors_of("version"):
+        folder = zoo.export.new_version(config.output, config.version)
     task = load_task(config.model, config.task)
     with errors_of("options"):
-        task.export(config.output, **config.options)
-    signatures = tf.saved_model.load(config.output).signatures
-    print(f"{config.output}: a {type(task).__name__} with the endpoints {', '.join(sorted(signatures))}")
-    return Path(config.output)
+        task.export(folder, examples=config.examples, **config.options)
+    signatures = tf.saved_model.load(str(folder)).signatures
+    print(f"{folder}: a {type(task).__name__} with the endpoints {', '.join(sorted(signatures))}")
+    return folder
 
 
 if __name__ == "__main__":

@@ -3,17 +3,21 @@
 import inspect
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
 
 from layers.fusion import portable_operations
+from zoo.export.card import model_card
 from zoo.export.endpoint import Endpoint, describe
+from zoo.export.requests import WARMUP_FILE, Request, write_warmup
+from zoo.export.serving_versions import describe_operations, operations_of
 from zoo.storage import replace_folder
 
 # What else the folder of a SavedModel holds; servers leave it alone.
 DESCRIPTION_FILE = "signature.json"
+CARD_FILE = "model_card.md"
 ASSETS_FOLDER = "assets.extra"
 
 
@@ -39,12 +43,19 @@ def write_saved_model(
     variables: Iterable[keras.Variable],
     resources: Any = (),
     save_assets: Callable[[str], None] | None = None,
+    title: str = "SavedModel",
+    requests: Sequence[Request] = (),
 ) -> None:
     """Writes a SavedModel whose functions are the endpoints, whole or not at all.
 
     The loaded model has a function and a signature per endpoint, of its name; the signature of the first is also
     "serving_default". A signature returns a dictionary with the names of the outputs. The folder also holds
-    `signature.json`, which describes all inputs and outputs, and the assets in `assets.extra`.
+
+    * `signature.json`, which describes all inputs and outputs, and names the operations and the oldest TensorFlow
+      Serving that has them, see `zoo.export.serving_versions`;
+    * `model_card.md`, which shows the answers to the requests;
+    * `assets.extra`, with the assets, and the requests in `tf_serving_warmup_requests`: a server answers them before it
+      says that it is ready.
 
     Args:
         directory: Where to; replaced if it holds a SavedModel.
@@ -52,6 +63,8 @@ def write_saved_model(
         variables: The variables that the endpoints read.
         resources: Tables and other objects of TensorFlow that the endpoints read.
         save_assets: Writes further files, such as those of the tokenizer, to a folder.
+        title: What the model is, for the card.
+        requests: Requests with real inputs.
 
     Raises:
         ValueError: If the backend is not TensorFlow, or an endpoint returns other tensors than it names.
@@ -74,11 +87,25 @@ def write_saved_model(
     signatures["serving_default"] = signatures[next(iter(endpoints))]
     with replace_folder(directory, lambda old: (old / "saved_model.pb").exists(), "SavedModel") as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures)
-        content = json.dumps(describe(endpoints), indent=2, ensure_ascii=False)
+        operations = describe_operations(operations_of(folder))
+        content = json.dumps({**describe(endpoints), **operations}, indent=2, ensure_ascii=False)
         (folder / DESCRIPTION_FILE).write_text(content + "\n", encoding="utf-8")
+        answers = [(request, _answer(module, endpoints[request.endpoint], request)) for request in requests]
+        card = model_card(title, endpoints, answers, operations["tf_serving"])
+        (folder / CARD_FILE).write_text(card, encoding="utf-8")
+        if save_assets is None and not requests:
+            return
+        (folder / ASSETS_FOLDER).mkdir()
         if save_assets is not None:
-            (folder / ASSETS_FOLDER).mkdir()
             save_assets(str(folder / ASSETS_FOLDER))
+        if requests:
+            write_warmup(folder / ASSETS_FOLDER / WARMUP_FILE, endpoints, requests)
+
+
+def _answer(module: Any, endpoint: Endpoint, request: Request) -> dict[str, Any]:
+    """The outputs for a request, as arrays, by the functions that were just written."""
+    outputs = getattr(module, request.endpoint)(**request.tensors(endpoint))
+    return {name: tensor.numpy() for name, tensor in _named(endpoint, outputs).items()}
 
 
 def _functions(name: str, endpoint: Endpoint) -> tuple[Any, Any]:

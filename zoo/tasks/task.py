@@ -4,13 +4,14 @@ import functools
 import inspect
 import os
 import types
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import keras
 
 from zoo.backbones.adapters import LoraReport, active_variables, is_factor, size_of
 from zoo.backbones.backbone import Backbone, default_policy, require_plain_policy
-from zoo.export import Endpoint, require_format, write_saved_model
+from zoo.export import Endpoint, Request, requests_of, require_format, write_saved_model
 from zoo.huggingface import save_task as save_huggingface_task
 from zoo.keras_hub import save_task as save_keras_hub_task
 from zoo.preprocessing import Preprocessor
@@ -132,16 +133,42 @@ class Task(TextModel):
 
     # Saving.
 
-    def export(self, directory: str | os.PathLike, format: str = "tf_saved_model", **options: Any) -> None:
+    def example_requests(self, endpoints: Mapping[str, Endpoint], examples: Sequence[Any]) -> list[Request]:
+        """Returns requests with examples, which warm a server and are shown in the model card of an export.
+
+        Args:
+            endpoints: The endpoints of the export.
+            examples: As for `export`.
+
+        Raises:
+            ValueError: If an example is none of the task.
+        """
+        return requests_of(endpoints, examples)
+
+    def export(
+        self,
+        directory: str | os.PathLike,
+        format: str = "tf_saved_model",
+        *,
+        examples: Sequence[Any] = (),
+        **options: Any,
+    ) -> None:
         """Writes a SavedModel whose functions are `endpoints(**options)`: strings in, strings and numbers out.
 
         A process that imports only `tensorflow` and `tensorflow_text` loads it with `tf.saved_model.load(directory)`.
         Each endpoint is a signature of the same name too, the first one also "serving_default". `signature.json`
         describes their inputs and outputs, and `assets.extra` holds the files of the tokenizer.
 
+        Servers take `NAME/VERSION`: `zoo.export.new_version("models/NAME")` is the folder of the next version. It
+        appears whole or not at all.
+
         Args:
             directory: Where to; replaced if it holds a SavedModel.
             format: "tf_saved_model".
+            examples: Real inputs, a few: a text for each, or a tuple of texts where the default endpoint has several
+                inputs; for a chat model also a conversation. `model_card.md` shows what the model makes of them, and a
+                server answers them before it says that it is ready, so that no first request is slow. Without any there
+                are no such requests.
             **options: Arguments of `endpoints`.
 
         Raises:
@@ -150,7 +177,7 @@ class Task(TextModel):
 
         Example:
 
-        >>> model.export("exported")
+        >>> model.export("exported", examples=["a text of those to come"])
         >>> served = tf.saved_model.load("exported")  # its functions do not keep their variables: keep it
         >>> served.serve(tf.constant(["a text"]))
         """
@@ -158,17 +185,20 @@ class Task(TextModel):
         try:
             inspect.signature(self.endpoints).bind(**options)
         except TypeError as error:
-            allowed = ", ".join(["format", *inspect.signature(self.endpoints).parameters])
+            allowed = ", ".join(["format", "examples", *inspect.signature(self.endpoints).parameters])
             raise TypeError(
                 f"Arguments of export() of a {type(self).__name__} must be among {allowed}, got {sorted(options)}."
             ) from error
         tokenizer = self.preprocessor.require_tokenizer("export()")
+        endpoints = self.endpoints(**options)
         write_saved_model(
             directory,
-            self.endpoints(**options),
+            endpoints,
             variables=self.active_variables,
             resources=tokenizer.trackables,
             save_assets=self.save_assets,
+            title=type(self).__name__,
+            requests=self.example_requests(endpoints, examples),
         )
 
     @classmethod
