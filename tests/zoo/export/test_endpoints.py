@@ -103,7 +103,9 @@ def test_other_formats_are_refused(make_task, tmp_path):
     for model in (task, task.backbone):
         with pytest.raises(ValueError, match="format must be 'tf_saved_model', got 'onnx'"):
             model.export(tmp_path / "export", format="onnx")
-    with pytest.raises(TypeError, match=r"export\(\) of a TextClassifier must be among format, got \['labels'\]"):
+    with pytest.raises(
+        TypeError, match=r"export\(\) of a TextClassifier must be among format, examples, got \['labels'\]"
+    ):
         task.export(tmp_path / "export", labels=3)
 
 
