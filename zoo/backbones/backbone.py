@@ -333,7 +333,7 @@ class Backbone(keras.Model):
         TensorShape([2, 10, 512])
         """
         require_format(format)
-        write_saved_model(directory, self.endpoints(), variables=self.active_variables)
+        write_saved_model(directory, self.endpoints(), variables=self.active_variables, title=type(self).__name__)
 
     def get_config(self) -> dict[str, Any]:
         return {
