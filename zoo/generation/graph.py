@@ -154,7 +154,7 @@ class GraphGenerator:
             rows = tf.cast(prompts.nrows(), tf.int32)
             lengths = tf.cast(prompts.row_lengths(), tf.int32)
             source, source_lengths = {}, None
-            checks = [_check_seed(seed), *_check_adjustments(settings, *adjustments)]
+            checks = [_check_seed(seed), _check_stops(stop), *_check_adjustments(settings, *adjustments)]
             if sources is None:
                 what = f"A prompt must have at least 1 token and leave room for another below {longest}"
                 checks += _check_lengths(lengths, 1, longest - 1, what)
@@ -219,6 +219,14 @@ def _check_seed(seed: Any) -> Any:
 
     message = "seed must be an integer from 0 to 2**32 - 1, got"
     return tf.debugging.Assert((seed >= 0) & (seed < 2**32), [message, seed])
+
+
+def _check_stops(stop: Any) -> Any:
+    import tensorflow as tf
+
+    # no character of a regular expression matches bytes that are none
+    wrong = tf.where(~tf.strings.regex_full_match(stop, "(?s).*"))[:, 0]
+    return tf.debugging.Assert(tf.equal(tf.size(wrong), 0), ["stop must be strings in UTF-8, is not at", wrong])
 
 
 def _is_adjustable(settings: GenerationOptions) -> bool:
