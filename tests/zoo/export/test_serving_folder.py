@@ -133,7 +133,7 @@ def tokenizers(texts):
         "sentencepiece bpe": SentencePieceTokenizer.train(texts, 60, model_type="bpe"),
         "wordpiece": WordPieceTokenizer.train(words, 60, lowercase=True),
         "cased wordpiece": WordPieceTokenizer.train(words, 60, lowercase=False),
-        "byte level bpe": ByteLevelBPETokenizer.train(words, 300),
+        "byte level bpe": ByteLevelBPETokenizer.train(words, 300, special_tokens=["<|im_start|>", "<|im_end|>"]),
         "normalizing byte level bpe": ByteLevelBPETokenizer.train(words, 300, split="qwen2", normalization="NFC"),
         "marian": MarianTokenizer(["</s>", "<unk>", *pieces, "<pad>"], marian.proto, marian.proto),
     }
