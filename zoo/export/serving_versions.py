@@ -38,7 +38,7 @@ OPERATIONS = {
         UnsortedSegmentJoin UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum UpperBound
         VarHandleOp Where While ZerosLike
     """,
-    # in `ops_lib` of tensorflow-text 2.20.0; packages for Python have had the first two since 2.12
+    # in `ops_lib` of tensorflow-text 2.20.0
     "2.20": """
         TFText>RoundRobinGenerateMasks TFText>RoundRobinTrim TFText>Utf8Binarize
     """,
