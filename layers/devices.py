@@ -37,6 +37,24 @@ def num_replicas() -> int:
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
+def batch_parts(rows: Any) -> int:
+    """Returns into how many parts the devices of a mesh of JAX divide a batch; 1 without a mesh, and elsewhere.
+
+    What is cut into blocks of rows, or moves rows, is to be done for each part by itself: otherwise all devices compute
+    all of it, or send each other what they have at each step.
+
+    Args:
+        rows: Rows of the batch, an integer or a tensor. Where the devices do not divide them there is one part.
+    """
+    distribution = keras.distribution.distribution()
+    axis = getattr(distribution, "batch_dim_name", None)
+    if axis is None or not isinstance(rows, int):
+        return 1
+    mesh = distribution.device_mesh
+    size = mesh.shape[mesh.axis_names.index(axis)]
+    return size if rows % size == 0 else 1
+
+
 class _SeedOfReplica(keras.random.SeedGenerator):
     """A seed generator whose seeds differ from replica to replica; the state is that of another one.
 

@@ -90,12 +90,12 @@ def gather_blocks(tokens: Any, places: Places) -> Any:
     return ops.reshape(rows, (places.num_blocks, places.block_size, tokens.shape[-1]))
 
 
-def combine(outputs: Any, places: Places, weights: Any) -> Any:
+def combine(outputs: Any, slots: Any, weights: Any) -> Any:
     """Returns the sum over the choices of each token, weighted; what has no row adds nothing.
 
     Args:
         outputs: `(blocks, rows, dim)`.
-        places: Where the tokens stand.
+        slots: See `Places`.
         weights: `(tokens, choices)`.
 
     Returns:
@@ -105,7 +105,7 @@ def combine(outputs: Any, places: Places, weights: Any) -> Any:
     num_slots = ops.shape(rows)[0]
     total = 0
     for choice in range(weights.shape[-1]):
-        slot = places.slots[choice]
+        slot = slots[choice]
         weight = ops.where(slot < num_slots, weights[:, choice], ops.cast(0, weights.dtype))
         row = ops.take(rows, ops.minimum(slot, num_slots - 1), axis=0)
         total = total + row * ops.cast(ops.expand_dims(weight, -1), rows.dtype)

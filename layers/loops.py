@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import keras
 from keras import ops
 
 
@@ -15,6 +16,9 @@ def after(index: Any, result: Any) -> Any:
     """`index` + 1, known only once `result` is.
 
     TensorFlow starts on the next turns of a loop, up to ten of them, as soon as what they need is known, each with
-    memory of its own. A counter that waits for the result of a turn makes it one at a time.
+    memory of its own. A counter that waits for the result of a turn makes it one at a time. Elsewhere the counter must
+    not depend on results: where several loops are one, it would differ from loop to loop.
     """
+    if keras.backend.backend() != "tensorflow":
+        return index + 1
     return index + 1 + ops.cast(ops.sum(result[(slice(1),) * len(result.shape)]) > float("inf"), "int32")

@@ -8,11 +8,12 @@ from keras import ops
 
 from layers.activations import GatedActivation, get_activation
 from layers.dense import Dense
+from layers.devices import batch_parts
 from layers.dropout import Dropout
 from layers.expert_blocks import combine, gather_blocks, place_in_blocks, place_within_capacity
 from layers.feed_forward import FeedForward, require_gate
 from layers.initializers import separate
-from layers.roles import WHOLE, Role
+from layers.roles import COLUMNS, ROWS, WHOLE, Role
 from layers.router import Router
 
 # Arguments of the constructor that are the router's.
@@ -190,10 +191,13 @@ class MixtureOfExperts(keras.layers.Layer):
 
     @property
     def weight_roles(self) -> dict[str, Role]:
-        """The roles of its weights: each device has some of the experts, whole; see `layers.roles`."""
-        experts = Role("experts", parts=self.num_experts, where="experts")
-        kernels = [f"{name}_{kind}" for name in ("gate", "up", "down") for kind in ("kernel", "bias")]
-        return {**dict.fromkeys(kernels, experts), "shared_gate": WHOLE, "dropped_share": WHOLE}
+        """The roles of its weights, see `layers.roles`: each device has a part of the width of all experts.
+
+        With whole experts on each device, those of all blocks would be sent to all devices: which expert a block is of
+        is known too late to send the rows instead.
+        """
+        columns = {f"{name}_{kind}": COLUMNS for name in ("gate", "up") for kind in ("kernel", "bias")}
+        return {**columns, "down_kernel": ROWS, "down_bias": WHOLE, "shared_gate": WHOLE, "dropped_share": WHOLE}
 
     def build(self, input_shape: tuple) -> None:
         self.router.build(input_shape)
@@ -219,7 +223,9 @@ class MixtureOfExperts(keras.layers.Layer):
         shape = (self.num_experts, input_dim, output_dim)
         initializer = (name == "down" and self.output_initializer) or self.kernel_initializer
         first = ("gate", "up", "down").index(name) * self.num_experts
-        kernel = self.add_weight(name=f"{name}_kernel", shape=shape, initializer=_stacked(initializer, first))
+        kernel = self.add_weight(
+            name=f"{name}_kernel", shape=shape, initializer=_stacked(initializer, first, self.num_experts)
+        )
         if not self.use_bias:
             return kernel, None
         shape = (self.num_experts, 1, output_dim)
@@ -233,15 +239,17 @@ class MixtureOfExperts(keras.layers.Layer):
             token_mask = ops.reshape(ops.convert_to_tensor(mask, dtype="bool"), (-1, 1))
             tokens = ops.where(token_mask, tokens, ops.cast(0, tokens.dtype))
         weights, assignments = self.router(tokens, padding_mask=token_mask, training=training)
-        has_capacity = training and self.capacity_factor is not None
-        if has_capacity:
+        parts = batch_parts(ops.shape(inputs)[0])
+        if training and self.capacity_factor is not None:
             places = place_within_capacity(assignments, self._capacity(ops.shape(tokens)[0]))
             self._count_dropped(assignments, places.has_slot)
+            outputs = self._apply_experts(gather_blocks(tokens, places), None, training)
+            outputs = combine(outputs, places.slots, weights)  # (tokens, dim)
+        elif parts == 1:
+            blocks, experts, slots = _in_blocks((tokens, assignments))  # (blocks, rows, dim)
+            outputs = combine(self._apply_experts(blocks, experts, training), slots, weights)
         else:
-            places = place_in_blocks(assignments)
-        blocks = gather_blocks(tokens, places)  # (blocks, rows, dim)
-        outputs = self._apply_experts(blocks, places.experts, training)
-        outputs = combine(outputs, places, weights)  # (tokens, dim)
+            outputs = self._in_parts(parts, tokens, weights, assignments, training)
         if self.shared_experts is not None:
             shared = self.shared_experts(tokens, training=training)
             if self.shared_gate is not None:
@@ -251,6 +259,18 @@ class MixtureOfExperts(keras.layers.Layer):
             )
         return ops.reshape(outputs, ops.shape(inputs))
 
+    def _in_parts(self, parts: int, tokens: Any, weights: Any, assignments: Any, training: bool | None) -> Any:
+        """The output of the routed experts, where devices have parts of the batch: each part has blocks of its own."""
+
+        def divide(values: Any) -> Any:
+            return ops.reshape(values, (*values.shape[:-2], parts, -1, values.shape[-1]))
+
+        assignments = ops.swapaxes(divide(assignments), 0, 1)  # (parts, choice, token, expert)
+        blocks, experts, slots = ops.vectorized_map(_in_blocks, (divide(tokens), assignments))
+        outputs = self._apply_experts(blocks, experts, training)  # (parts, blocks, rows, dim)
+        outputs = ops.vectorized_map(lambda part: combine(*part), (outputs, slots, divide(weights)))
+        return ops.reshape(outputs, ops.shape(tokens))
+
     def _capacity(self, num_tokens: Any) -> Any:
         """Rows of an expert, for a number of tokens that is an integer or a scalar tensor."""
         assignments = self.router.experts_per_token * num_tokens
@@ -259,7 +279,7 @@ class MixtureOfExperts(keras.layers.Layer):
         return ops.cast(ops.ceil(self.capacity_factor * ops.cast(assignments, "float32") / self.num_experts), "int32")
 
     def _apply_experts(self, blocks: Any, block_experts: Any, training: bool | None) -> Any:
-        """The expert of each block on its rows: `(blocks, rows, dim)` to the same shape."""
+        """The expert of each block on its rows: `(..., blocks, rows, dim)` to the same shape."""
 
         def project(x: Any, kernel: Any, bias: Any) -> Any:
             if block_experts is not None:
@@ -307,16 +327,25 @@ class MixtureOfExperts(keras.layers.Layer):
         }
 
 
-def _stacked(initializer: Any, first: Any) -> Any:
+def _in_blocks(part: tuple[Any, Any]) -> tuple[Any, Any, Any]:
+    """From `(tokens, assignments)` to the blocks of tokens, the expert of each block, and the slots of assignments."""
+    tokens, assignments = part
+    places = place_in_blocks(assignments)
+    return gather_blocks(tokens, places), places.experts, places.slots
+
+
+def _stacked(initializer: Any, first: int, num_kernels: int) -> Any:
     """One kernel after the other: initializers would take the first of three axes for a convolution's window.
 
     Args:
         initializer: Of one kernel.
         first: Number of the first kernel among all kernels of the layer, each of which has its own draw.
+        num_kernels: Number of kernels.
     """
+    # seeds are drawn now, as those of all other weights are: values may be made later, in another order
+    own = [separate(initializer, first + index) for index in range(num_kernels)]
 
     def initialize(shape: Any, dtype: Any = None) -> Any:
-        kernels = [separate(initializer, first + index)(shape[1:], dtype=dtype) for index in range(shape[0])]
-        return ops.stack(kernels)
+        return ops.stack([draw(shape[1:], dtype=dtype) for draw in own])
 
     return initialize

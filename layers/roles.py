@@ -13,9 +13,8 @@ class Role(NamedTuple):
         name: "columns": the outputs of a projection are shared, as those of queries, keys, values, gate and up.
             "rows": its inputs are, as those of the output of attention and of down; what is then added up is whole.
             "vocabulary": the tokens of an embedding are, or of a projection to logits ("output_vocabulary").
-            "experts": each device has some of the experts. "whole": each device has all of it: norms, positions, and
-            what is small.
-        parts: Number of equal parts that must stay whole: heads, experts. None for any.
+            "whole": each device has all of it: norms, positions, and what is small.
+        parts: Number of equal parts that must stay whole: heads. None for any.
         else_whole: Whether each device has all of it where the devices do not divide the parts, as with fewer heads of
             keys and values than devices; otherwise that is an error.
         where: What the parts are, for the error.

@@ -20,19 +20,11 @@ from typing import Any, Literal
 
 import zoo
 from recipes.common.config import run_recipe, setting
-from recipes.common.corpus.application import (
-    DESCRIPTION_FILE,
-    OUTPUT,
-    Application,
-    ApplyTask,
-    apply_shard,
-    bind,
-    describe_endpoint,
-    export_folder,
-)
+from recipes.common.corpus.application import OUTPUT, Application, ApplyTask, apply_shard
 from recipes.common.corpus.engines import run_all
-from recipes.common.corpus.output_folder import WORK_FOLDER, compare, locked, planned
-from recipes.common.corpus.sources import find_parts
+from recipes.common.corpus.exported_model import DESCRIPTION_FILE, bind, describe_endpoint, export_folder
+from recipes.common.corpus.output_folder import compare, compare_files, locked, planned, tidy
+from recipes.common.corpus.sources import find_parts, state_of
 from recipes.common.errors import BadLines, ConfigError, DataError
 from recipes.common.processes import threads_each
 
@@ -92,11 +84,19 @@ def main(config: ApplyConfig) -> dict[str, Any]:
         raise ConfigError(f"keep must not hold {OUTPUT!r}, the key of what the model makes")
     model = export_folder(config.model).absolute()
     application = Application(
-        str(model), endpoint, keys, options, config.split, config.keep, config.on_error, config.batch_size
+        str(model),
+        _fingerprint(model),
+        endpoint,
+        keys,
+        options,
+        config.split,
+        config.keep,
+        config.on_error,
+        config.batch_size,
     )
     settings = {
-        **{name: value for name, value in dataclasses.asdict(application).items() if name != "model"},
-        "model": _fingerprint(model),
+        **{name: value for name, value in dataclasses.asdict(application).items() if name not in ("model", "checksum")},
+        "model": application.checksum,
         "input": config.input,
         "part_bytes": config.part_bytes,
     }
@@ -106,9 +106,14 @@ def main(config: ApplyConfig) -> dict[str, Any]:
         if index_path.is_file():
             index = json.loads(index_path.read_text(encoding="utf-8"))
             compare(index["settings"], settings, folder)
+            # what was read may have been removed since
+            now = state_of(config.input, config.split, may_lack=True)
+            compare_files(index["input_files"], now, folder, may_lack=True)
+            tidy(folder)
             print(f"{folder} is complete")
             return index
-        shares = planned(folder, settings, lambda: _shares(config))
+        files = state_of(config.input, config.split)
+        shares = planned(folder, settings, files, lambda: _shares(config))
         tasks = [ApplyTask(application, folder.absolute(), number, share) for number, share in enumerate(shares)]
         missing = [task for task in tasks if not task.account.is_file()]
         run_all(apply_shard, missing, config.engine, config.processes or threads_each(1), "applying")
@@ -118,14 +123,16 @@ def main(config: ApplyConfig) -> dict[str, Any]:
             bad.counts.update(result["bad"])
             for cause, origins in result["origins"].items():
                 bad.origins[cause] = [*bad.origins.get(cause, []), *origins][:10]
+        compare_files(files, state_of(config.input, config.split), folder)
         index = {
             "records": sum(result["records"] for result in results),
             "left_out": dict(bad.counts),
             "files": {task.path.name: result["records"] for task, result in zip(tasks, results, strict=True)},
             "settings": settings,
+            "input_files": files,
         }
         zoo.storage.write_text_atomically(index_path, json.dumps(index, indent=1))
-        zoo.storage.remove(folder / WORK_FOLDER)
+        tidy(folder)
     seconds = time.monotonic() - started
     print(f"{folder}: {index['records']:,} records, {index['records'] / seconds:,.1f} a second; lines {bad.report()}")
     return index

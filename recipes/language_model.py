@@ -127,7 +127,7 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
             f"training.batches_per_epoch {training.batches_per_epoch}, got {training.batch_size}"
         )
     with RunFolder(config.run_folder, config) as run:
-        corpora = open_corpora(config)
+        corpora = open_corpora(config, run)
         train_text, validation_text = open_running_text(config.data, corpora)
         task = make_model(config, run, train_text, corpora)
         prompts = config.prompts

@@ -1,6 +1,7 @@
 """Plan: what a training takes on a mesh of devices, before there is one: memory, operations, traffic, time.
 
 python -m recipes.plan --preset llama_3_8b --mesh '{"data": 8, "model": 8}' --device h100 --length 8192 --batch 512
+python -m recipes.plan --preset gpt2_small --batch 64 --lora_rank 8 --json true
 
 Nothing is trained or allocated, and no accelerator is needed. What is assumed is said where it is computed, in
 `zoo.planning`: `job` (what lies where), `memory`, `operations`, `traffic`, `duration`. See docs/scale.md for how the
@@ -17,6 +18,16 @@ from typing import Any, Literal
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, errors_of
+from recipes.common.training.optimizers import OPTIMIZER_HELP
+
+_SECONDS = {
+    "products": "products",
+    "optimizer": "optimizer",
+    "gradients": "sums of gradients",
+    "activations": "sums of activations",
+    "update": "an update, nothing overlapped",
+    "at_least": "an update, gradients overlapped",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,12 +46,15 @@ class PlanConfig:
     batch: int = setting(512, "Rows of an update, of all devices.", least=1)
     length: int | None = setting(None, "Tokens of a row; null: the longest of the architecture.", least=1)
     accumulation: int = setting(1, "Batches whose gradients are averaged before an update.", least=1)
-    dtype: str = setting("mixed_bfloat16", "Dtype policy.")
+    dtype: Literal["float32", "bfloat16", "mixed_bfloat16", "mixed_float16"] = setting(
+        "mixed_bfloat16", "Dtype policy."
+    )
+    optimizer: str = setting("adam", OPTIMIZER_HELP)
+    lora_rank: int | None = setting(None, "Rank of low-rank updates, which alone train; null: none.", least=1)
+    lora_targets: list[str] = setting(["query", "value"], "Layers that have them: query, up, ..., all, or paths.")
+    freeze: list[str] = setting([], "Parts that do not train: embeddings, decoder, block_0, ...")
     attention: Literal["scores", "flash"] = setting(
         "scores", "scores: attention weights are held; flash: a kernel that holds none."
-    )
-    pieces: Literal["batch", "device"] = setting(
-        "batch", "Whose tokens a piece of the loss is of: of all devices, as it is, or of each, as it could be."
     )
     tokens: float | None = setting(None, "Tokens of the whole training; null: 20 for each weight.", above=0)
     share_of_peak: float = setting(
@@ -48,6 +62,7 @@ class PlanConfig:
     )
     share_of_memory: float = setting(0.9, "Share of the device's memory that may be filled.", above=0, most=1)
     latency: float = setting(1e-5, "Seconds of a message between two devices.", least=0)
+    json: bool = setting(False, "Whether JSON is printed in place of the table.")
     output: str | None = setting(None, "JSON file to write.")
 
 
@@ -61,14 +76,19 @@ def main(config: PlanConfig) -> dict[str, Any]:
         What is printed: sizes of the model, and a plan without and with `remat`.
 
     Raises:
-        ConfigError: If preset or device are unknown, the mesh does not divide the model or the batch, or no mesh was
-            given and none fits.
+        ConfigError: If preset, device or optimizer are unknown, the mesh does not divide the model, the batch has fewer
+            rows than the mesh parts, rows are longer than the model is made for, or no mesh was given and none fits.
     """
     with errors_of("preset"):
         architecture = zoo.preset_config(config.preset, **config.options)
+        if not isinstance(architecture, zoo.TransformerConfig):
+            raise ConfigError(f"preset must be a Transformer to be planned, got {config.preset!r}, which is recurrent")
         backbone = zoo.planning.without_values(architecture)
+    _adapt(backbone, config)
     with errors_of("device"):
         device = zoo.planning.device_of(config.device, **config.figures)
+    if config.accumulation > config.batch:
+        raise ConfigError(f"accumulation must be at most the {config.batch} rows of batch, got {config.accumulation}")
     if config.mesh is not None and (not config.mesh or set(config.mesh) - {"data", "model"}):
         raise ConfigError(f"mesh must have the axes data and model, got {config.mesh}")
     length = config.length or architecture.max_length
@@ -77,25 +97,45 @@ def main(config: PlanConfig) -> dict[str, Any]:
         raise ConfigError(f"mesh: {plans[1]['smallest_mesh']}")
     result = {
         "config": dataclasses.asdict(config),
-        "device": dataclasses.asdict(device),
+        "device": {**dataclasses.asdict(device), "unverified": list(device.unverified)},
         "parameters": plans[0]["parameters"],
         "length": length,
         "plans": plans,
     }
-    print(table(result))
+    print(json.dumps(result, indent=2) if config.json else table(result))
     if config.output is not None:
         Path(config.output).parent.mkdir(parents=True, exist_ok=True)
         zoo.storage.write_text_atomically(Path(config.output), json.dumps(result, indent=2) + "\n")
     return result
 
 
+def _adapt(backbone: Any, config: PlanConfig) -> None:
+    """Adds low-rank updates and freezes parts, as training does."""
+    if config.lora_rank is None and config.lora_targets != PlanConfig(config.preset).lora_targets:
+        raise ConfigError(f"lora_targets must be left out without lora_rank, got {config.lora_targets}")
+    if config.lora_rank is None and not config.freeze:
+        return
+    task = {"encoder": zoo.TextEmbedder, "decoder": zoo.CausalLM, "encoder_decoder": zoo.Seq2SeqLM}
+    with zoo.storage.deferred.shapes_only():
+        adapted = task[backbone.config.architecture](backbone)
+        if config.lora_rank is not None:
+            with errors_of("lora_targets"):
+                adapted.enable_lora(config.lora_rank, targets=config.lora_targets)
+        if config.freeze:
+            with errors_of("freeze"):
+                adapted.freeze(*config.freeze)
+
+
 def _plan(config: PlanConfig, backbone: Any, device: Any, length: int, remat: bool) -> dict[str, Any]:
     """The plan of a training without or with `remat`; where no mesh was given, on the smallest that fits."""
-    options = {name: getattr(config, name) for name in ("dtype", "attention", "accumulation", "pieces")}
+    names = ("dtype", "attention", "accumulation", "optimizer")
+    options = {name: getattr(config, name) for name in names} | {"remat": remat}
+    with errors_of("plan"):
+        job = zoo.planning.Job(backbone.config, config.batch, length, **options)
     with errors_of("mesh"):
-        job = zoo.planning.Job(backbone.config, config.batch, length, **(config.mesh or {}), remat=remat, **options)
+        job = dataclasses.replace(job, **(config.mesh or {}))
     try:
-        found = zoo.planning.smallest_mesh(job, device, share_of_memory=config.share_of_memory)
+        found = zoo.planning.smallest_mesh(backbone, job, device, share_of_memory=config.share_of_memory)
         smallest = {"data": found.data, "model": found.model}
     except ValueError as error:
         found, smallest = None, str(error)
@@ -112,6 +152,7 @@ def _plan(config: PlanConfig, backbone: Any, device: Any, length: int, remat: bo
         "remat": remat,
         "mesh": {"data": job.data, "model": job.model},
         "parameters": shape.parameters,
+        "trainable_parameters": shape.trainable,
         "parameters_of_device": shape.parameters_of_device,
         "memory": {**memory._asdict(), "peak": memory.peak},
         "fits": memory.peak <= config.share_of_memory * device.memory,
@@ -134,26 +175,31 @@ def table(result: dict[str, Any]) -> str:
         result: The plans.
     """
     config, plans = result["config"], result["plans"]
+    device, unverified = result["device"], result["device"]["unverified"]
     head = [
-        f"{config['preset']}: {result['parameters']:,} parameters; {config['batch']} rows of {result['length']} "
-        f"tokens, {config['dtype']}; {result['device']['name']} ({result['device']['source']})",
+        f"{config['preset']}: {result['parameters']:,} parameters, {plans[0]['trainable_parameters']:,} train; "
+        f"{config['batch']} rows of {result['length']} tokens, {config['dtype']}, {config['optimizer']}",
+        "",
+        f"{device['name']}, figures by {device['source']}",
+        *([f"without a source: {', '.join(unverified)}"] if unverified else []),
         "",
         "| | without remat | with remat |",
-        "| --- | --- | --- |",
+        "| --- | ---: | ---: |",
     ]
     rows = [("mesh", [f"data {plan['mesh']['data']}, model {plan['mesh']['model']}" for plan in plans])]
     rows.append(("parameters of a device", [f"{plan['parameters_of_device']:,}" for plan in plans]))
     for name in plans[0]["memory"]:
-        rows.append((f"{name}, GB", [_gigabytes(plan["memory"][name]) for plan in plans]))
-    rows.append(("fits", ["yes" if plan["fits"] else "no" for plan in plans]))
+        rows.append((f"memory, {name.replace('_', ' ')}, GB", [_gigabytes(plan["memory"][name]) for plan in plans]))
+    limit = f"{config['share_of_memory']:.0%} of {_gigabytes(device['memory'])} GB"
+    rows.append((f"fits into {limit}", ["yes" if plan["fits"] else "no" for plan in plans]))
     rows.append(("PFLOP of an update", [f"{plan['operations']['model'] / 1e15:,.3f}" for plan in plans]))
     rows.append(("PFLOP computed", [f"{plan['operations']['computed'] / 1e15:,.3f}" for plan in plans]))
     for axis in plans[0]["traffic"]:
         cells = [_gigabytes(plan["traffic"][axis]["bytes"]) for plan in plans]
         rows.append((f"sent by a device along {axis}, GB", cells))
     for name in plans[0]["seconds"]:
-        rows.append((f"seconds, {name.replace('_', ' ')}", [f"{plan['seconds'][name]:,.4f}" for plan in plans]))
-    rows.append(("bottleneck", [plan["bottleneck"] for plan in plans]))
+        rows.append((f"{_SECONDS[name]}, s", [f"{plan['seconds'][name]:,.4f}" for plan in plans]))
+    rows.append(("bottleneck", [_SECONDS[plan["bottleneck"]] for plan in plans]))
     rows.append(("share of the peak", [f"{plan['share_of_peak']:.1%}" for plan in plans]))
     rows.append(("updates of the run", [f"{plan['updates']:,.0f}" for plan in plans]))
     rows.append(("days of the run", [f"{plan['days']:,.1f}" for plan in plans]))

@@ -23,7 +23,7 @@ from recipes.common.config import run_recipe, setting
 from recipes.common.corpus import duplicates, stages
 from recipes.common.corpus.engines import run_all
 from recipes.common.corpus.filters import make_filters
-from recipes.common.corpus.output_folder import WORK_FOLDER, compare, locked, planned
+from recipes.common.corpus.output_folder import compare, compare_files, locked, planned, tidy
 from recipes.common.corpus.shards import (
     FORMAT,
     HELD_OUT_FILE,
@@ -33,7 +33,7 @@ from recipes.common.corpus.shards import (
     fingerprint,
     is_corpus,
 )
-from recipes.common.corpus.sources import Part, find_parts, import_extra, share_out
+from recipes.common.corpus.sources import Part, find_parts, import_extra, share_out, state_of
 from recipes.common.errors import BadLines, ConfigError, DataError, errors_of
 from recipes.common.processes import threads_each
 
@@ -99,10 +99,15 @@ def main(config: PrepareTextConfig) -> dict[str, Any]:
         if is_corpus(folder):
             index = json.loads((folder / INDEX_FILE).read_text(encoding="utf-8"))
             compare(index["settings"], settings_of(config, tokenizer), folder)
+            # what was read may have been removed since
+            now = state_of(config.input, config.split, may_lack=True)
+            compare_files(index["files"], now, folder, may_lack=True)
+            tidy(folder)
             print(f"{folder} is complete")
             return index
-        shares = make_plan(config, tokenizer, folder)
-        index = prepare(config, tokenizer, folder, shares)
+        files = state_of(config.input, config.split)
+        shares = make_plan(config, tokenizer, folder, files)
+        index = prepare(config, tokenizer, folder, files, shares)
         seconds = time.monotonic() - started
         print(
             f"{folder}: {index['tokens']:,} tokens in {index['rows']:,} rows, {index['tokens'] / seconds:,.0f} tokens/s"
@@ -135,7 +140,9 @@ def settings_of(config: PrepareTextConfig, tokenizer: zoo.tokenizers.Tokenizer) 
     return {**fields, "tokenizer": fingerprint(tokenizer)}
 
 
-def make_plan(config: PrepareTextConfig, tokenizer: zoo.tokenizers.Tokenizer, folder: Path) -> list[list[Part]]:
+def make_plan(
+    config: PrepareTextConfig, tokenizer: zoo.tokenizers.Tokenizer, folder: Path, files: dict[str, Any]
+) -> list[list[Part]]:
     """Returns the parts of the input that each shard is made of, as an earlier run has planned, or planned now."""
 
     def plan() -> list[list[Part]]:
@@ -147,11 +154,15 @@ def make_plan(config: PrepareTextConfig, tokenizer: zoo.tokenizers.Tokenizer, fo
             tokenizer.save(place)
         return shares
 
-    return planned(folder, settings_of(config, tokenizer), plan, mine=[TOKENIZER_FOLDER])
+    return planned(folder, settings_of(config, tokenizer), files, plan, mine=[TOKENIZER_FOLDER])
 
 
 def prepare(
-    config: PrepareTextConfig, tokenizer: zoo.tokenizers.Tokenizer, folder: Path, shares: Sequence[Sequence[Part]]
+    config: PrepareTextConfig,
+    tokenizer: zoo.tokenizers.Tokenizer,
+    folder: Path,
+    files: dict[str, Any],
+    shares: Sequence[Sequence[Part]],
 ) -> dict[str, Any]:
     """Goes through the stages, writes the index and the report, and removes what the stages have left."""
     settings = stages.Settings(
@@ -166,6 +177,7 @@ def prepare(
         config.validation,
         config.length,
         config.start_token,
+        fingerprint(tokenizer),
     )
     tasks = [stages.ShardTask(settings, number, share) for number, share in enumerate(shares)]
     processes = config.processes or threads_each(1)
@@ -186,6 +198,7 @@ def prepare(
     sums.pop("bytes")
     if not sums["rows"]:
         raise DataError("nothing is left of the input: see the filters, or whether it holds text")
+    compare_files(files, state_of(config.input, config.split), folder)
     index = {
         "format": FORMAT,
         **sums,
@@ -195,6 +208,7 @@ def prepare(
         "end_id": tokenizer.end_id,
         "tokenizer": fingerprint(tokenizer),
         "settings": settings_of(config, tokenizer),
+        "files": files,
         "counts": {
             "documents": stages.total(read, "documents"),
             "characters": stages.total(read, "characters"),
@@ -210,7 +224,7 @@ def prepare(
                 with open(settings.work(f"validation-{number:05d}.jsonl"), "rb") as part:
                     shutil.copyfileobj(part, whole)
     zoo.storage.write_text_atomically(folder / INDEX_FILE, json.dumps(index, indent=1))
-    zoo.storage.remove(folder / WORK_FOLDER)
+    tidy(folder)
     print(report(index, bad_lines(config, read)))
     return index
 

@@ -99,7 +99,7 @@ def main(config: MaskedLMConfig) -> dict[str, Any]:
     started = time.monotonic()
     prepare(config)
     with RunFolder(config.run_folder, config) as run:
-        corpora = open_corpora(config)
+        corpora = open_corpora(config, run)
         parts = open_running_text(config.data, corpora)
         train, validation = (cut_texts(documents, config.data.words_per_text) for documents in parts)
         if corpora and config.model.start_from is None:

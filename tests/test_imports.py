@@ -313,3 +313,22 @@ def test_rooms_of_zoo_import_downwards():
             other = rest.split(".")[0]
             if package == "zoo" and room in level and other != room:
                 assert level[other] > level[room], f"{name} imports {imported}, which is not below it"
+
+
+def test_threads_that_use_a_lazy_module_at_the_same_time(tmp_path):
+    """All of them see the whole of it, however long its code takes."""
+    (tmp_path / "slow_module.py").write_text("import time\nfirst = 1\ntime.sleep(0.3)\nlast = 2\n")
+    code = (
+        "import sys, threading\n"
+        "from recipes.common.lazy_imports import LazyImports\n"
+        "sys.meta_path.insert(0, LazyImports('slow_module'))\n"
+        "import slow_module\n"
+        "seen = []\n"
+        "threads = [threading.Thread(target=lambda: seen.append(slow_module.last)) for _ in range(4)]\n"
+        "[thread.start() for thread in threads]\n"
+        "[thread.join() for thread in threads]\n"
+        "print(seen)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert result.stdout == "[2, 2, 2, 2]\n", result.stderr

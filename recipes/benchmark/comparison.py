@@ -22,7 +22,7 @@ from recipes.benchmark.contestant import Contestant, ContestantError, Turn
 from recipes.benchmark.step_data import write_results
 from recipes.benchmark.works import WORKS, Work
 from recipes.common.config import setting
-from recipes.common.errors import ConfigError
+from recipes.common.errors import ConfigError, errors_of
 
 LIBRARIES = ("zoo", "keras_hub", "transformers")
 # what each library is tried in
@@ -54,6 +54,9 @@ def main(config: Config) -> dict[str, Any]:
 
     Returns:
         For each work and library its modes, its best mode, items per second, and for each work the ceilings.
+
+    Raises:
+        ConfigError: If there is no such work, library or Python, or none of the libraries is installed.
     """
     for name, known in (("works", WORKS), ("libraries", LIBRARIES)):
         unknown = [value for value in getattr(config, name) if value not in known]
@@ -64,7 +67,10 @@ def main(config: Config) -> dict[str, Any]:
         pythons["transformers"] = config.transformers_python
     missing = [name for name in pythons if not _has(pythons[name], name)]
     for name in missing:
-        print(f"{name} is left out: {pythons[name]} cannot import it")
+        hint = "; --transformers_python names another Python that has it and torch" if name == "transformers" else ""
+        print(f"{name} is left out: {pythons[name]} cannot import it{hint}")
+    if len(missing) == len(pythons):
+        raise ConfigError(f"libraries: none of {', '.join(pythons)} is installed")
     results: dict[str, Any] = {"missing": missing, "works": {}}
     for name in tqdm(config.works, desc="works"):
         present = {library: pythons[library] for library in config.libraries if library not in missing}
@@ -131,7 +137,9 @@ def summary(work: Work, turns: Sequence[Turn], ceilings: Mapping[str, float]) ->
         turns: What its turns took.
         ceilings: What `ceiling` returned for the work.
     """
-    needed = work.bytes_read if "memory" in ceilings else work.operations
+    from recipes.benchmark.libraries import zoo as ours
+
+    needed = work.bytes_read if "memory" in ceilings else ours.operations_of(work)
     seconds = statistics.median(turn.seconds for turn in turns)
     return {
         "items_per_second": work.items / seconds,
@@ -212,4 +220,5 @@ def _has(python: str, library: str) -> bool:
         return True
     module = {"keras_hub": "keras_nlp", "transformers": "transformers, torch"}[library]
     command = f"import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, {module.split(', ')!r})))"
-    return subprocess.run([python, "-c", command], capture_output=True).returncode == 0
+    with errors_of(f"{library}_python"):
+        return subprocess.run([python, "-c", command], capture_output=True).returncode == 0

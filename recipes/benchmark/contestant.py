@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from recipes.benchmark.peak_memory import peak_resident_bytes
@@ -64,8 +65,8 @@ class Contestant:
         spec = json.dumps({"library": library, "work": dataclasses.asdict(work), "mode": dict(mode)})
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
         if python != sys.executable:
-            # its own packages, and this one from here
-            environment["PYTHONPATH"] = os.getcwd()
+            # its own packages, and this one
+            environment["PYTHONPATH"] = str(Path(__file__).parents[2])
         self._errors = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(
             [python, "-m", "recipes.benchmark.contestant", spec],

@@ -34,6 +34,7 @@ from recipes.common.errors import DataError
 
 PARTS = ("formats", "batches", "preparing", "memory")
 _READ_AT_ONCE, _STEP_SECONDS = 32, 0.005
+_COPIED_AT_ONCE = 1 << 20
 _END = "<|endoftext|>"
 
 
@@ -48,6 +49,7 @@ class Config:
     batches: int = setting(300, "Batches that are timed.", least=1)
     megabytes: int = setting(32, "Real text that is prepared.", least=1)
     sizes: list[int] = setting([125, 250, 500, 1000], "Generated text whose preparation needs memory, in megabytes.")
+    copies: int = setting(1, "How often each document of it occurs; copies are compared, not tokenized.", least=1)
     folder: str | None = setting(None, "Where files are made; null for the usual place of temporary ones.")
     output: str = setting("runs/benchmark/corpora.json", "File for the figures.")
 
@@ -63,7 +65,8 @@ def main(config: Config) -> dict[str, Any]:
     """
     data = Path(config.data or os.environ.get("ZOO_DATA", ""))
     if not (data / "tokenizers").is_dir():
-        raise DataError("Set ZOO_DATA or --data to the folder that holds tokenizers/ and gutenberg/.")
+        given = f"; {data} does not" if data.name else ""
+        raise DataError(f"Set ZOO_DATA or --data to the folder that holds tokenizers/ and gutenberg/{given}.")
     functions = {"formats": formats, "batches": batches, "preparing": preparing, "memory": memory}
     unknown = [part for part in config.parts if part not in functions]
     if unknown:
@@ -279,25 +282,37 @@ def memory(config: Config, folder: Path, data: Path) -> dict[str, dict[str, floa
     found = {}
     for size in config.sizes:
         made = "recipes.benchmark.corpora:make_preparation"
-        peak = peak_memory(made, folder=str(folder), megabytes=size)
-        found[f"{size} MB of text"] = {"megabytes": peak / 1e6}
+        started = time.perf_counter()
+        peak = peak_memory(made, folder=str(folder), megabytes=size, copies=config.copies)
+        found[f"{size} MB of text"] = {"megabytes": peak / 1e6, "seconds": time.perf_counter() - started}
     return found
 
 
-def make_preparation(folder: str, megabytes: int) -> Callable[[], object]:
+def make_preparation(folder: str, megabytes: int, copies: int) -> Callable[[], object]:
     """Generates text, and returns a function that prepares it in this process.
 
     Args:
         folder: Where the files and the tokenizer are.
         megabytes: The size of the text.
+        copies: How often each document occurs.
     """
     generator = np.random.default_rng(megabytes)
     letters = np.array(list("etaoinshrdlu"))
     words = np.array(["".join(generator.choice(letters, size)) for size in generator.integers(2, 9, 20_000)])
     text = Path(folder) / f"{megabytes}.txt"
-    with open(text, "w", encoding="ascii") as file:
-        while file.tell() < megabytes * 10**6:
+    with open(text, "w+b") as file:
+        while file.tell() < megabytes * 10**6 / copies:
             chosen = words[np.minimum(generator.zipf(1.3, (1000, 100)), len(words)) - 1]
-            file.writelines(" ".join(line) + "\n" for line in chosen)
+            file.write("".join(" ".join(line) + "\n" for line in chosen).encode())
+        once = file.tell()
+        for place in range(0, once * (copies - 1), _COPIED_AT_ONCE):
+            file.seek(place)
+            block = file.read(min(_COPIED_AT_ONCE, once * (copies - 1) - place))
+            file.seek(0, os.SEEK_END)
+            file.write(block)
     options = preparation(Path(folder) / "GPT-2", text, Path(folder) / f"corpus {megabytes}")
+    # what libraries need is there before
+    zoo.tokenizers.Tokenizer.load(Path(folder) / "GPT-2").tokenize(["a text"])
+    for module in ("array_record.python.array_record_module", "datasketch"):
+        import_extra(module, "corpus")
     return lambda: prepare_text.main(options)

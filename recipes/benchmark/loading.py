@@ -23,7 +23,7 @@ import numpy as np
 import zoo
 from recipes.benchmark.peak_memory import peak_memory
 from recipes.common.config import setting
-from recipes.common.errors import ConfigError
+from recipes.common.errors import ConfigError, errors_of
 
 SHARDS = 4
 # name: (what the files hold, dtype that they are loaded with)
@@ -65,7 +65,8 @@ def main(config: Config) -> list[dict[str, Any]]:
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        backbone = zoo.Backbone.from_preset(config.preset, load_weights=False)
+        with errors_of("preset"):
+            backbone = zoo.Backbone.from_preset(config.preset, load_weights=False)
         sizes = [math.prod(weight.shape) for weight in backbone.weights]
         for form in config.forms:
             model = Path(place) / form

@@ -22,6 +22,7 @@ from recipes.benchmark.step_data import write_results
 from recipes.benchmark.steps import traced_step
 from recipes.benchmark.works import WORKS
 from recipes.common.config import setting
+from recipes.common.errors import errors_of
 
 # library, and what its `make` is given
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -54,7 +55,12 @@ def main(config: Config) -> dict[str, Any]:
 
     Returns:
         For each vocabulary and way of training peak bytes and processor seconds, for each length bytes.
+
+    Raises:
+        ConfigError: If there is no such dtype policy.
     """
+    with errors_of("dtype"):
+        keras.DTypePolicy(config.dtype)
     results: dict[str, Any] = {"training": [], "reading": []}
     print("| vocabulary | way | peak, MB | / KerasHub | processor seconds |\n| --- | --- | --- | --- | --- |")
     for size in config.vocabulary_sizes:

@@ -3,8 +3,9 @@
     KERAS_BACKEND=jax python -m recipes.benchmark programs --presets gpt2_small transformer_base --length 1024
 
 The step is compiled and not run: loss and gradients of all weights in bfloat16. Its operations, as XLA counts them,
-stand beside those of the matrix products by formula, and beside the time that these would take on an accelerator of
-given speed. XLA's choices for an accelerator (fusions, kernels for attention) are others than those seen here.
+stand beside those of the matrix products by the formula of `zoo.planning`, and beside the time that these would take on
+an accelerator of given speed. XLA's choices for an accelerator (fusions, kernels for attention) are others than those
+seen here.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import numpy as np
 
 import zoo
 from recipes.benchmark.step_data import write_table
-from recipes.benchmark.works import Work
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError
 
@@ -103,21 +103,11 @@ def count(preset: str, batch_size: int, length: int, **options: Any) -> dict[str
     seconds = time.perf_counter() - started
     analysis = program.cost_analysis()
     kinds = collections.Counter(_INSTRUCTION.findall(_entry(program.as_text())))
-    work = Work(
-        "train",
-        architecture.architecture,
-        batch_size,
-        length,
-        architecture.num_layers,
-        architecture.hidden_dim,
-        architecture.attention.num_heads,
-        architecture.feed_forward.intermediate_dim,
-        architecture.vocabulary_size,
-    )
+    shape, job = zoo.planning.model_shape(task.backbone), zoo.planning.Job(architecture, batch_size, length)
     return {
         "parameters": int(sum(np.prod(variable.shape) for variable in task.trainable_variables)),
         "operations": float(analysis["flops"]),
-        "operations_by_formula": work.operations,
+        "operations_by_formula": zoo.planning.operations_of(shape, job).model,
         "bytes": float(analysis["bytes accessed"]),
         "kernels": {name: number for name, number in kinds.most_common() if name not in ("parameter", "tuple")},
         "seconds": seconds,

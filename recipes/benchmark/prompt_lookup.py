@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -21,7 +20,8 @@ import numpy as np
 import zoo
 from recipes.benchmark.step_data import write_table
 from recipes.common.config import setting
-from recipes.common.errors import ConfigError
+from recipes.common.data.plain_text import read_plain
+from recipes.common.errors import BadLines, ConfigError, errors_of
 from recipes.common.saved_models import load_task
 
 
@@ -34,7 +34,7 @@ class Config:
     )
     prompts: str | None = setting(None, "Text file with a prompt per line, for a saved model.")
     preset: str = setting("gpt2_small", "Name of the architecture whose random weights are used where model is null.")
-    lookaheads: list[int] = setting([2, 4, 8], "Tokens that are proposed at a time.")
+    lookaheads: list[int] = setting([2, 4, 8], "Tokens that are proposed at a time.", least=1)
     max_new_tokens: int = setting(200, "Tokens to generate.", above=0)
     rounds: int = setting(3, "Turns, one after the other; medians are reported.", above=0)
     folder: str = setting("runs/benchmark/prompt_lookup", "Folder for the table.")
@@ -95,9 +95,7 @@ def main(config: Config) -> list[dict[str, Any]]:
 
 def _read(config: Config) -> tuple[Any, list[list[int]]]:
     task = load_task(config.model, "CausalLM")
-    lines = [line for line in Path(config.prompts).read_text(encoding="utf-8").splitlines() if line.strip()]
-    if not lines:
-        raise ConfigError(f"prompts: {config.prompts} holds no text")
+    lines = read_plain([config.prompts], BadLines("raise"), unit="line")
     tokenizer = task.preprocessor.tokenizer
     start = [tokenizer.start_id] if task.preprocessor.adds_start_token else []
     return task, [[*start, *map(int, ids)] for ids in tokenizer.tokenize(lines).to_list()]
@@ -105,7 +103,8 @@ def _read(config: Config) -> tuple[Any, list[list[int]]]:
 
 def _random(config: Config) -> tuple[Any, list[list[int]]]:
     keras.utils.set_random_seed(0)
-    backbone = zoo.Backbone.from_preset(config.preset, load_weights=False)
+    with errors_of("preset"):
+        backbone = zoo.Backbone.from_preset(config.preset, load_weights=False)
     prompt = np.random.default_rng(0).integers(0, backbone.config.vocabulary_size, 16)
     return zoo.CausalLM(backbone), [prompt.tolist()]
 

@@ -17,6 +17,7 @@ import zoo
 from recipes.benchmark.step_data import make_batch, symbolic_inputs, write_results
 from recipes.benchmark.timing import median_ratio, time_in_turn
 from recipes.common.config import setting
+from recipes.common.errors import errors_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +42,13 @@ def main(config: Config) -> dict[str, Any]:
 
     Returns:
         Milliseconds of each model, and how many times as fast ours is.
+
+    Raises:
+        ConfigError: If there is no such dtype policy.
     """
+    for dtype in config.dtypes:
+        with errors_of("dtypes"):
+            keras.DTypePolicy(dtype)
     batch = make_batch(config.batch_size, config.length, config.vocabulary_size)
     rows, ratios = {}, {}
     for dtype in config.dtypes:

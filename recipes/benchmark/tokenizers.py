@@ -64,7 +64,8 @@ def main(config: Config) -> dict[str, Any]:
     """
     folder = Path(config.data or os.environ.get("ZOO_DATA", ""))
     if not (folder / "tokenizers").is_dir():
-        raise DataError("Set ZOO_DATA or --data to the folder that holds tokenizers/ and text.")
+        given = f"; {folder} does not" if folder.name else ""
+        raise DataError(f"Set ZOO_DATA or --data to the folder that holds tokenizers/ and text{given}.")
     unknown = [kind for kind in config.kinds if kind not in KINDS]
     if unknown:
         raise DataError(f"There is no kind {unknown[0]!r}; there are {list(KINDS)}.")

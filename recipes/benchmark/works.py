@@ -46,28 +46,6 @@ class Work:
         return self.batch_size * per_row
 
     @property
-    def operations(self) -> int:
-        """Floating-point operations of the matrix products of a call; a product's gradients are two more of its size.
-
-        Scores of a causal attention count whole, as peers compute them (Kaplan et al. 2020, table 1, with scores).
-        """
-        width, layers, tokens = self.hidden_dim, self.num_layers, self.batch_size * self.length
-        projections, feed_forward = 8 * width * width, 4 * width * self.intermediate_dim
-        scores = 4 * self.length * width
-        layer = projections + feed_forward + scores
-        head = 2 * width * self.vocabulary_size
-        if self.job == "generate":
-            held = self.length + self.new_tokens / 2
-            layer = projections + feed_forward + 4 * held * width
-            return round(self.batch_size * self.beams * self.new_tokens * (layers * layer + head))
-        forward = tokens * layers * layer
-        if self.model == "encoder_decoder":
-            forward += tokens * layers * (layer + projections + scores)
-        if self.model != "encoder":
-            forward += tokens * head
-        return forward * (3 if self.job == "train" else 1)
-
-    @property
     def bytes_read(self) -> int:
         """Bytes of float32 weights that are read while tokens are generated: all of them for each token of a row."""
         layer = 4 * self.hidden_dim * self.hidden_dim + 2 * self.hidden_dim * self.intermediate_dim

@@ -223,6 +223,14 @@ class BadLines:
         if len(known) < _LISTED:
             known.append(origin)
 
+    def is_shown(self, cause: str) -> bool:
+        """Whether the place of the next bad line of this cause is told.
+
+        Args:
+            cause: What is wrong.
+        """
+        return self.on_error == "raise" or len(self.origins.get(cause, [])) < _LISTED
+
     @property
     def total(self) -> int:
         """The number of lines skipped."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -82,8 +83,20 @@ class _LazyModule(ModuleType):
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("__spec__", "__class__"):
-            return super().__getattribute__(name)
-        spec = super().__getattribute__("__spec__")
-        self.__class__ = ModuleType
-        spec.loader.exec_module(self)
-        return getattr(self, name)
+            return ModuleType.__getattribute__(self, name)
+        spec = ModuleType.__getattribute__(self, "__spec__")
+        # other threads wait until all of it is there; this one comes here again from within its code
+        with _LOCK:
+            if spec.name not in _RUNNING and ModuleType.__getattribute__(self, "__class__") is _LazyModule:
+                _RUNNING.add(spec.name)
+                try:
+                    spec.loader.exec_module(self)
+                    self.__class__ = ModuleType
+                finally:
+                    _RUNNING.discard(spec.name)
+        return ModuleType.__getattribute__(self, name)
+
+
+_LOCK = threading.RLock()
+# names of modules whose code is being run
+_RUNNING: set[str] = set()

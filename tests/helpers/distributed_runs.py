@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = ROOT / "tests/zoo/distribution/tiny_fit.py"
+PROGRAM = "recipes.benchmark.distributed_fit"
 SECONDS = 300
 
 needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed")
@@ -21,7 +21,7 @@ needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="
 def start(out, options, **variables):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KERAS_")}
     environment |= {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1", **variables}
-    command = [sys.executable, str(PROGRAM), str(out), json.dumps(options)]
+    command = [sys.executable, "-m", PROGRAM, str(out), json.dumps(options)]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -38,7 +38,7 @@ def finish(process):
 
 
 def fit(folder, name, options, **variables):
-    """The arrays that a run in a process of its own writes, and what it prints."""
+    """The arrays that a run in a process of its own writes, and the layouts of weights that it prints."""
     out = folder / f"{name}.npz"
     printed = finish(start(out, options, **variables))
     return dict(np.load(out)), printed

@@ -109,6 +109,13 @@ def test_formula(layer, batch):
         assert 0 < dropped < 1
 
 
+@pytest.mark.parametrize("parts", [2, 4])
+def test_parts_of_a_batch_have_blocks_of_their_own(layer, batch, parts, monkeypatch):
+    """As on several devices, of which the third here has padding only."""
+    monkeypatch.setattr("layers.mixture_of_experts.batch_parts", lambda rows: parts)
+    test_formula(layer, batch)
+
+
 def test_formula_without_mask(layer, rng):
     inputs = rng.normal(size=(3, 5, 6)).astype("float32")
     expected, _, _ = reference(layer, inputs, np.ones((3, 5), bool))

@@ -2,10 +2,13 @@
 
 import gzip
 import json
+import shutil
 
 import keras
+import numpy as np
 import pytest
 
+import zoo
 from recipes import apply
 from recipes.common.config import parse
 from recipes.common.corpus import application
@@ -79,7 +82,7 @@ def test_what_is_left_out_is_counted(exported, copied, tmp_path):
     assert index["left_out"]["refused by the model"] == 1
     for bad in rows[:3], rows[4:5]:
         path.write_text("\n".join([rows[3], *bad]), encoding="utf-8")
-        with pytest.raises(DataError, match=r"rows\.jsonl, byte \d+: "):
+        with pytest.raises(DataError, match=r"rows\.jsonl:2: "):
             run(exported, tmp_path / "raised", path)
         assert not (tmp_path / "raised" / "00000.jsonl").exists()
         (tmp_path / "raised" / "work" / "plan.json").unlink()
@@ -120,6 +123,10 @@ def test_what_cannot_be_done_is_said_at_once(exported, files, tmp_path):
             {"endpoint": "generate", "options": {"seed": 0.5, "max_new_tokens": 3}},
             "must give seed \\(int64\\), got 0.5",
         ),
+        (
+            {"endpoint": "generate", "options": {"seed": 2**63, "max_new_tokens": 3}},
+            "options.seed must fit into int64, got 9223372036854775808",
+        ),
         ({"options": {"seed": 1}}, "options must be among none, got seed"),
         ({"keys": {"prompts": "text"}}, "keys must be among texts, got prompts"),
         ({"keep": ["output"]}, "keep must not hold 'output'"),
@@ -134,8 +141,155 @@ def test_what_cannot_be_done_is_said_at_once(exported, files, tmp_path):
 
 def test_records_with_an_output(exported, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "alpha", "output": 1}', encoding="utf-8")
-    with pytest.raises(DataError, match=r"a\.jsonl, byte 1: the record has a key 'output'"):
+    with pytest.raises(DataError, match=r"a\.jsonl:1: the record has a key 'output'"):
         run(exported, tmp_path / "out", tmp_path / "a.jsonl")
+
+
+@pytest.fixture(scope="module")
+def encoders(texts, tmp_path_factory):
+    """Exports of tasks whose outputs are labels, tags, entities, fillings of gaps, answers and vectors."""
+    from zoo import AttentionConfig, EmbeddingConfig, FeedForwardConfig, PositionConfig, TransformerConfig
+    from zoo.tokenizers import SentencePieceTokenizer
+
+    folder = tmp_path_factory.mktemp("exports")
+    proto = SentencePieceTokenizer.train(texts, vocabulary_size=27, special_tokens=["<mask>"]).proto
+    tokenizer = SentencePieceTokenizer(proto, mask_token="<mask>")
+    config = TransformerConfig(
+        "encoder",
+        **{"vocabulary_size": 27, "hidden_dim": 16, "num_layers": 1, "max_length": 24},
+        attention=AttentionConfig(num_heads=2),
+        position=PositionConfig("learned"),
+        feed_forward=FeedForwardConfig(32),
+        embedding=EmbeddingConfig(num_segments=2),
+    )
+    tasks = {
+        "tagger": (zoo.TokenClassifier, {"labels": ["O", "B-X", "I-X"]}),
+        "pairs": (zoo.TextClassifier, {"labels": ["no", "yes"], "pairs": True}),
+        "gaps": (zoo.MaskedLM, {}),
+        "answers": (zoo.QuestionAnswerer, {}),
+        "vectors": (zoo.TextEmbedder, {}),
+    }
+    for seed, (name, (kind, options)) in enumerate(tasks.items()):
+        keras.utils.set_random_seed(seed)
+        task = kind(zoo.Backbone.from_config(config), tokenizer, **options)
+        for weight in task.backbone.weights:
+            if "embedding" in weight.path:
+                weight.assign(weight * 4)  # or all texts would have the same tags
+        task.run_eagerly = True
+        task.export(folder / name)
+    return folder
+
+
+def alone(model, endpoint, texts):
+    """What the SavedModel returns for one record, without what rows are filled up with."""
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401
+
+    loaded = tf.saved_model.load(str(model))
+    for record in texts:
+        outputs = loaded.signatures[endpoint](**{name: tf.constant([text]) for name, text in record.items()})
+        yield {name: output.numpy()[0] for name, output in outputs.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "endpoint", "inputs"),
+    [
+        ("tagger", "serve", ["texts"]),
+        ("tagger", "entities", ["texts"]),
+        ("pairs", "serve", ["first_texts", "second_texts"]),
+        ("gaps", "serve", ["texts"]),
+        ("answers", "serve", ["questions", "contexts"]),
+        ("vectors", "serve", ["texts"]),
+    ],
+)
+def test_what_each_task_returns(encoders, tmp_path, name, endpoint, inputs):
+    """The outputs of a record are those that it has alone, whatever stands beside it in its batch."""
+    generator = np.random.default_rng(0)
+    words = ["alpha", "beta", "omega", "theta"]
+    records = []
+    for number in range(12):
+        texts = [" ".join(generator.choice(words, number % 5 + 1)) for _ in inputs]
+        if name == "gaps":
+            texts = [" ".join(["<mask>"] * (number % 3 + 1) + texts)]
+        records.append(dict(zip(inputs, texts, strict=True)))
+    path = tmp_path / "records.jsonl"
+    path.write_text("\n".join(json.dumps({"id": row, **record}) for row, record in enumerate(records)))
+    keys = {name: name for name in inputs}
+    run(encoders / name, tmp_path / "out", path, endpoint=endpoint, keys=keys, keep=["id"], batch_size=5)
+    found = results(tmp_path / "out")
+    assert [result["id"] for result in found] == list(range(12))
+    for result, expected in zip(found, alone(encoders / name, endpoint, records), strict=True):
+        output = result["output"] if len(expected) > 1 else {next(iter(expected)): result["output"]}
+        assert output.keys() == expected.keys()
+        filled = next((key for key in ("words", "labels", "tokens") if key in expected), None)
+        # behind the last word, entity or gap stand empty texts
+        count = None if filled is None else sum(np.any(entry != b"") for entry in expected[filled])
+        for key, value in expected.items():
+            value = value if count is None else value[:count]
+            if isinstance(value, bytes) or value.dtype == object:
+                assert output[key] == decoded(value if isinstance(value, bytes) else value.tolist())
+            else:
+                np.testing.assert_allclose(output[key], value, atol=1e-5)
+    if name == "tagger" and endpoint == "serve":
+        assert {len(result["output"]["words"]) for result in found} == {1, 2, 3, 4, 5}
+
+
+def decoded(value):
+    return [decoded(entry) for entry in value] if isinstance(value, list) else value.decode()
+
+
+def test_another_model_in_the_same_folder(encoders, tmp_path):
+    """What an earlier call in this process has loaded is not used."""
+    (tmp_path / "a.txt").write_text("alpha beta")
+    shutil.copytree(encoders / "tagger", tmp_path / "model")
+    run(tmp_path / "model", tmp_path / "one", tmp_path / "a.txt")
+    shutil.rmtree(tmp_path / "model")
+    shutil.copytree(encoders / "vectors", tmp_path / "model")
+    run(tmp_path / "model", tmp_path / "two", tmp_path / "a.txt")
+    assert "words" in results(tmp_path / "one")[0]["output"]
+    assert np.shape(results(tmp_path / "two")[0]["output"]) == (16,)
+    with pytest.raises(RunFolderError, match="model: "):
+        run(tmp_path / "model", tmp_path / "one", tmp_path / "a.txt")
+
+
+def test_values_that_json_has_not(encoders, tmp_path):
+    arrow = pytest.importorskip("pyarrow", reason="the extra 'corpus' is not installed")
+    import datetime
+
+    import pyarrow.parquet as parquet
+
+    columns = {"text": ["alpha", "beta"], "score": [float("nan"), 0.5], "day": [datetime.date(2020, 1, 2), None]}
+    parquet.write_table(arrow.table(columns), tmp_path / "a.parquet")
+    run(encoders / "vectors", tmp_path / "out", tmp_path / "a.parquet", keep=["score", "day"])
+    lines = (tmp_path / "out" / "00000.jsonl").read_text().splitlines()
+    found = [json.loads(line, parse_constant=lambda name: pytest.fail(name)) for line in lines]
+    assert [(row["score"], row["day"]) for row in found] == [(None, "2020-01-02"), (0.5, None)]
+
+
+def test_large_records_are_not_held_together(encoders, tmp_path, monkeypatch):
+    monkeypatch.setattr(application, "_CHARACTERS_AT_ONCE", 10)
+    sizes, do = [], application._results
+    monkeypatch.setattr(
+        application, "_results", lambda records, *rest: sizes.append(len(records)) or do(records, *rest)
+    )
+    (tmp_path / "a.txt").write_text("alpha\nbeta\nalpha beta omega\nbeta\n")
+    run(encoders / "vectors", tmp_path / "out", tmp_path / "a.txt")
+    assert sizes == [3, 1]
+
+
+@pytest.mark.parametrize("end", ["complete", "begun"])
+def test_input_that_has_changed(encoders, tmp_path, monkeypatch, end):
+    (tmp_path / "a.txt").write_text("alpha")
+    if end == "begun":
+        with monkeypatch.context() as patch:
+            patch.setattr(apply, "apply_shard", lambda task: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                run(encoders / "vectors", tmp_path / "out", tmp_path / "*.txt")
+    else:
+        run(encoders / "vectors", tmp_path / "out", tmp_path / "*.txt")
+    (tmp_path / "b.txt").write_text("beta")
+    with pytest.raises(DataError, match=r"b\.txt was not there when"):
+        run(encoders / "vectors", tmp_path / "out", tmp_path / "*.txt")
 
 
 @pytest.mark.slow

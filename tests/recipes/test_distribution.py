@@ -13,6 +13,7 @@ import keras
 import pytest
 from distributed_runs import needs_jax
 
+import zoo
 from recipes import launch
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError
@@ -23,17 +24,14 @@ from recipes.language_model import LanguageModelConfig
 
 ROOT = Path(__file__).parents[2]
 TEXT = "".join(f"{a} plus {b} is {a + b}.\n" for a in range(20) for b in range(12))
-OPTIONS = [
-    *("--model.preset", "llama_shakespeare"),
-    *("--model.options", '{"num_layers": 1, "hidden_dim": 16, "feed_forward": {"intermediate_dim": 16}}'),
+TRAINING = [
     # batches that two devices do not divide
     *("--training.epochs", "2", "--training.batch_size", "7", "--training.warmup_steps", "2"),
     *("--training.batches_per_epoch", "6", "--training.length", "16", "--training.save_every", "2"),
     *("--prompts", "1", "2 plus", "--new_tokens", "8"),
 ]
 
-
-# without it each operation of a step is a program of its own
+# TensorFlow makes exports
 ON_JAX = ["--export", "false"]
 
 
@@ -43,11 +41,15 @@ def environment(**variables):
     return {**kept, "PYTHONPATH": paths, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1", **variables}
 
 
-def words(folder, run, *more):
+def words(folder, run, *more, dropout=0.0, start_from=None):
+    sizes = {"num_layers": 1, "hidden_dim": 16, "feed_forward": {"intermediate_dim": 16}, "dropout": dropout}
+    model = ["--model.preset", "llama_shakespeare", "--model.options", json.dumps(sizes)]
+    if start_from is not None:
+        model = ["--model.start_from", str(start_from)]
     (folder / "train.txt").write_text(TEXT)
     (folder / "validation.txt").write_text(TEXT[::3])
     files = ["--data.train", str(folder / "train.txt"), "--data.validation", str(folder / "validation.txt")]
-    return [*OPTIONS, *files, "--run_folder", str(folder / run), *more]
+    return [*TRAINING, *model, *files, "--run_folder", str(folder / run), *more]
 
 
 def run(command, **variables):
@@ -94,11 +96,58 @@ def test_mirrored_run_has_the_numbers_of_one_device_and_resumes_on_one(tmp_path)
         **{"capture_output": True, "text": True, "env": environment(), "cwd": ROOT},
     )
     assert result.returncode == 9, result.stderr[-3000:]
-    # the other half of the training on one device
+    # the rest of the training on one device
     run([*one, *words(tmp_path, "two", *stops)], STOPPED="1")
     assert_same(tmp_path / "two", tmp_path / "one")
     assert (tmp_path / "two/export/two/1/saved_model.pb").exists()
     assert len(list((tmp_path / "two/samples").iterdir())) == 2
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of TensorFlow")
+@pytest.mark.slow
+def test_mirrored_run_with_dropout_resumes_exactly(tmp_path):
+    """Replicas go on with the random numbers that they would have had."""
+    stops = ["--training.callbacks", '[{"class": "stop_training.StopAt", "batch": 9}]']
+    stops += ["--training.distribution", "mirrored"]
+    two = [sys.executable, "-c", MIRRORED]
+    run([*two, *words(tmp_path, "whole", *stops, dropout=0.3)], STOPPED="1")
+    command = [*two, *words(tmp_path, "parts", *stops, dropout=0.3)]
+    assert subprocess.run(command, capture_output=True, env=environment(), cwd=ROOT).returncode == 9
+    assert "resuming in epoch 2" in run(command, STOPPED="1")
+    assert_same(tmp_path / "parts", tmp_path / "whole")
+    run([sys.executable, "-m", "recipes.language_model", *words(tmp_path, "one", dropout=0.3)])
+    # or nothing was dropped
+    assert measures(tmp_path / "one")[1] != pytest.approx(measures(tmp_path / "whole")[1], rel=1e-3)
+
+
+FROZEN = [
+    *("--model.freeze", "token_embedding", "--model.rematerialize", "true", "--training.layer_decay", "0.8"),
+    *("--training.patience", "1", "--training.average_checkpoints", "2", "--training.epochs", "3"),
+]
+LOW_RANK = ["--model.lora.rank", "2", "--training.patience", "1", "--training.weights", "best"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "distribution", {"tensorflow": ["mirrored"], "jax": ["data", "model"]}.get(keras.backend.backend(), [])
+)
+def test_choices_of_a_training(tmp_path, distribution):
+    """What is frozen, computed again, scaled by layer, averaged, stopped early, and low-rank updates of the result."""
+    on_jax = keras.backend.backend() == "jax"
+    one = [sys.executable, "-m", "recipes.language_model"]
+    several = one if on_jax else [sys.executable, "-c", MIRRORED]
+    devices = {"KERAS_BACKEND": keras.backend.backend(), "JAX_NUM_CPU_DEVICES": "2"}
+    for name, choices in (("frozen", FROZEN), ("low_rank", LOW_RANK)):
+        start = tmp_path / "frozen/model" if name == "low_rank" else None
+        given = words(tmp_path, name, *choices, *(ON_JAX if on_jax else []), start_from=start)
+        run([*one, *given], **{**devices, "JAX_NUM_CPU_DEVICES": "1"})
+        more = ["--training.distribution", distribution, "--run_folder", str(tmp_path / f"{name}_of_several")]
+        run([*several, *given, *more], **devices)
+        found = tmp_path / f"{name}_of_several"
+        assert_same(found, tmp_path / name)
+        assert (found / "model_card.md").exists() and list((found / "samples").iterdir())
+        assert zoo.CausalLM.from_preset(found / "model").generate(["2 plus"], max_length=12)[0].startswith("2 plus")
+    assert (found / "adapter").exists()
 
 
 @needs_jax
@@ -116,12 +165,12 @@ def test_processes_have_the_numbers_of_one_device(tmp_path):
 def test_a_killed_process_ends_the_others_and_the_run_resumes(tmp_path):
     one = [sys.executable, "-m", "recipes.language_model"]
     run([*one, *words(tmp_path, "one", *ON_JAX)], KERAS_BACKEND="jax")
-    slow = ["--training.callbacks", '[{"class": "slow_training.Slow"}]']
+    slow = ["--training.callbacks", '[{"class": "slow_training.Slow"}, {"class": "stop_training.StopAt", "batch": 5}]']
     more = [*ON_JAX, "--training.distribution", "data", *slow]
     command = [sys.executable, "-m", "recipes.launch", "--processes", "2", "recipes.language_model"]
     command += words(tmp_path, "two", *more)
     launcher = subprocess.Popen(
-        command, env=environment(), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, env=environment(STOPPED="1"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     states = tmp_path / "two/checkpoints/state"
     deadline = time.monotonic() + 240
@@ -136,9 +185,16 @@ def test_a_killed_process_ends_the_others_and_the_run_resumes(tmp_path):
     assert launcher.returncode == 128 + signal.SIGKILL
     assert "process 1 of 2 ended with signal 9 (SIGKILL), and the others were stopped" in errors
     assert "lost the others" in errors and "goes on from the last saved state" in errors
-    # by one process, on one device
-    output = run([*one, *words(tmp_path, "two", *ON_JAX, *slow)], KERAS_BACKEND="jax")
-    assert "resuming in epoch 1" in output
+    # on four devices of one process, and then on one device
+    mesh = words(tmp_path, "two", *ON_JAX, *slow, "--training.distribution", "{data: 2, model: 2}")
+    result = subprocess.run(
+        [*one, *mesh],
+        **{"capture_output": True, "text": True, "cwd": ROOT},
+        env=environment(KERAS_BACKEND="jax", JAX_NUM_CPU_DEVICES="4"),
+    )
+    assert result.returncode == 9 and "resuming in epoch 1" in result.stdout, result.stderr[-3000:]
+    output = run([*one, *words(tmp_path, "two", *ON_JAX, *slow)], KERAS_BACKEND="jax", STOPPED="1")
+    assert "resuming in epoch 2" in output
     assert_same(tmp_path / "two", tmp_path / "one")
 
 

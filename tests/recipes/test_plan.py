@@ -28,9 +28,19 @@ def test_a_plan(tmp_path, capsys):
     assert plain["days"] == pytest.approx(plain["updates"] * plain["seconds"]["update"] / 86400)
     assert plain["fits"]
     printed = capsys.readouterr().out
-    assert "gpt2_small: 124,439,808 parameters; 64 rows of 1024 tokens, mixed_bfloat16; a100 (NVIDIA" in printed
+    assert "gpt2_small: 124,439,808 parameters, 124,439,808 train; 64 rows of 1024 tokens, mixed_bfloat16" in printed
+    assert "a100, figures by data sheet" in printed and "without a source: network" in printed
     assert "| mesh | data 4, model 2 | data 4, model 2 |" in printed
-    assert f"| bottleneck | {plain['bottleneck']} | {remat['bottleneck']} |" in printed
+    names = {"products": "products", "gradients": "sums of gradients", "activations": "sums of activations"}
+    assert f"| bottleneck | {names[plain['bottleneck']]} | {names[remat['bottleneck']]} |" in printed
+
+
+def test_json_alone_is_printed(capsys):
+    result = run("--json", "true", "--lora_rank", "4")
+    assert json.loads(capsys.readouterr().out) == result
+    # of query and value in 12 layers
+    assert result["plans"][0]["trainable_parameters"] == 12 * 2 * 2 * 4 * 768
+    assert result["plans"][0]["memory"]["optimizer"] == 8 * 12 * 2 * 2 * 4 * 768
 
 
 def test_without_a_mesh_the_smallest_is_planned():
@@ -50,6 +60,13 @@ def test_without_a_mesh_the_smallest_is_planned():
         (["--mesh", '{"rows": 2}'], "mesh must have the axes data and model, got {'rows': 2}"),
         (["--mesh", '{"model": 5}'], "mesh: .* must divide the 12 heads of .*, got 5"),
         (["--mesh", '{"data": 65}'], "mesh: data .* at most the 64 rows of a batch, got 65"),
+        (["--mesh", '{"data": 0}'], "mesh: data must be an integer of at least 1, got 0"),
+        (["--length", "1025"], "plan: length must be at most the 1024 positions of the model .*, got 1025"),
+        (["--accumulation", "65"], "accumulation must be at most the 64 rows of batch, got 65"),
+        (["--optimizer", "adan"], "plan: optimizer must be one of .*, got 'adan'"),
+        (["--freeze", "blok_0"], "freeze: .*'blok_0'"),
+        (["--lora_targets", "key"], "lora_targets must be left out without lora_rank"),
+        (["--lora_rank", "4", "--lora_targets", "qery"], "lora_targets: .*'qery'"),
         (["--figures.memory", "1e8"], "mesh: No mesh of at most 16384 devices fits into 90% of the 0.1 GB of h100"),
     ],
 )

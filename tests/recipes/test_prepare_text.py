@@ -4,12 +4,15 @@ import gzip
 import json
 import os
 import re
+import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import filelock
 import numpy as np
 import pytest
 
@@ -23,6 +26,7 @@ from recipes.common.config import parse  # noqa: E402
 from recipes.common.corpus import stages  # noqa: E402
 from recipes.common.corpus.shards import Corpus, fingerprint  # noqa: E402
 from recipes.common.errors import ConfigError, DataError, RunFolderError  # noqa: E402
+from recipes.common.training import corpora as corpora_module  # noqa: E402
 from recipes.common.training.corpora import check_tokenizer  # noqa: E402
 from zoo.tokenizers import ByteLevelBPETokenizer, Tokenizer  # noqa: E402
 from zoo.tokenizers.byte_alphabet import byte_characters  # noqa: E402
@@ -111,6 +115,14 @@ def without(documents, *places):
     return [text for place, text in enumerate(documents) if place not in places]
 
 
+def test_keys_that_are_compared_group_by_group(texts, tokenizer, tmp_path, monkeypatch):
+    options = ["--deduplicate", "minhash", "--validation", "0.2"]
+    prepare(texts[0], tokenizer, tmp_path / "at once", *options)
+    monkeypatch.setattr(stages, "_KEYS_AT_ONCE", 10)
+    prepare(texts[0], tokenizer, tmp_path / "in groups", *options)
+    assert contents(tmp_path / "in groups") == contents(tmp_path / "at once")
+
+
 def test_filters_and_held_out_documents(texts, tokenizer, tmp_path):
     folder, documents = texts
     options = ["--filters", "[{filter: words, most: 45}]", "--validation", "0.3", "--deduplicate", "none"]
@@ -179,6 +191,90 @@ def test_killed_processes(texts, tokenizer, tmp_path):
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
 
 
+def test_killed_when_the_index_is_written(texts, tokenizer, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare_text, "tidy", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            prepare(texts[0], tokenizer, tmp_path / "killed")
+    assert (tmp_path / "killed" / "work").is_dir()
+    (tmp_path / "killed" / "shards" / ".00001.array_record.abcd.incomplete").mkdir()
+    prepare(texts[0], tokenizer, tmp_path / "killed")
+    prepare(texts[0], tokenizer, tmp_path / "whole")
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+    assert sorted(path.name for path in (tmp_path / "killed" / "shards").iterdir()) == [
+        f"{number:05d}.array_record" for number in range(3)
+    ]
+
+
+def test_full_disk(tokenizer, tmp_path):
+    words = np.random.default_rng(0).choice(WORDS, (300, 200))
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress("\n\n".join(map(" ".join, words)).encode()))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        with pytest.raises(RunFolderError, match=r"output: .*stays, and the same command goes on"):
+            prepare(tmp_path, tokenizer, tmp_path / "full", "--shards", "1")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list((tmp_path / "full" / "shards").iterdir())
+    prepare(tmp_path, tokenizer, tmp_path / "full", "--shards", "1")
+    prepare(tmp_path, tokenizer, tmp_path / "whole", "--shards", "1")
+    assert contents(tmp_path / "full") == contents(tmp_path / "whole")
+    with pytest.raises(RunFolderError, match="output: cannot write to"):
+        prepare(tmp_path, tokenizer, tmp_path / "a.txt.gz", "--shards", "1")
+
+
+def test_another_tokenizer_in_the_same_folder(texts, tokenizer, tmp_path):
+    """What an earlier call in this process has read of the folder is not used."""
+    options = {"pad_token": END, "start_token": END, "end_token": END}
+    ByteLevelBPETokenizer([END, "<a>", "<b>", *byte_characters()], [], **options).save(tmp_path / "other")
+    prepare(texts[0], tokenizer, tmp_path / "corpus")
+    first = Corpus(tmp_path / "corpus").read([0])[0]
+    shutil.rmtree(tmp_path / "corpus")
+    prepare(texts[0], tmp_path / "other", tmp_path / "corpus")
+    second = Corpus(tmp_path / "corpus").read([0])[0]
+    np.testing.assert_array_equal(second, np.where(first == 0, 0, first + 1))
+
+
+@pytest.mark.parametrize("end", ["complete", "begun"])
+def test_input_that_has_changed(texts, tokenizer, tmp_path, monkeypatch, end):
+    shutil.copytree(texts[0], tmp_path / "texts")
+    if end == "begun":
+        with monkeypatch.context() as patch:
+            patch.setattr(stages, "pack_shard", lambda task: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                prepare(tmp_path / "texts", tokenizer, tmp_path / "corpus")
+    else:
+        prepare(tmp_path / "texts", tokenizer, tmp_path / "corpus")
+    (tmp_path / "texts" / "new.txt.gz").write_bytes(gzip.compress(b"a b c"))
+    with pytest.raises(DataError, match=r"new\.txt\.gz was not there when"):
+        prepare(tmp_path / "texts", tokenizer, tmp_path / "corpus")
+    (tmp_path / "texts" / "new.txt.gz").rename(tmp_path / "texts" / "5.txt.gz")
+    with pytest.raises(DataError, match=r"5\.txt\.gz is not what it was when"):
+        prepare(tmp_path / "texts", tokenizer, tmp_path / "corpus")
+    (tmp_path / "texts" / "5.txt.gz").unlink()
+    if end == "begun":
+        with pytest.raises(DataError, match=r"5\.txt\.gz is gone, with which"):
+            prepare(tmp_path / "texts", tokenizer, tmp_path / "corpus")
+    else:  # what has been read is not needed any more
+        shutil.rmtree(tmp_path / "texts")
+        assert prepare(tmp_path / "texts", tokenizer, tmp_path / "corpus")["documents"] == 67
+
+
+def test_input_that_changes_meanwhile(texts, tokenizer, tmp_path, monkeypatch):
+    shutil.copytree(texts[0], tmp_path / "texts")
+    pack = stages.pack_shard
+
+    def pack_and_touch(task):
+        os.utime(tmp_path / "texts" / "0.txt.gz")
+        return pack(task)
+
+    monkeypatch.setattr(stages, "pack_shard", pack_and_touch)
+    with pytest.raises(DataError, match=r"0\.txt\.gz is not what it was"):
+        prepare(tmp_path / "texts", tokenizer, tmp_path / "corpus")
+    assert not (tmp_path / "corpus" / "corpus.json").exists()
+
+
 def test_ray_gives_the_same_bytes(texts, tokenizer, tmp_path):
     ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     pytest.importorskip("ray.data")
@@ -188,9 +284,49 @@ def test_ray_gives_the_same_bytes(texts, tokenizer, tmp_path):
     ray.init(num_cpus=2, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
     try:
         prepare(folder, tokenizer, tmp_path / "ray", *options, "--engine", "ray")
+        # what a worker finds is said as on one machine
+        (tmp_path / "bad.txt.gz").write_bytes(gzip.compress(b"good\n\xff"))
+        with pytest.raises(DataError, match=r"^\S*bad\.txt\.gz:2:1: undecodable byte"):
+            prepare(tmp_path, tokenizer, tmp_path / "bad", "--engine", "ray", "--shards", "1")
     finally:
         ray.shutdown()
     assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+
+
+@pytest.mark.slow
+def test_a_node_of_a_cluster_that_dies(texts, tokenizer, tmp_path):
+    """Two nodes of Ray on this machine, one of them killed at work: the bytes of one process."""
+    pytest.importorskip("ray.data", reason="the extra 'ray' is not installed")
+    import threading
+
+    import ray
+    from ray.cluster_utils import Cluster
+
+    options = ["--deduplicate", "minhash", "--shards", "6"]
+    prepare(texts[0], tokenizer, tmp_path / "one", *options)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    node = cluster.add_node(num_cpus=1)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    finished, killed = threading.Event(), []
+
+    def kill():
+        while not list((tmp_path / "ray").glob("work/read-*.json")):
+            if finished.wait(0.05):
+                return
+        killed.append(len(list((tmp_path / "ray").glob("work/read-*.json"))))
+        cluster.remove_node(node, allow_graceful=False)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        prepare(texts[0], tokenizer, tmp_path / "ray", *options, "--engine", "ray")
+    finally:
+        finished.set()
+        thread.join()
+        ray.shutdown()
+        cluster.shutdown()
+    assert killed and killed[0] < 6
+    assert contents(tmp_path / "ray") == contents(tmp_path / "one")
 
 
 def test_other_settings_or_files(texts, tokenizer, tmp_path, monkeypatch):
@@ -249,6 +385,21 @@ def test_mistakes(texts, tokenizer, tmp_path, words, message):
         prepare(texts[0], tokenizer, tmp_path / "corpus", *words)
 
 
+def test_two_processes_in_one_folder(texts, tokenizer, tmp_path):
+    (tmp_path / "corpus").mkdir()
+    with filelock.FileLock(tmp_path / "corpus" / ".lock"):
+        with pytest.raises(RunFolderError, match="output: another process writes to"):
+            prepare(texts[0], tokenizer, tmp_path / "corpus")
+    assert prepare(texts[0], tokenizer, tmp_path / "corpus")["documents"] == 67
+
+
+def test_text_that_is_too_large_for_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpora_module, "_MOST_BYTES", 1000)
+    (tmp_path / "a.txt").write_text("a b c\n" * 200)
+    with pytest.raises(DataError, match=r"1,200 bytes, more than the 1,000 .*recipes\.prepare_text"):
+        train(language_model, language_model.LanguageModelConfig, tmp_path / "a.txt", tmp_path / "run", *DECODER)
+
+
 RUN = [
     *("--training.epochs", "2", "--training.batch_size", "8", "--training.warmup_steps", "2"),
     *("--export", "false"),
@@ -290,6 +441,29 @@ def test_language_model(corpus, tmp_path, packing):
     assert scores
 
 
+def test_corpus_that_is_not_complete(texts, tokenizer, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, "pack_shard", lambda task: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            prepare(texts[0], tokenizer, tmp_path / "begun")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="data.train: begun is not complete"):
+        train(language_model, language_model.LanguageModelConfig, "begun", tmp_path / "run", *DECODER)
+
+
+@pytest.mark.usefixtures("eagerly", "without_xla")
+def test_run_on_another_corpus_of_the_same_name(texts, tokenizer, tmp_path):
+    folder = tmp_path / "corpus"
+    prepare(texts[0], tokenizer, folder, "--validation", "0.1")
+    words = [*DECODER, "--training.save_every", "2"]
+    train(language_model, language_model.LanguageModelConfig, folder, tmp_path / "run", *words)
+    train(language_model, language_model.LanguageModelConfig, folder, tmp_path / "run", *words)
+    shutil.rmtree(folder)
+    prepare(texts[0], tokenizer, folder, "--validation", "0.1", "--filters", "[{filter: words, most: 55}]")
+    with pytest.raises(RunFolderError, match="holds other rows than"):
+        train(language_model, language_model.LanguageModelConfig, folder, tmp_path / "run", *words)
+
+
 @pytest.mark.usefixtures("eagerly", "without_xla")
 def test_masked_language_model(corpus, tmp_path):
     config_class = pretrain_masked_lm.MaskedLMConfig
@@ -304,6 +478,12 @@ def test_end_tokens_are_not_hidden(corpus):
     for inputs, labels, weights in CorpusExamples([Corpus(corpus)], preprocessor, batch_size=8).dataset.take(4):
         assert (weights.numpy() > 0).sum() > 8 and 0 not in labels.numpy()[weights.numpy() > 0]
         assert inputs["token_ids"].shape[0] == 8
+
+
+def test_large_seed(corpus):
+    preprocessor = zoo.preprocessing.MaskedLMPreprocessor(Corpus(corpus).load_tokenizer(), sequence_length=40)
+    for _ in CorpusExamples([Corpus(corpus)], preprocessor, batch_size=8, seed=2**31).dataset.take(1):
+        pass
 
 
 @pytest.mark.parametrize(

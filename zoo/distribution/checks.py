@@ -34,19 +34,9 @@ def require_distributable(model: keras.Model) -> None:
         return
     if layouts is None and _lies_on_mesh(model):
         raise ValueError("The model was made for another distribution: choose it again, or make the model anew.")
-    if layouts is not None and layouts.data_size * layouts.model_size > 1:
-        _require_no_experts(model)
     if layouts is not None and not _lies_on_mesh(model):
         raise ValueError(
             "The model was made before zoo.distribution.use(): choose the distribution first, then make the model."
-        )
-
-
-def _require_no_experts(model: keras.Model) -> None:
-    """Raises a ValueError for a mixture of experts, which has not given the weights of one device on several."""
-    if any(isinstance(layer, MixtureOfExperts) for layer in model._flatten_layers()):
-        raise ValueError(
-            "A model with a mixture of experts must train on one device: on several its weights come out otherwise."
         )
 
 
@@ -82,7 +72,11 @@ def _require_mirrored(model: keras.Model) -> None:
             "jit_compile must be False with tf.distribute: replicas within programs of XLA wait for each other without "
             f"end, got {model.jit_compile!r}."
         )
-    _require_no_experts(model)
+    if any(isinstance(layer, MixtureOfExperts) for layer in model._flatten_layers()):
+        raise ValueError(
+            "A model with a mixture of experts does not train with tf.distribute, where each replica would balance the "
+            "loads of experts by its own rows: use KERAS_BACKEND=jax and zoo.distribution.use('data'), or one device."
+        )
     loss = model.loss
     if compares_rows(loss):
         raise ValueError(

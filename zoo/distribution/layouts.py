@@ -176,8 +176,6 @@ def partition_of(weight: keras.Variable, role: Role, devices: int, update: bool 
         axes = range(len(shape)) if role.name == "vocabulary" else reversed(range(len(shape)))
         axis = next((axis for axis in axes if shape[axis] % devices == 0), None)
         return whole if axis is None else _at(axis, shape)
-    if role.name == "experts":
-        return _at(0, shape)
     is_columns = role.name == "columns"
     if update:
         # of the two factors, the one beside the shared axis
@@ -187,7 +185,8 @@ def partition_of(weight: keras.Variable, role: Role, devices: int, update: bool 
         # a bias is added to what is shared, or to what has been added up
         axis = 0 if is_columns else None
     else:
-        axis = len(shape) - 1 if is_columns else 0
+        # before these axes may be one of experts
+        axis = len(shape) - (1 if is_columns else 2)
     if axis is None:
         return whole
     if shape[axis] % devices:

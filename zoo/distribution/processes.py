@@ -52,10 +52,10 @@ def lost_others(error: Exception) -> bool:
     """Returns whether an error of a training says that another process is gone, or does not answer.
 
     Args:
-        error: The error.
+        error: The error. That of memory is of this process itself.
     """
     if num_processes() == 1:
         return False
     import jax
 
-    return isinstance(error, jax.errors.JaxRuntimeError)
+    return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error)

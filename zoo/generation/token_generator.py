@@ -82,7 +82,7 @@ class TokenGenerator:
             **chosen.options(),
             **({} if pad_id is None else {"pad_id": pad_id}),
             stop_sequences=sequences,
-            lookahead=0 if draft is None else lookahead,
+            lookahead=0 if draft is None else require_count("lookahead", lookahead),
             jit_compile=jit_compile,
         )
         if preprocessor.takes_beginnings != (source is not None):

@@ -1,10 +1,11 @@
-"""Options of tasks that the files of other libraries have no place for."""
+"""Classes and options that the files of other libraries have no place for."""
 
 from typing import Any
 
 import numpy as np
 from keras import ops
 
+from zoo.backbones.transformer import Transformer
 from zoo.huggingface.directory import head_layers
 from zoo.huggingface.weights import layer_view, leaves_of, variable_of
 from zoo.storage.user_warnings import warn_user
@@ -18,8 +19,36 @@ _DEFAULTS = {
 }
 
 
+def require_own_classes(backbone: Any, task: Any = None) -> None:
+    """Checks that a model computes what its configuration and the name of its task say, which is all that is written.
+
+    A task of one's own that has a name of its own is written where a family has a head for it.
+
+    Args:
+        backbone: The backbone.
+        task: Its task, if it has one.
+
+    Raises:
+        ValueError: If one of them is of a subclass of ours, which may compute something else.
+    """
+    bases = [base.__name__ for base in type(backbone).__mro__[1:]]
+    if Transformer.__name__ in bases:
+        _refuse("backbone", backbone, Transformer.__name__)
+    name = type(task).__name__
+    if name in [base.__name__ for base in type(task).__mro__[1:]]:
+        _refuse("task", task, name)
+
+
+def _refuse(what: str, part: Any, name: str) -> None:
+    kind = type(part)
+    raise ValueError(
+        f"{what} must be a {name} itself in files of another library, which would compute without what a subclass "
+        f"changes, got a {kind.__module__}.{kind.__qualname__}."
+    )
+
+
 def check_options(task: Any) -> None:
-    """Checks that a task can be written for another library; options that are left out are named in a warning.
+    """Checks that a task can be written for another library; what is left out is named in a warning.
 
     Args:
         task: The task.
@@ -27,7 +56,12 @@ def check_options(task: Any) -> None:
     Raises:
         ValueError: If it has thresholds of its own.
     """
-    options, kind = task.options(), type(task).__name__
+    options, kind, preprocessor = task.options(), type(task).__name__, type(task.preprocessor)
+    if preprocessor is not task.preprocessor_class:
+        warn_user(
+            f"Files of another library have no place for the preprocessor {preprocessor.__name__}: do what it does to "
+            "texts before the model that is read from them."
+        )
     if not np.all(np.asarray(options.get("threshold", 0.5)) == 0.5):
         raise ValueError(
             "threshold must be 0.5 in files of another library, which have no place for it, got "

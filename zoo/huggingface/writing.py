@@ -12,7 +12,7 @@ from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.directory import check_count, head_of, is_huggingface
 from zoo.huggingface.family import Family, Head, all_families, get_family, types_of_layers
 from zoo.huggingface.labels import written_names
-from zoo.huggingface.left_out import written_head
+from zoo.huggingface.left_out import require_own_classes, written_head
 from zoo.huggingface.weights import Row, named_layers, table_rows, with_half_split_pairs
 from zoo.storage import replace_folder, write_tensors
 from zoo.storage.checkpoint import CONFIG_FILE, WEIGHTS_FILE
@@ -43,7 +43,7 @@ def write_backbone(
         The model type.
 
     Raises:
-        ValueError: If no family, or not the given one, can express the configuration.
+        ValueError: If no family, or not the given one, can express the configuration, or a class is one of one's own.
         FileExistsError: If the directory exists and holds something else.
 
     Example:
@@ -51,6 +51,7 @@ def write_backbone(
     >>> write_backbone(backbone, "exported", model_type="bert")
     'bert'
     """
+    require_own_classes(backbone, task)
     # decoders have their output projection in the backbone
     generators = {"decoder": "CausalLM", "encoder_decoder": "Seq2SeqLM"}
     task_name = generators.get(getattr(backbone.config, "architecture", None)) if task is None else type(task).__name__

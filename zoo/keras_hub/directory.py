@@ -10,6 +10,7 @@ from typing import Any
 from zoo.backbones.backbone import Backbone
 from zoo.config import TransformerConfig, replace_choices, require_weights
 from zoo.config.checks import require
+from zoo.huggingface.left_out import require_own_classes
 from zoo.huggingface.weights import named_layers
 from zoo.huggingface.writing import effective
 from zoo.keras_hub.family import Arguments, all_backbone_classes, get_backbone_class
@@ -133,7 +134,7 @@ def save_backbone(backbone: Backbone, directory: str | os.PathLike, *, class_nam
 
     Raises:
         ValueError: If no class of KerasHub that is known here, or not the given one, can express the model, or it is
-            quantized.
+            quantized or of a class of one's own.
         FileExistsError: If the directory exists and holds something else.
 
     Example:
@@ -141,6 +142,7 @@ def save_backbone(backbone: Backbone, directory: str | os.PathLike, *, class_nam
     >>> save_backbone(model.backbone, "preset")
     'BertBackbone'
     """
+    require_own_classes(backbone)
     arguments = find_arguments(backbone.config, class_name)
     theirs = written_backbone(backbone, arguments)
     with replace_folder(directory, is_keras_hub, "preset of KerasHub") as folder:

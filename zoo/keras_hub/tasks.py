@@ -7,7 +7,7 @@ from typing import Any
 
 from zoo.config import TransformerConfig
 from zoo.huggingface.directory import head_layers
-from zoo.huggingface.left_out import check_options, written_head
+from zoo.huggingface.left_out import check_options, require_own_classes, written_head
 from zoo.keras_hub.directory import find_arguments, is_keras_hub, open_backbone, written_backbone
 from zoo.keras_hub.heads import get_head, kind_of, name_of_task
 from zoo.keras_hub.tokenizers import make_tokenizer, read_tokenizer, require_kind, require_same
@@ -142,7 +142,7 @@ def save_task(task: Any, directory: str | os.PathLike, *, class_name: str | None
 
     Raises:
         ValueError: If no class of KerasHub that is known here, or not the given one, can express the task or its
-            tokenizer, or it is quantized.
+            tokenizer, or it is quantized or of a class of one's own.
         FileExistsError: If the directory exists and holds something else.
 
     Example:
@@ -151,6 +151,7 @@ def save_task(task: Any, directory: str | os.PathLike, *, class_name: str | None
     'BertBackbone'
     """
     kind, options, tokenizer = type(task).__name__, task.options(), task.tokenizer
+    require_own_classes(task.backbone, task)
     check_options(task)
 
     def check(class_name: str) -> None:

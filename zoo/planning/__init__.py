@@ -12,7 +12,8 @@ from zoo.planning.duration import (
 from zoo.planning.job import Job
 from zoo.planning.memory import Memory, memory_of
 from zoo.planning.model import ModelShape, model_shape, without_values
-from zoo.planning.operations import Operations, operations_of
+from zoo.planning.operations import Operations, forward_operations, generation_operations, operations_of
+from zoo.planning.optimizer import numbers_of_optimizer
 from zoo.planning.search import smallest_mesh
 from zoo.planning.traffic import Traffic, traffic_of
 
@@ -30,9 +31,12 @@ __all__ = [
     "Traffic",
     "device_of",
     "duration_of",
+    "forward_operations",
+    "generation_operations",
     "hours_between_failures",
     "memory_of",
     "model_shape",
+    "numbers_of_optimizer",
     "operations_of",
     "smallest_mesh",
     "traffic_of",

@@ -3,8 +3,8 @@
 * Products: their operations at a share of the peak. By default that is 50 %: MaxText trains Llama 2 7B on 8 H100 at
   49.7 % of 989 TFLOP/s, norms, softmax and copies included (github.com/AI-Hypercomputer/maxtext, its table of
   performance). A share of the peak is reached where rows are long and weights are large; small models reach less.
-* Optimizer: Adam reads a weight, its gradient and two moments, and writes all but the gradient: bytes by the memory's
-  bandwidth.
+* Optimizer: it reads a weight that trains, its gradient and what it holds for it (Adam two moments), and writes all but
+  the gradient: bytes by the memory's bandwidth.
 * Sums of gradients (axis "data") and of activations (axis "model"): bytes that a device sends by the bandwidth of its
   links. A group of devices within a machine sends by `link`. A group over several machines sends by `network`, of all
   its devices in a machine together: rings over several network cards share the bytes. Each collective also waits for
@@ -23,6 +23,7 @@ from zoo.planning.devices import Device
 from zoo.planning.job import Job
 from zoo.planning.model import ModelShape
 from zoo.planning.operations import operations_of
+from zoo.planning.optimizer import numbers_of_optimizer
 from zoo.planning.traffic import traffic_of
 
 # MaxText, Llama 2 7B on 8 H100: 49.7 %
@@ -35,8 +36,6 @@ DEVICE_HOURS_BETWEEN_FAILURES = 16384 * 54 * 24 / 419
 # Tokens per weight of a training that makes best use of its operations (Hoffmann et al. 2022, "Training
 # Compute-Optimal Large Language Models", table 3)
 TOKENS_PER_PARAMETER = 20
-# Adam reads four numbers for each weight and writes three
-_NUMBERS_OF_UPDATE = 7
 
 
 class Duration(NamedTuple):
@@ -94,7 +93,7 @@ def duration_of(
         raise ValueError(f"share_of_peak must be above 0 and at most 1, got {share_of_peak!r}.")
     if latency < 0:
         raise ValueError(f"latency must be at least 0, got {latency!r}.")
-    updated = _NUMBERS_OF_UPDATE * job.weight_itemsize * shape.parameters_of_device
+    updated = (3 * shape.trainable_of_device + 2 * numbers_of_optimizer(shape, job)) * job.weight_itemsize
     seconds = {"data": 0.0, "model": 0.0}
     for axis, size in (("data", job.data), ("model", job.model)):
         traffic = traffic_of(shape, job)[axis]

@@ -4,19 +4,22 @@ import dataclasses
 import math
 from typing import Literal
 
+import keras
+
 from zoo.config import TransformerConfig
 from zoo.config.checks import is_of_type
+from zoo.training.layerwise import OPTIMIZERS
 
 _ITEMSIZES = {"float32": 4, "bfloat16": 2, "mixed_bfloat16": 2, "mixed_float16": 2}
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A training with Adam, by the code of this project on JAX.
+    """A training, by the code of this project on JAX.
 
-    Weights, gradients and both moments of Adam are float32 (but with the policy "bfloat16", where all are bfloat16);
-    the policy says what products are computed in. Each device along the axis "data" has a part of the rows and all that
-    is here for its weights: neither weights nor moments are shared along it.
+    Weights, gradients and what the optimizer holds are float32 (but with the policy "bfloat16", where all are
+    bfloat16); the policy says what products are computed in. Each device along the axis "data" has a part of the rows
+    and all that is here for its weights: neither weights nor moments are shared along it.
 
     Args:
         config: The model.
@@ -28,13 +31,15 @@ class Job:
         remat: Whether the layers are computed again in the backward pass.
         attention: "scores" where the attention weights of a layer are held, as XLA does it; "flash" for a kernel that
             holds none. JAX takes cuDNN's for GPUs where nothing but a causal mask is asked for.
-        pieces: Whose tokens a piece of the loss is of. "batch": of all devices, which add up the gradient of the
-            projection to logits for each piece, as XLA makes it of `zoo.training.vocabulary_pieces` today; "device": of
-            one device, all of which add it up once, as it could be.
         accumulation: Batches whose gradients are averaged before an update; each has `batch_size / accumulation` rows.
+        optimizer: Name of an optimizer of Keras in lower case.
+        compiler: Whose programs memory and traffic are those of. "accelerator": of XLA for TPUs, which is taken for
+            GPUs too; "cpu": of XLA for processors, which holds and sends more, and saves no memory by `remat` and types
+            of 16 bits.
 
     Raises:
-        ValueError: If a number is below 1, a choice unknown, or the rows cannot be divided.
+        ValueError: If a number is below 1, a choice unknown, the rows cannot be divided, or a row is longer than the
+            model is made for.
 
     Example:
 
@@ -51,7 +56,8 @@ class Job:
     remat: bool = False
     attention: Literal["scores", "flash"] = "scores"
     accumulation: int = 1
-    pieces: Literal["batch", "device"] = "batch"
+    optimizer: str = "adam"
+    compiler: Literal["accelerator", "cpu"] = "accelerator"
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "length", "data", "model", "accumulation"):
@@ -62,8 +68,19 @@ class Job:
             raise ValueError(f"dtype must be one of {', '.join(_ITEMSIZES)}, got {self.dtype!r}.")
         if self.attention not in ("scores", "flash"):
             raise ValueError(f"attention must be 'scores' or 'flash', got {self.attention!r}.")
-        if self.pieces not in ("batch", "device"):
-            raise ValueError(f"pieces must be 'batch' or 'device', got {self.pieces!r}.")
+        if self.compiler not in ("accelerator", "cpu"):
+            raise ValueError(f"compiler must be 'accelerator' or 'cpu', got {self.compiler!r}.")
+        if self.compiler == "cpu" and (self.remat or self.itemsize != 4):
+            raise ValueError(
+                f"compiler must be 'accelerator' with remat or types of 16 bits, got 'cpu' with remat={self.remat} and "
+                f"dtype={self.dtype!r}: XLA for processors holds as much as without them."
+            )
+        optimizer_named(self.optimizer)
+        if self.length > self.config.max_length:
+            raise ValueError(
+                f"length must be at most the {self.config.max_length} positions of the model (max_length of its "
+                f"configuration), got {self.length}."
+            )
         if self.data * self.accumulation > self.batch_size:
             raise ValueError(
                 f"data * accumulation must be at most the {self.batch_size} rows of a batch, got {self.data} * "
@@ -94,3 +111,23 @@ class Job:
     def weight_itemsize(self) -> int:
         """Bytes of a weight, its gradient and each of its moments."""
         return 2 if self.dtype == "bfloat16" else 4
+
+
+def optimizer_named(name: str) -> type[keras.optimizers.Optimizer]:
+    """Returns an optimizer of Keras by its name in lower case, as recipes take it.
+
+    Args:
+        name: The name.
+
+    Raises:
+        ValueError: If there is none.
+
+    Example:
+
+    >>> optimizer_named("adamw") is keras.optimizers.AdamW
+    True
+    """
+    known = {kind.__name__.lower(): kind for kind in OPTIMIZERS}
+    if name not in known:
+        raise ValueError(f"optimizer must be one of {', '.join(sorted(known))}, got {name!r}.")
+    return known[name]

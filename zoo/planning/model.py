@@ -2,34 +2,25 @@
 
 import dataclasses
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from layers.mixture_of_experts import MixtureOfExperts
 from zoo.backbones.backbone import Backbone
 from zoo.config import TransformerConfig
 from zoo.distribution.layouts import MODEL, partitions_of
+from zoo.planning.kernels import (
+    Experts,
+    Kernel,
+    Layer,
+    Side,
+    Weight,
+    experts_of,
+    kernels_around,
+    kernels_of_layers,
+    reads_of,
+    weights_before_layers,
+)
 from zoo.storage.deferred import shapes_only
-
-Side = Literal["source", "target"]
-
-
-class Kernel(NamedTuple):
-    """A matrix that the vector of each token is multiplied by.
-
-    Args:
-        size: Numbers of it.
-        part: Numbers that one device has of it.
-        uses: How often a token meets each of its numbers: the number of layers that share it, and of experts the share
-            that a token is sent to.
-        side: Whose tokens: those of the source of an encoder-decoder, or of the target; other models have targets only.
-        is_output: Whether it makes the logits.
-    """
-
-    size: int
-    part: int
-    uses: float
-    side: Side
-    is_output: bool = False
 
 
 class LayerShape(NamedTuple):
@@ -41,10 +32,17 @@ class LayerShape(NamedTuple):
         key_dim, value_dim: Widths of a head.
         window: Tokens that a token attends to at most; None for all.
         has_cross_attention: Whether it also attends to the source, with as many heads.
-        intermediate_dim: Numbers between the two products of the feed-forward networks that a token goes through.
+        intermediate_dim: Numbers between the two products of the feed-forward network; with experts of those that all
+            tokens share.
         gated: Whether these have a gate.
         dropouts: Number of dropouts on vectors of the model's width.
         attention_dropout: Whether attention weights have dropout.
+        experts: The experts of its feed-forward network, if it has some.
+        expert_parameters: Numbers in the matrices of all of them.
+        attention_trains: Whether gradients pass through its attention: a weight trains in it or before it.
+        trains: Whether one does in the layer or before it.
+        reads: Which products have gradients that read their inputs: "attention" (those of query, key and value),
+            "output", "up" (and gate), "down".
     """
 
     side: Side
@@ -58,6 +56,11 @@ class LayerShape(NamedTuple):
     gated: bool
     dropouts: int
     attention_dropout: bool
+    experts: Experts | None
+    expert_parameters: int
+    attention_trains: bool
+    trains: bool
+    reads: frozenset[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +73,9 @@ class ModelShape:
         parameters: Number of weights.
         parameters_of_device: Number that one device has.
         parameters_on_all: Number of weights that each of these devices has whole.
+        trainable: Number of weights that train.
+        trainable_of_device: Number of these that one device has.
+        weights: All weights.
         kernels: Matrices of products.
         layers: Layers, in order.
         vocabulary_part: Logits of a token that one device computes.
@@ -83,6 +89,9 @@ class ModelShape:
     parameters: int
     parameters_of_device: int
     parameters_on_all: int
+    trainable: int
+    trainable_of_device: int
+    weights: tuple[Weight, ...] = dataclasses.field(repr=False, compare=False)
     kernels: tuple[Kernel, ...]
     layers: tuple[LayerShape, ...]
     vocabulary_part: int
@@ -123,7 +132,7 @@ def model_shape(backbone: Backbone, model_size: int = 1) -> ModelShape:
         model_size: Devices that share the weights.
 
     Raises:
-        ValueError: If the devices do not divide heads, experts or widths.
+        ValueError: If the devices do not divide heads or widths.
 
     Example:
 
@@ -143,76 +152,58 @@ def model_shape(backbone: Backbone, model_size: int = 1) -> ModelShape:
     vocabulary_axis = 0 if output is table else 1
     shared = {name: model_size > 1 and MODEL in axes[id(weight)] for name, weight in (("in", table), ("out", output))}
     by_vocabulary = shared["out"] and axes[id(output)][vocabulary_axis] == MODEL
-    kernels = [*_kernels_of_layers(backbone, sizes, parts), *_kernels_around(backbone, output, sizes, parts)]
+    weights = tuple(Weight(weight, sizes[id(weight)], parts[id(weight)]) for weight, _ in partitions)
+    layers = _layers_of(backbone)
+    kernels = [*kernels_of_layers(backbone, layers, weights), *kernels_around(backbone, output, weights)]
     return ModelShape(
         config,
         model_size,
-        parameters=sum(sizes.values()),
-        parameters_of_device=sum(parts.values()),
-        parameters_on_all=sum(size for key, size in sizes.items() if parts[key] == size),
+        parameters=sum(weight.size for weight in weights),
+        parameters_of_device=sum(weight.part for weight in weights),
+        parameters_on_all=sum(weight.size for weight in weights if weight.part == weight.size),
+        trainable=sum(weight.size for weight in weights if weight.trains),
+        trainable_of_device=sum(weight.part for weight in weights if weight.trains),
+        weights=weights,
         kernels=tuple(kernels),
-        layers=tuple(_layer_shape(*entry) for entry in _layers_of(backbone)),
+        layers=tuple(_layer_shape(layer) for layer in layers),
         vocabulary_part=config.vocabulary_size // (model_size if by_vocabulary else 1),
         embedding_is_shared=shared["in"],
         output_is_shared_by_width=shared["out"] and not by_vocabulary,
     )
 
 
-def _layers_of(backbone: Any) -> list[tuple[Any, Side]]:
-    """The block of each layer and whose tokens it computes."""
+def _layers_of(backbone: Any) -> list[Layer]:
+    """The layers in order, with what trains before and in them."""
     layers = []
+    before = any(weight.trainable for weight in weights_before_layers(backbone))
     for stack in (backbone.encoder, backbone.decoder):
-        if stack is not None:
-            is_source = stack is backbone.encoder and backbone.decoder is not None
-            layers += [(block, "source" if is_source else "target") for block in stack.layers_in_order()]
+        if stack is None:
+            continue
+        side = "source" if stack is backbone.encoder and backbone.decoder is not None else "target"
+        for block in stack.layers_in_order():
+            in_attention = any(
+                weight.trainable
+                for part in (block.attention, block.cross_attention)
+                if part is not None
+                for weight in part.weights
+            )
+            in_block = any(weight.trainable for weight in block.weights)
+            layers.append(Layer(block, side, before, before or in_attention, before or in_block))
+            before = before or in_block
     return layers
 
 
-def _kernels_of_layers(backbone: Any, sizes: dict[int, int], parts: dict[int, int]) -> list[Kernel]:
-    kernels = []
-    for block, side in _layers_of(backbone):
-        experts = {}
-        if isinstance(block.feed_forward, MixtureOfExperts):
-            router = block.feed_forward.router
-            names = ("gate_kernel", "up_kernel", "down_kernel")
-            held = (getattr(block.feed_forward, name) for name in names)
-            experts = {id(weight): router.experts_per_token / router.num_experts for weight in held}
-        of_source = set()
-        if block.cross_attention is not None:
-            attention = block.cross_attention
-            projections = (attention.key_projection, attention.value_projection)
-            of_source = {id(weight) for projection in projections for weight in projection.weights}
-        for weight in block.weights:
-            if weight.name.endswith("kernel"):
-                key = id(weight)
-                whose = "source" if key in of_source else side
-                kernels.append(Kernel(sizes[key], parts[key], experts.get(key, 1.0), whose))
-    return kernels
-
-
-def _kernels_around(backbone: Any, output: Any, sizes: dict[int, int], parts: dict[int, int]) -> list[Kernel]:
-    """Matrices before the first layer and behind the last."""
-    kernels = []
-    factor = backbone.token_embedding.factor
-    sides = ("source", "target") if backbone.encoder is not None and backbone.decoder is not None else ("target",)
-    if factor is not None:
-        kernels += [Kernel(sizes[id(factor.kernel)], parts[id(factor.kernel)], 1.0, side) for side in sides]
-    if backbone.decoder is not None:
-        if backbone.output_factor is not None:
-            key = id(backbone.output_factor.kernel)
-            kernels.append(Kernel(sizes[key], parts[key], 1.0, "target"))
-        kernels.append(Kernel(sizes[id(output)], parts[id(output)], 1.0, "target", is_output=True))
-    return kernels
-
-
-def _layer_shape(block: Any, side: Side) -> LayerShape:
+def _layer_shape(layer: Layer) -> LayerShape:
+    block = layer.block
     attention, network = block.attention, block.feed_forward
-    width = network.intermediate_dim
+    experts, width, parameters = experts_of(network), network.intermediate_dim, 0
     if isinstance(network, MixtureOfExperts):
-        width = width * network.router.experts_per_token + (network.shared_intermediate_dim or 0)
+        # what passes through the experts is counted by their rows
+        width = network.shared_intermediate_dim or 0
+        parameters = sum(math.prod(weight.shape) for weight in experts.kernels)
     window = attention.window
     return LayerShape(
-        side,
+        layer.side,
         attention.num_heads,
         attention.num_key_value_heads,
         attention.head_dim,
@@ -223,4 +214,9 @@ def _layer_shape(block: Any, side: Side) -> LayerShape:
         network.gated,
         len(block.dropouts),
         bool(attention.dropout_rate),
+        experts,
+        parameters,
+        layer.attention_trains,
+        layer.trains,
+        reads_of(block),
     )

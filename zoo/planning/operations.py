@@ -1,24 +1,30 @@
-"""Floating-point operations of an update, of all devices and of one.
+"""Floating-point operations of an update, of a forward pass, and of generation.
 
-A product of n vectors with a matrix of m numbers takes 2 n m operations, and its two gradients as many again each. What
-is counted are the products: of kernels, of scores, of attention weights with values (Kaplan et al. 2020, "Scaling Laws
-for Neural Language Models", table 1). Scores count whole, also those that a causal mask hides: the XLA path computes
-them. Norms, softmax and activations are left out; they take time by their bytes.
+A product of n vectors with a matrix of m numbers takes 2 n m operations, and its two gradients as many again each; a
+matrix that does not train has none, and inputs before which nothing trains have none. What is counted are the products:
+of kernels, of scores, of attention weights with values (Kaplan et al. 2020, "Scaling Laws for Neural Language Models",
+table 1). Scores count whole, also those that a causal mask hides: the XLA path computes them. Norms, softmax and
+activations are left out; they take time by their bytes.
 """
 
+import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from zoo.planning.job import Job
+from zoo.planning.kernels import Kernel
 from zoo.planning.model import LayerShape, ModelShape
+from zoo.planning.optimizer import operations_of_optimizer
 
 
 class Operations(NamedTuple):
     """Operations of an update.
 
     Args:
-        model: Those that the update needs: three times the forward pass, of all devices.
-        computed: Those that all devices compute: with what `remat` computes again, and what several devices compute
-            each for itself.
+        model: Those that the update needs, of all devices: the forward pass and, where all weights train, twice as many
+            for the gradients.
+        computed: Those that all devices compute: with what `remat` computes again, what several devices compute each
+            for itself, free rows of experts, and the optimizer's own.
         of_device: Those that one device computes.
     """
 
@@ -40,22 +46,79 @@ def operations_of(shape: ModelShape, job: Job) -> Operations:
     >>> round(operations_of(model_shape(without_values(config)), Job(config, 8, 1024)).model / 1e12, 2)
     7.94
     """
-    tokens = job.batch_size * job.length
-    inner = sum(2 * kernel.uses * kernel.size for kernel in shape.kernels if not kernel.is_output)
-    inner += sum(_scores(layer, job.length) for layer in shape.layers)
-    output = sum(2 * kernel.size for kernel in shape.kernels if kernel.is_output)
+    needed = sum(2 * kernel.uses * kernel.size * kernel.products for kernel in shape.kernels)
+    needed += sum(_scores(layer, job.length) * _passes(layer) for layer in shape.layers)
     # rows that fill up a batch are computed, too
-    of_device = job.tokens_of_device * job.accumulation
-    inner_part = sum(2 * kernel.uses * kernel.part for kernel in shape.kernels if not kernel.is_output)
-    inner_part += sum(_scores(layer, job.length) / shape.model_size for layer in shape.layers)
-    output_part = sum(2 * kernel.part for kernel in shape.kernels if kernel.is_output)
-    # the loss has its gradient from the forward pass, and is never computed again
-    own = of_device * ((4 if job.remat else 3) * inner_part + 3 * output_part)
-    return Operations(tokens * 3 * (inner + output), own * job.devices, own)
+    tokens = job.tokens_of_device * job.accumulation
+
+    def computed(kernel: Kernel) -> float:
+        uses = kernel.uses
+        if kernel.experts is not None:
+            uses = kernel.experts.rows(job.tokens_of_device) / kernel.experts.number / job.tokens_of_device
+        # the loss has its gradient by the vectors in any case, from the forward pass, and is never computed again
+        again = job.remat and kernel.products > 1 and not kernel.is_output and not kernel.is_last
+        return 2 * uses * kernel.part * (kernel.products + again)
+
+    own = sum(map(computed, shape.kernels))
+    for layer in shape.layers:
+        own += _scores(layer, job.length) / shape.model_size * (_passes(layer) + (job.remat and layer.trains))
+    own = tokens * own + operations_of_optimizer(shape, job)
+    return Operations(job.batch_size * job.length * needed, own * job.devices, own)
 
 
-def _scores(layer: LayerShape, length: int) -> float:
+def forward_operations(shape: ModelShape, rows: int, length: int) -> float:
+    """Returns the operations of a forward pass.
+
+    Args:
+        shape: The model.
+        rows: Number of rows.
+        length: Tokens of a row; of an encoder-decoder on each side.
+
+    Example:
+
+    >>> config = zoo.preset_config("bert_base_uncased")
+    >>> round(forward_operations(model_shape(without_values(config)), 32, 128) / 1e9)
+    734
+    """
+    return rows * length * _of_token(shape, lambda layer: _scores(layer, length))
+
+
+def generation_operations(shape: ModelShape, rows: int, prompt: int, new_tokens: int) -> float:
+    """Returns the operations of writing tokens one after the other, with those before held; not those of the prompt.
+
+    Args:
+        shape: A decoder.
+        rows: Rows that are written, those of all beams.
+        prompt: Tokens of a prompt.
+        new_tokens: Tokens that each row gets.
+
+    Raises:
+        ValueError: If the model is no decoder.
+
+    Example:
+
+    >>> config = zoo.preset_config("gpt2_small")
+    >>> round(generation_operations(model_shape(without_values(config)), 1, 16, 224) / 1e9, 1)
+    56.4
+    """
+    if shape.config.architecture != "decoder":
+        raise ValueError(f"shape must be that of a decoder, got that of a model of kind {shape.config.architecture!r}.")
+    held = prompt + new_tokens / 2
+    return rows * new_tokens * _of_token(shape, lambda layer: _scores(layer, held))
+
+
+def _of_token(shape: ModelShape, scores: Callable[[LayerShape], float]) -> float:
+    """Operations of a forward pass for a token."""
+    return sum(2 * kernel.uses * kernel.size for kernel in shape.kernels) + sum(map(scores, shape.layers))
+
+
+def _passes(layer: LayerShape) -> int:
+    """How often the scores of a layer are gone through in an update: forward, and twice back where gradients pass."""
+    return 3 if layer.attention_trains else 1
+
+
+def _scores(layer: LayerShape, length: float) -> float:
     """Operations of scores and of the weighted sum of values, for a token of a layer."""
     product = 2 * layer.heads * (layer.key_dim + layer.value_dim)
-    own = min(length, layer.window or length) * product
+    own = min(length, layer.window or math.inf) * product
     return own + (length * product if layer.has_cross_attention else 0)

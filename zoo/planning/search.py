@@ -7,13 +7,16 @@ from zoo.backbones.backbone import Backbone
 from zoo.planning.devices import Device
 from zoo.planning.job import Job
 from zoo.planning.memory import memory_of
-from zoo.planning.model import ModelShape, model_shape, without_values
+from zoo.planning.model import ModelShape, model_shape
 
 
-def smallest_mesh(job: Job, device: Device, *, share_of_memory: float = 0.9, most_devices: int = 16384) -> Job:
+def smallest_mesh(
+    backbone: Backbone, job: Job, device: Device, *, share_of_memory: float = 0.9, most_devices: int = 16384
+) -> Job:
     """Returns a training on the smallest mesh on which it fits; of equal ones that which shares weights least.
 
     Args:
+        backbone: The model that the training is of; its weights need no values.
         job: The training; its mesh does not matter.
         device: What it runs on.
         share_of_memory: Share of the device's memory that may be filled: what XLA and libraries take is not planned,
@@ -25,21 +28,23 @@ def smallest_mesh(job: Job, device: Device, *, share_of_memory: float = 0.9, mos
 
     Example:
 
-    >>> found = smallest_mesh(Job(zoo.preset_config("gpt2_small"), 64, 1024), device_of("h100"))
+    >>> config = zoo.preset_config("gpt2_small")
+    >>> found = smallest_mesh(without_values(config), Job(config, 64, 1024), device_of("h100"))
     >>> found.model
     1
     """
     best, least, nearest = None, None, None
-    for shape in _shapes(without_values(job.config)):
+    rows = job.batch_size // job.accumulation
+    for shape in _shapes(backbone):
         fits = _first(
-            min(job.batch_size // job.accumulation, most_devices // shape.model_size),
+            min(rows, most_devices // shape.model_size),
             lambda data, shape=shape: memory_of(shape, _on(job, data, shape)).peak <= share_of_memory * device.memory,
         )
         if fits is not None:
             found = _on(job, fits, shape)
             if best is None or found.devices < best.devices:
                 best = found
-        data = min(job.batch_size // job.accumulation, max(1, most_devices // shape.model_size))
+        data = min(rows, max(1, most_devices // shape.model_size))
         held = memory_of(shape, _on(job, data, shape)).peak
         if least is None or held < least:
             least, nearest = held, (data, shape.model_size)
@@ -57,13 +62,13 @@ def _on(job: Job, data: int, shape: ModelShape) -> Job:
 
 
 def _shapes(backbone: Backbone) -> Iterator[ModelShape]:
-    """The model with its weights on ever more devices, as its heads, experts and widths allow."""
+    """The model with its weights on ever more devices, as its heads and widths allow."""
     heads = backbone.config.attention.num_heads
     for size in range(1, heads + 1):
         if heads % size == 0:
             try:
                 yield model_shape(backbone, size)
-            except ValueError:  # experts or widths that so many devices do not divide
+            except ValueError:  # widths that so many devices do not divide
                 continue
 
 

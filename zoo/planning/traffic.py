@@ -4,18 +4,17 @@ A ring of n devices adds up b bytes that each of them holds by sending 2 (n - 1)
 "Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations"); gathering b bytes, of which each holds a part,
 takes half of that.
 
-Axis "data": the gradients of all weights of a device are added up, for each batch, in the type that products are
-computed in. The loss takes the tokens in pieces (`zoo.training.vocabulary_pieces`), and XLA adds up the gradient of the
-projection to logits for each piece, in float32, as it stands in the program for processors: see `Job.pieces`.
+Axis "data": the gradients of all weights of a device that train are added up, for each batch, in the type that products
+are computed in; that of the projection to logits in float32, as the loss makes it (`zoo.training.vocabulary_pieces`).
 
 Axis "model" (Shoeybi et al. 2019, "Megatron-LM", section 3): vectors of the model's width, one for each token. In a
 layer the results of attention and of the feed-forward network are added up. In the backward pass the gradients at the
-inputs of both are: one for each projection there, as XLA adds up those of query, key and value, and of gate and up,
-each for itself. With `remat` the results of the attention are added up twice. A shared embedding adds up what is
+inputs of both are, once each; XLA for processors adds up those of query, key and value, and of gate and up, each for
+itself. With `remat` the results of the attention are added up twice. A shared embedding adds up what is
 looked up; a shared projection to logits the gradient of its inputs, and for each token six numbers of softmax and
 label. Devices that do not divide the vocabulary share both by their width: then all logits are added up, and each
 layer first gathers its inputs and their gradients. Devices that do not divide the heads of keys and values add up the
-gradients of these.
+gradients of these. Experts add up blocks of rows, `2 - 1 / experts` for each expert of a token, and not tokens.
 """
 
 from typing import NamedTuple
@@ -73,27 +72,24 @@ def summed(size: float, devices: int) -> float:
 
 
 def pieces_of(job: Job) -> int:
-    """Returns in how many pieces the loss takes the tokens of a batch.
+    """Returns in how many pieces the loss takes the tokens of a device.
 
     Args:
         job: The training.
     """
-    tokens = job.tokens_of_device * (job.data if job.pieces == "batch" else 1)
-    return max(1, -(-tokens // tokens_at_a_time(job.config.vocabulary_size)))
+    return max(1, -(-job.tokens_of_device // tokens_at_a_time(job.config.vocabulary_size)))
 
 
 def _along_data(shape: ModelShape, job: Job) -> Traffic:
     if job.data == 1:
         return Traffic(0.0, 0)
-    output = sum(kernel.part for kernel in shape.kernels if kernel.is_output)
-    pieces = pieces_of(job) if job.pieces == "batch" else 1
-    size = (shape.parameters_of_device - output) * job.itemsize + pieces * output * 4
-    # a tied one has a gradient as an embedding besides
+    output = sum(kernel.part for kernel in shape.kernels if kernel.is_output and kernel.trains)
+    size = shape.trainable_of_device * job.itemsize + output * (4 - job.itemsize)
+    # a tied one has a gradient as an embedding besides, of an encoder-decoder on each side
     if shape.config.embedding.tie_output:
-        size += output * job.itemsize
-    # XLA joins what is added up at the same time
-    collectives = pieces + 1
-    return Traffic(job.accumulation * summed(size, job.data), job.accumulation * collectives)
+        size += (2 if shape.has_two_sides else 1) * output * job.itemsize
+    # XLA joins what is added up at the same time; besides, the sum of the weights of tokens
+    return Traffic(job.accumulation * summed(size, job.data), 2 * job.accumulation)
 
 
 def _along_model(shape: ModelShape, job: Job) -> Traffic:
@@ -106,8 +102,15 @@ def _along_model(shape: ModelShape, job: Job) -> Traffic:
     for layer in shape.layers:
         attentions = 2 if layer.has_cross_attention else 1
         divides = layer.key_value_heads % devices == 0
-        inputs = attentions * (3 if divides else 1) + (2 if layer.gated else 1)
-        sums += attentions + 1 + inputs + (attentions if job.remat else 0)
+        inputs, of_network = attentions * (3 if divides else 1), 1 + (2 if layer.gated else 1)
+        if job.compiler == "accelerator":
+            # of a cross-attention those of queries and, of the source, of keys and values
+            inputs, of_network = 1 + (2 if layer.has_cross_attention else 0), 2
+        sums += attentions + inputs + of_network + (attentions if job.remat else 0)
+        if layer.experts is not None:
+            # instead of the tokens, which a shared network has besides
+            rows = layer.experts.rows(tokens) - (0 if layer.intermediate_dim else tokens)
+            size += of_network * summed(rows * shape.config.hidden_dim * job.itemsize, devices)
         gathered += 2 * (attentions + 1) if shape.output_is_shared_by_width else 0
         if not divides:
             heads = layer.key_value_heads * (layer.key_dim + layer.value_dim)

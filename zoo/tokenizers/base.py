@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
     """Text to token ids and back, by the same operations eagerly, in `tf.data`, in `tf.function` and in a SavedModel.
 
-    Eager calls run as one graph from the sixteenth on (`zoo.tokenizers.eager_graphs`).
+    Eager calls run as one graph from the sixteenth on (`zoo.tokenizers.eager_graphs`), unless a subclass needs values
+    in Python: it then tokenizes eagerly alone, neither in `tf.data` nor in a SavedModel.
 
     A subclass names its `kind` in its class line, calls `super().__init__` and defines `_tokenize`,
     `_tokenize_with_offsets`, `_detokenize`, `_config`, `_files`, `_from_files` and, where it holds resources,

@@ -19,6 +19,8 @@ TRACED_CALL = 16
 class EagerGraphs:
     """Graphs of what one tokenizer is called for, each traced when it has been called some times.
 
+    What cannot be traced, because a tokenizer of one's own looks at values in Python, is called as it is for good.
+
     Inside another graph (`tf.data`, `tf.function`, an export) operations are called as they are, and the graphs here
     have no part in it. They do not hold the tokenizer, so they are gone when it is.
     """
@@ -26,7 +28,7 @@ class EagerGraphs:
     def __init__(self) -> None:
         self._process = os.getpid()
         self._calls: dict[Hashable, Iterator[int]] = collections.defaultdict(lambda: itertools.count(1))
-        self._graphs: dict[Hashable, Callable] = {}
+        self._graphs: dict[Hashable, Callable | None] = {}
 
     def run(self, function: Callable, owner: Any, choices: tuple[Hashable, ...], tensors: Sequence[Any]) -> Any:
         """Returns `function(owner, *choices, *tensors)`, on the CPU.
@@ -52,7 +54,7 @@ class EagerGraphs:
             return function(owner, *choices, *tensors)
 
     def _graph(self, function: Callable, owner: Any, choices: tuple, tensors: Sequence[Any]) -> Callable | None:
-        """The graph of a call, or None if there were too few calls for one."""
+        """The graph of a call, or None if there were too few calls for one, or it has none."""
         if os.getpid() != self._process:
             raise RuntimeError(
                 "a tokenizer must not be called in a forked process, which has none of TensorFlow's threads and would "
@@ -68,7 +70,7 @@ class EagerGraphs:
         return self._graphs[key]
 
 
-def _make_graph(function: Callable, owner: Any, choices: tuple, tensors: Sequence[Any]) -> Callable:
+def _make_graph(function: Callable, owner: Any, choices: tuple, tensors: Sequence[Any]) -> Callable | None:
     tf = import_tensorflow()
     reference = weakref.ref(owner)
 
@@ -79,4 +81,7 @@ def _make_graph(function: Callable, owner: Any, choices: tuple, tensors: Sequenc
     # Vectors of any length, so it is traced once. Nothing here needs autograph, which takes several times as long.
     # The concrete function is called itself: to find it would take as long as a short text does.
     signature = [tf.TensorSpec([None], tensor.dtype) for tensor in tensors]
-    return tf.function(call, autograph=False).get_concrete_function(*signature)
+    try:
+        return tf.function(call, autograph=False).get_concrete_function(*signature)
+    except Exception:  # of any kind: tensors without values fail wherever a tokenizer of one's own looks at them
+        return None

@@ -27,6 +27,8 @@ class ResumableBatches:
     Args:
         number_of_batches: Batches of an epoch, the same for every epoch.
         batches_of_epoch: Graph function from the number of an epoch, an int64 scalar, to the dataset of its batches.
+        skips: Whether that function takes, as a second scalar, how many batches it leaves out. Otherwise they are made
+            and dropped, which takes its time where each is read from a disk.
 
     Attributes:
         dataset: The dataset; each iteration gives the epoch set by `start_epoch` (at first 0). Its cardinality is that
@@ -39,7 +41,7 @@ class ResumableBatches:
     >>> model.fit(batches.dataset, initial_epoch=3, epochs=4)
     """
 
-    def __init__(self, number_of_batches: int, batches_of_epoch: Callable[[Any], Any]) -> None:
+    def __init__(self, number_of_batches: int, batches_of_epoch: Callable[..., Any], skips: bool = False) -> None:
         import tensorflow as tf
 
         self.number_of_batches = number_of_batches
@@ -51,7 +53,8 @@ class ResumableBatches:
         # nothing below depends on tensors by Python's own words, and to convert it would take most of the time
         @tf.autograph.experimental.do_not_convert
         def one_epoch(_: Any) -> Any:
-            return batches_of_epoch(self._epoch.read_value()).skip(self._skip_batches.read_value())
+            epoch, skip_batches = self._epoch.read_value(), self._skip_batches.read_value()
+            return batches_of_epoch(epoch, skip_batches) if skips else batches_of_epoch(epoch).skip(skip_batches)
 
         dataset = tf.data.Dataset.from_tensors(0).flat_map(one_epoch).prefetch(tf.data.AUTOTUNE)
         # Keras stops an epoch after `cardinality` batches and, where that is unknown, after as many as its first epoch

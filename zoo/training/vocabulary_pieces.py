@@ -17,6 +17,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.devices import batch_parts
 from layers.loops import after, replace_block
 from zoo.backbones.output_map import OutputMap
 from zoo.training.losses import check_labels, gradient_by_logits, score_labels
@@ -69,31 +70,31 @@ def score_in_pieces(
     largest = ops.stop_gradient(ops.max(ops.abs(weights), initial=0.0))
     largest = ops.where(largest > 0, largest, 1.0)
     vectors = ops.cast(ops.reshape(vectors, (-1, dim)), kernel.dtype)
-    pieces = _Pieces(ops.shape(vectors)[0], tokens_at_a_time(vocabulary_size))
-    piece_of = {
-        "vectors": pieces.cut(ops.stop_gradient(vectors)),
-        "labels": pieces.cut(ops.cast(ops.reshape(labels, (-1,)), "int32")),
-        "weights": pieces.cut(ops.reshape(weights, (-1,))),
-    }
     fixed = output_map._replace(
         kernel=ops.stop_gradient(kernel), bias=None if bias is None else ops.stop_gradient(bias)
     )
 
-    def score(index: Any) -> tuple[list[Any], list[Any]]:
-        """Sums over the tokens of a piece, and values of each."""
-        rows, labels, weights = (piece_of[name][index] for name in ("vectors", "labels", "weights"))
-        logits = _logits(fixed, rows)
+    def score(tokens: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Sums over tokens, and values of each, a piece at a time."""
+        num_tokens = ops.shape(tokens[0])[0]
+        pieces = _Pieces(num_tokens, tokens_at_a_time(vocabulary_size))
+        cut = [pieces.cut(values) for values in tokens]
+        return pieces.visit(lambda index: score_piece(*(values[index] for values in cut)))
+
+    def score_piece(vectors: Any, labels: Any, weights: Any) -> tuple[list[Any], list[Any]]:
+        logits = _logits(fixed, vectors)
         losses, log_likelihoods, probabilities = score_labels(logits, labels, scoring.label_smoothing)
         sums, values = [ops.sum(losses * weights)], [log_likelihoods]
         if scoring.with_hits:
             values.append(are_hits(logits, labels))
         if with_gradient:
             upstream = gradient_by_logits(probabilities, labels, scoring.label_smoothing, weights / largest)
-            by_vectors, *by_weights = _gradients(fixed, rows, logits, upstream)
+            by_vectors, *by_weights = _gradients(fixed, vectors, logits, upstream)
             sums, values = [*sums, *by_weights], [*values, by_vectors]
         return sums, values
 
-    (total, *by_weights), values = pieces.visit(score)
+    tokens = [ops.stop_gradient(vectors), ops.cast(ops.reshape(labels, (-1,)), "int32"), ops.reshape(weights, (-1,))]
+    (total, *by_weights), values = _in_parts(score, tokens, batch_parts(shape[0]))
     if with_gradient:
         *values, by_vectors = values
         tensors = [vectors]
@@ -103,11 +104,25 @@ def score_in_pieces(
     return TokenScores(total, *(ops.reshape(scores, shape) for scores in values))
 
 
+def _in_parts(function: Callable, tokens: list[Any], parts: int) -> tuple[list[Any], list[Any]]:
+    """Calls a function with the tokens of each part of the batch, which are on devices of their own.
+
+    Pieces then have tokens of one part, and each device adds up its own sums; these are added up once, at the end. One
+    of them is the gradient of the kernel, which may be as large as all else that devices send.
+
+    Args:
+        function: From tensors `(tokens, ...)` to sums over them and values of each.
+        tokens: `(tokens, ...)` of the batch.
+        parts: Number of parts, of equal size.
+    """
+    if parts == 1:
+        return function(tokens)
+    sums, values = ops.vectorized_map(function, [ops.reshape(each, (parts, -1, *each.shape[1:])) for each in tokens])
+    return [ops.sum(each, axis=0) for each in sums], [ops.reshape(each, (-1, *each.shape[2:])) for each in values]
+
+
 class _Pieces:
     """Tokens cut into pieces of one size, as few as possible.
-
-    A piece has tokens of all rows of the batch. Where the rows are spread over devices, each computes its part of every
-    piece.
 
     Args:
         num_tokens: Number of tokens, an integer or a tensor.

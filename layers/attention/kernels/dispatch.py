@@ -18,6 +18,9 @@ PATHS = ("plain", "blocked", "banded", "fused")
 # Bytes of scores beyond which the blocked path is chosen. Up to there the plain path is faster, because it does not
 # compute anything twice: by 15 to 25 % on two CPU cores with TensorFlow, whatever the length.
 _MOST_SCORES = 2**31
+# The same where queries see a window, but what they are given with keeps them from the banded path, as positions in a
+# cache do: whoever chooses a window means memory that does not grow with the text.
+_MOST_LOCAL_SCORES = 2**28
 
 
 class PathChoice(NamedTuple):
@@ -164,12 +167,13 @@ def choose_path(
         if not known and keras.backend.backend() != "jax":
             return PathChoice("banded", "a query sees few keys of a long sequence; the length is not known")
     size = _score_bytes(query, key, mask) if known else 0
-    if _objection("fused", query, value, mask, **asked) is None and not (size > _MOST_SCORES and _on_jax_cpu()):
+    most = _MOST_LOCAL_SCORES if is_local and known and _sees_few(mask, *lengths) else _MOST_SCORES
+    if _objection("fused", query, value, mask, **asked) is None and not (size > most and _on_jax_cpu()):
         return PathChoice("fused", "the backend has a kernel for it")
     if not known:
         return PathChoice("plain", "the lengths are not known when the graph is built; ask for 'blocked' if long")
-    if size <= _MOST_SCORES:
-        return PathChoice("plain", f"the scores take no more than {_MOST_SCORES / 2**30:g} GiB")
+    if size <= most:
+        return PathChoice("plain", f"the scores take no more than {most / 2**30:g} GiB")
     rows = "" if isinstance(query.shape[0], int) else f" for {BATCH_IF_UNKNOWN} rows; the batch size is not known"
     objection = _objection("blocked", query, value, mask, **asked)
     if objection:
@@ -204,6 +208,12 @@ def _is_long_for_its_window(mask: AttentionMask, query_length: int, key_length: 
     """Whether chunks of queries see few of the keys."""
     chunk, before, after = chunk_layout(mask, query_length, key_length)
     return 2 * (before + chunk + after) <= key_length and query_length > chunk
+
+
+def _sees_few(mask: AttentionMask, query_length: int, key_length: int) -> bool:
+    """Whether the order that a mask keeps lets queries see few of the keys, whatever else it is given."""
+    order = AttentionMask(causal=mask.causal, window=mask.window, block_size=mask.block_size)
+    return band(order) is not None and _is_long_for_its_window(order, query_length, key_length)
 
 
 def _score_bytes(query: Any, key: Any, mask: AttentionMask | None) -> int:

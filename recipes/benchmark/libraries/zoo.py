@@ -47,6 +47,21 @@ def make(
     return lambda: model.train_on_batch(*batch)
 
 
+def operations_of(work: Work) -> float:
+    """Returns the floating-point operations of the products of a call; scores count whole, see `zoo.planning`.
+
+    Args:
+        work: The work.
+    """
+    config = _config(work)
+    shape = zoo.planning.model_shape(zoo.planning.without_values(config))
+    if work.job == "generate":
+        return zoo.planning.generation_operations(shape, work.batch_size * work.beams, work.length, work.new_tokens)
+    if work.job == "infer":
+        return zoo.planning.forward_operations(shape, work.batch_size, work.length)
+    return zoo.planning.operations_of(shape, zoo.planning.Job(config, work.batch_size, work.length)).model
+
+
 _SMOOTHING = {"decoder": 0.0, "encoder_decoder": 0.1}
 
 

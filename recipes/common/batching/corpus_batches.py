@@ -71,9 +71,11 @@ class CorpusBatches(ResumableBatches):
         self._share = batch_size // processes
         self._first = process * self._share
         self.number_of_tokens = sum(corpus.tokens for corpus in corpora)
-        super().__init__(batches_per_epoch or max(1, self._order.rows // batch_size), self._batches_of_epoch)
+        super().__init__(
+            batches_per_epoch or max(1, self._order.rows // batch_size), self._batches_of_epoch, skips=True
+        )
 
-    def _batches_of_epoch(self, epoch: tf.Tensor) -> tf.data.Dataset:
+    def _batches_of_epoch(self, epoch: tf.Tensor, skip_batches: tf.Tensor) -> tf.data.Dataset:
         first = epoch * self.number_of_batches
 
         def read(number: tf.Tensor) -> Any:
@@ -83,7 +85,7 @@ class CorpusBatches(ResumableBatches):
                 [tf.ensure_shape(array, shape) for array, shape in zip(arrays, shapes, strict=True)], number
             )
 
-        return tf.data.Dataset.range(first, first + self.number_of_batches).map(read)
+        return tf.data.Dataset.range(first + skip_batches, first + self.number_of_batches).map(read)
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
@@ -178,7 +180,9 @@ class CorpusExamples(CorpusBatches):
     """
 
     def __init__(self, corpora: Sequence[Corpus], preprocessor: Any, *, seed: int = 0, **options: Any) -> None:
-        self._preprocessor, self._seed = preprocessor, seed
+        self._preprocessor = preprocessor
+        # what a batch draws at random; more than 64 bits begin again
+        self._drawn = (seed * 10**15 + (1 << 63)) % (1 << 64) - (1 << 63)
         self.number_of_rows, self.number_cut = sum(corpus.rows for corpus in corpora), 0
         super().__init__(corpora, seed=seed, **options)
 
@@ -186,5 +190,5 @@ class CorpusExamples(CorpusBatches):
         tokens, lengths = arrays
         # the token behind the last is the first of another row
         ids = tf.RaggedTensor.from_tensor(tokens[:, :-1], lengths=tf.minimum(lengths, self._length))
-        inputs, labels, weights = self._preprocessor.collate({"ids": ids}, None, None, self._seed * 10**15 + number)
+        inputs, labels, weights = self._preprocessor.collate({"ids": ids}, None, None, self._drawn + number)
         return inputs, labels, weights

@@ -3,19 +3,46 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from recipes.common.corpus.sources import Part, import_extra, open_data_set
 from recipes.common.data.json_files import objects_of_lines
-from recipes.common.data.lines import Line, read_lines
+from recipes.common.data.lines import Line, read_line, read_lines
 from recipes.common.data.text_files import EMPTY_LINE, MISSING_KEY, UNDECODABLE
 from recipes.common.errors import BadLines, DataError, shown
 
 NOT_TEXT = "not text"
-# a paragraph that never ends would fill the memory
+# a paragraph, or a line, that never ends would fill the memory
 _MOST_CHARACTERS = 64 << 20
+_MOST_BYTES = 4 * _MOST_CHARACTERS
+_BLOCK = 1 << 20
+
+
+class BadRecords(BadLines):
+    """The account of records that cannot be read: a place that `lines_of` knows by its byte is named by its line."""
+
+    def add(self, cause: str, origin: str, detail: str = "") -> None:
+        super().add(cause, line_place(origin) if self.is_shown(cause) else origin, detail)
+
+
+def line_place(origin: str) -> str:
+    """Returns `FILE:line` for a place `FILE, byte N`, and another place as it is.
+
+    Args:
+        origin: The place, of a file that is there.
+    """
+    found = re.fullmatch(r"(.*), byte (\d+)", origin, re.DOTALL)
+    if not found:
+        return origin
+    left, number = int(found[2]) - 1, 1
+    with open(found[1], "rb") as stream:
+        while left:
+            block = stream.read(min(left, _BLOCK))
+            left, number = left - len(block), number + block.count(b"\n")
+    return f"{found[1]}:{number}"
 
 
 def read_documents(part: Part, unit: str, key: str, split: str, bad: BadLines) -> Iterator[str]:
@@ -52,17 +79,17 @@ def lines_of(part: Part) -> Iterator[Line]:
     """Streams the lines of a part of a file.
 
     Args:
-        part: The part. Of a file that is cut, the place of a line is `FILE, byte N`.
+        part: The part. Of a file that is cut, the place of a line is `FILE, byte N`; see `line_place`.
     """
     if part.end is None:
-        yield from read_lines(part.path)
+        yield from read_lines(part.path, _MOST_BYTES)
         return
     place = part.start
     with open(part.path, "rb") as stream:
         stream.seek(place)
         while place < part.end:
-            raw = stream.readline()
             origin, begin = f"{part.path}, byte {place + 1}", place
+            raw = read_line(stream, _MOST_BYTES, origin)
             place += len(raw)
             if not raw:
                 raise DataError(f"{part.path} has become shorter while it was read")
@@ -115,15 +142,43 @@ def _json_values(part: Part, key: str, split: str, bad: BadLines) -> Iterator[tu
 
 
 def _parquet_values(part: Part, key: str, split: str, bad: BadLines) -> Iterator[tuple[Any, str]]:
-    parquet = import_extra("pyarrow.parquet", "corpus")
-    with parquet.ParquetFile(part.path) as file:
-        if key not in file.schema_arrow.names:
-            raise DataError(f"{part.path} has no column {key!r}; it has {', '.join(file.schema_arrow.names)}")
-        row = 0
-        for batch in file.iter_batches(1024, row_groups=[part.start], columns=[key], use_threads=False):
-            for value in batch.column(0).to_pylist():
-                row += 1
-                yield value, f"{part.path}, row {row} of row group {part.start + 1}"
+    names = parquet_columns(part)
+    if key not in names:
+        raise DataError(f"{part.path} has no column {key!r}; it has {', '.join(names)}")
+    for record, origin in parquet_records(part, [key]):
+        yield record[key], origin
+
+
+def parquet_columns(part: Part) -> list[str]:
+    """Returns the names of the columns of a Parquet file.
+
+    Args:
+        part: A part of it.
+    """
+    return import_extra("pyarrow.parquet", "corpus").read_schema(part.path).names
+
+
+def parquet_records(part: Part, columns: Sequence[str] | None = None) -> Iterator[tuple[dict[str, Any], str]]:
+    """Streams the records of a row group of a Parquet file with their places.
+
+    Args:
+        part: The row group.
+        columns: Which columns are read; None for all.
+
+    Raises:
+        DataError: If the file is damaged.
+    """
+    arrow, parquet = import_extra("pyarrow", "corpus"), import_extra("pyarrow.parquet", "corpus")
+    row = 0
+    try:
+        with parquet.ParquetFile(part.path) as file:
+            for batch in file.iter_batches(1024, row_groups=[part.start], columns=columns, use_threads=False):
+                for record in batch.to_pylist():
+                    row += 1
+                    yield record, f"{part.path}, row {row} of row group {part.start + 1}"
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        problem = " ".join(str(error).split())
+        raise DataError(f"{part.path}: row group {part.start + 1} is damaged behind row {row}: {problem}") from error
 
 
 def _rows(part: Part, key: str, split: str, bad: BadLines) -> Iterator[tuple[Any, str]]:

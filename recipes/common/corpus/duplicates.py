@@ -32,9 +32,9 @@ def words_of(text: str) -> list[str]:
     """Returns the words that near duplicates are found by: letters and digits, in small letters.
 
     Args:
-        text: The text.
+        text: The text; of one without letters and digits, what stands between white space.
     """
-    return re.findall(r"\w+", text.casefold())
+    return re.findall(r"\w+", text.casefold()) or text.split()
 
 
 def exact_key(text: str) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any
 import tqdm
 
 from recipes.common.corpus.sources import import_extra
-from recipes.common.errors import RecipeError
+from recipes.common.errors import DataError, RecipeError
 from recipes.common.processes import THREAD_VARIABLES, terminated_as_interrupted
 
 _SECONDS_BETWEEN_LOOKS = 1.0
@@ -32,7 +32,7 @@ def run_all(function: Callable[[Any], Any], tasks: Sequence[Any], engine: str, p
         label: What the progress bar says.
 
     Raises:
-        RecipeError: If a process was killed.
+        RecipeError: If a process was killed, and what the function raises of them.
     """
     results: dict[int, Any] = {}
     if engine == "ray":
@@ -95,7 +95,13 @@ def _on_ray(function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tu
 
     def call(row: dict[str, Any]) -> dict[str, Any]:
         # as text, or the columns of a table would have to be the same for all
-        return {"number": row["number"], "result": json.dumps(function(tasks[row["number"]]))}
+        try:
+            return {"number": row["number"], "result": json.dumps(function(tasks[row["number"]])), "error": ""}
+        except (RecipeError, OSError) as error:
+            # raised here, it would come as an error of Ray, with the traceback of a worker
+            return {"number": row["number"], "result": "null", "error": str(error)}
 
     for row in calls.map(call).iter_rows():
+        if row["error"]:
+            raise DataError(row["error"])
         yield int(row["number"]), json.loads(row["result"])

@@ -168,8 +168,8 @@ def _make(given: str | dict[str, Any]) -> tuple[str, Filter]:
         hint = f"did you mean {near!r}?" if near else f"known: {', '.join(_FILTERS)}, or my_module.my_filter"
         raise ConfigError(f"filters: there is no filter {name!r}; {hint}")
     try:
-        inspect.signature(function).bind("", **options)
-        function("", **options)
+        inspect.signature(function).bind("a text", **options)
+        function("a text", **options)
     except TypeError as error:
         raise ConfigError(f"filters: {name} takes {inspect.signature(function)}: {error}") from error
     except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any
 import filelock
 
 import zoo
-from recipes.common.corpus.sources import Part, state_of
+from recipes.common.corpus.sources import Part
 from recipes.common.errors import DataError, RunFolderError, shown
 
 WORK_FOLDER = "work"
 _PLAN_FILE, _LOCK_FILE = "plan.json", ".lock"
+# what a full, broken or forbidden disk says
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 @contextlib.contextmanager
@@ -26,16 +29,27 @@ def locked(folder: Path) -> Iterator[None]:
         folder: The folder.
 
     Raises:
-        RunFolderError: If another process does.
+        RunFolderError: If another process does, or the folder cannot be written to.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    name = shown(str(folder), 300)
     lock = filelock.FileLock(folder / _LOCK_FILE)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
     except filelock.Timeout as error:
-        raise RunFolderError(f"output: another process writes to {shown(str(folder), 300)}") from error
-    with lock:
+        raise RunFolderError(f"output: another process writes to {name}") from error
+    except OSError as error:
+        raise RunFolderError(f"output: cannot write to {name}: {error.strerror}") from error
+    try:
         yield
+    except OSError as error:
+        if error.errno not in _DISK_ERRORS:
+            raise
+        raise RunFolderError(
+            f"output: {error}; what is complete in {name} stays, and the same command goes on"
+        ) from error
+    finally:
+        lock.release()
 
 
 def compare(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
@@ -54,9 +68,40 @@ def compare(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> 
         )
 
 
+def compare_files(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path, *, may_lack: bool = False) -> None:
+    """Raises a `DataError` if the files of the input are not those that a folder was made from.
+
+    Args:
+        before: Their states (see `state_of`) when the folder was begun.
+        now: Their states now.
+        folder: The folder.
+        may_lack: Whether files may be gone.
+    """
+    changes = (
+        ("is gone, with which {} was begun", [] if may_lack else [file for file in before if file not in now]),
+        ("was not there when {} was begun", [file for file in now if file not in before]),
+        ("is not what it was when {} was begun", [file for file in now if now[file] != before.get(file)]),
+    )
+    for what, files in changes:
+        if files:
+            raise DataError(f"input: {files[0]} {what.format(repr(str(folder)))}: remove that folder, or name another")
+
+
+def tidy(folder: Path) -> None:
+    """Removes what killed processes, and the work itself, have left in a folder that is complete.
+
+    Args:
+        folder: The folder.
+    """
+    for place in (folder, *(entry for entry in folder.iterdir() if entry.is_dir() and entry.name != WORK_FOLDER)):
+        zoo.storage.remove_incomplete(place)
+    zoo.storage.remove(folder / WORK_FOLDER)
+
+
 def planned(
     folder: Path,
     settings: Mapping[str, Any],
+    files: Mapping[str, Any],
     make: Callable[[], Sequence[Sequence[Part]]],
     *,
     mine: Sequence[str] = (),
@@ -66,6 +111,7 @@ def planned(
     Args:
         folder: The folder, see `locked`.
         settings: All that its content depends on, apart from the files.
+        files: The states of the files of the input, see `state_of`.
         make: Plans.
         mine: What else an earlier run may have left there before it planned.
 
@@ -78,25 +124,16 @@ def planned(
     if path.is_file():
         plan = json.loads(path.read_text(encoding="utf-8"))
         compare(plan["settings"], settings, folder)
-        shares = [[Part(**part) for part in share] for share in plan["shares"]]
-        try:
-            files = state_of(part for share in shares for part in share)
-        except OSError as error:
-            raise DataError(f"input: {error.filename}, with which {str(folder)!r} was begun, is gone") from error
-        changed = [file for file, state in plan["files"].items() if state != files[file]]
-        if changed:
-            raise DataError(
-                f"input: {changed[0]} is not what it was when {str(folder)!r} was begun: remove that folder"
-            )
+        compare_files(plan["files"], files, folder)
         print(f"{folder}: going on")
-        return shares
+        return [[Part(**part) for part in share] for share in plan["shares"]]
     content = sorted(entry.name for entry in folder.iterdir() if entry.name not in (_LOCK_FILE, *mine))
     if content and content != [WORK_FOLDER]:
         raise RunFolderError(f"{str(folder)!r} holds {content[0]!r} of something else: name a new or an empty folder")
     shares = [list(share) for share in make()]
     plan = {
         "settings": dict(settings),
-        "files": state_of(part for share in shares for part in share),
+        "files": dict(files),
         "shares": [[vars(part) for part in share] for share in shares],
     }
     zoo.storage.write_text_atomically(path, json.dumps(plan))

@@ -7,6 +7,8 @@ end to end, each with the end token behind it, and with the start token before i
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import functools
 import hashlib
 import json
@@ -98,16 +100,36 @@ def write_shard(path: Path, rows: Iterable[np.ndarray], dtype: str) -> int:
         path: The file.
         rows: The rows.
         dtype: Type of the numbers.
+
+    Raises:
+        OSError: If the disk is full, say.
     """
     module = import_extra("array_record.python.array_record_module", "corpus")
     writer, count = module.ArrayRecordWriter(str(path), _WRITER_OPTIONS), 0
     try:
         for row in rows:
-            writer.write(row.astype(np.dtype(dtype).newbyteorder("<")).tobytes())
+            record = row.astype(np.dtype(dtype).newbyteorder("<")).tobytes()
+            with _disk_errors(path):
+                writer.write(record)
             count += 1
-    finally:
+    except BaseException:
+        with contextlib.suppress(RuntimeError):  # of the same disk
+            writer.close()
+        raise
+    with _disk_errors(path):
         writer.close()
+    with open(path, "rb") as stream:
+        os.fsync(stream.fileno())
     return count
+
+
+@contextlib.contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    """Turns what ArrayRecord says of a disk into an `OSError`."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise OSError(errno.EIO, str(error), str(path)) from error
 
 
 def is_corpus(folder: str | os.PathLike) -> bool:

@@ -7,7 +7,7 @@ import glob
 import importlib
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
@@ -20,6 +20,8 @@ JSON_LINES = (".jsonl", ".ndjson")
 _GZIP_MAGIC = b"\x1f\x8b"
 # where large files are cut; small enough that no part fills the memory
 PART_BYTES, _PART_ROWS = 16 << 20, 20_000
+# of a line that is looked for its end
+_BLOCK = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Part:
     """A part of the input.
 
     Args:
-        path: The file, or the name of the data set.
+        path: The file, or the folder of a data set, from the root on, or the name of a data set.
         kind: "text", "json_lines", "parquet" or "data_set".
         start, end: Bytes of a plain file, row groups of a Parquet file, or rows of a data set; 0 and None for a
             compressed file, which is read as a whole.
@@ -71,22 +73,40 @@ def find_parts(names: Sequence[str], unit: str, split: str, part_bytes: int = PA
         part_bytes: About how long a part of a plain file is.
 
     Raises:
-        DataError: If there is nothing of a name, or it cannot be read in parts.
+        DataError: If there is nothing of a name, a file is named twice, or it cannot be read in parts.
     """
     parts = []
-    for name in names:
-        if name.startswith(HUB) or os.path.isdir(name):
-            rows = len(open_data_set(name, split))
+    for source in _sources(names):
+        if _is_data_set(source):
+            rows = len(open_data_set(source, split))
             starts = range(0, rows, _PART_ROWS)
             ends = [min(start + _PART_ROWS, rows) for start in starts]
-            parts += [Part(name, "data_set", *pair, pair[1] - pair[0]) for pair in zip(starts, ends, strict=True)]
-            continue
-        found = [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
-        if not found:
-            raise DataError(f"input: there is no file {shown(name, 300)}")
-        for file in found:
-            parts += _parts_of_file(Path(file), unit, part_bytes)
+            parts += [Part(source, "data_set", *pair, pair[1] - pair[0]) for pair in zip(starts, ends, strict=True)]
+        else:
+            parts += _parts_of_file(Path(source), unit, part_bytes)
     return parts
+
+
+def _is_data_set(source: str) -> bool:
+    return source.startswith(HUB) or os.path.isdir(source)
+
+
+def _sources(names: Sequence[str], may_lack: bool = False) -> list[str]:
+    """The files and data sets that names and patterns stand for; files from the root on, for processes elsewhere."""
+    sources: dict[str, None] = {}
+    for name in names:
+        if name.startswith(HUB):
+            found = [name]
+        else:
+            exists = os.path.exists(name)
+            found = [os.path.abspath(path) for path in ([name] if exists else sorted(glob.glob(name, recursive=True)))]
+        if not found and not may_lack:
+            raise DataError(f"input: there is no file {shown(name, 300)}")
+        twice = next((path for path in found if path in sources), None)
+        if twice is not None:
+            raise DataError(f"input: {twice} is named twice")
+        sources.update(dict.fromkeys(found))
+    return list(sources)
 
 
 def open_data_set(name: str, split: str) -> Any:
@@ -111,14 +131,25 @@ def open_data_set(name: str, split: str) -> Any:
         return found
 
 
-def state_of(parts: Iterable[Part]) -> dict[str, list[int]]:
+def state_of(names: Sequence[str], split: str, may_lack: bool = False) -> dict[str, list[int]]:
     """Returns size and time of change of the files, by which a run that goes on notices that they are others.
 
     Args:
-        parts: The parts of the input.
+        names, split: See `find_parts`.
+        may_lack: Whether there may be nothing of a name; then data sets of a hub are not looked for.
+
+    Raises:
+        DataError: If there is nothing of a name otherwise.
     """
-    files = sorted({part.path for part in parts if part.kind != "data_set"})
-    return {file: [os.stat(file).st_size, os.stat(file).st_mtime_ns] for file in files}
+    files = []
+    for source in _sources(names, may_lack):
+        if may_lack and source.startswith(HUB):
+            continue
+        if _is_data_set(source):
+            files += [entry["filename"] for entry in open_data_set(source, split).cache_files]
+        else:
+            files.append(source)
+    return {file: [os.stat(file).st_size, os.stat(file).st_mtime_ns] for file in sorted(files)}
 
 
 def share_out(parts: Sequence[Part], shards: int | None) -> list[list[Part]]:
@@ -181,9 +212,17 @@ def _next_cut(stream: BinaryIO, place: int, size: int, at_empty_line: bool) -> i
     if place >= size:
         return size
     stream.seek(place)
-    stream.readline()  # the rest of a line
-    while at_empty_line:
-        line = stream.readline()
-        if not line.strip():
-            break
+    _pass_line(stream)  # the rest of one
+    while at_empty_line and not _pass_line(stream):
+        pass
     return min(stream.tell(), size)
+
+
+def _pass_line(stream: BinaryIO) -> bool:
+    """Goes to the next line without holding this one; returns whether it is empty, as what follows the last one is."""
+    is_empty = True
+    while True:
+        block = stream.readline(_BLOCK)
+        is_empty = is_empty and not block.strip()
+        if not block or block.endswith(b"\n"):
+            return is_empty

@@ -21,12 +21,19 @@ import numpy as np
 
 import zoo
 from recipes.common.corpus import duplicates
-from recipes.common.corpus.documents import read_documents, write_documents
+from recipes.common.corpus.documents import BadRecords, read_documents, write_documents
 from recipes.common.corpus.filters import make_filters
 from recipes.common.corpus.output_folder import WORK_FOLDER
-from recipes.common.corpus.shards import dtype_for, join_documents, packed_rows, write_shard
+from recipes.common.corpus.shards import (
+    TOKENIZER_FOLDER,
+    dtype_for,
+    fingerprint,
+    join_documents,
+    packed_rows,
+    write_shard,
+)
 from recipes.common.corpus.sources import Part
-from recipes.common.errors import BadLines
+from recipes.common.errors import BadLines, DataError
 
 SHARD_FOLDER = "shards"
 # what becomes of a document that the filters keep
@@ -35,11 +42,16 @@ TRAIN, HELD_OUT, EXACT, NEAR = range(len(_FATES))
 # of each batch that is tokenized at once
 _DOCUMENTS_AT_ONCE, _CHARACTERS_AT_ONCE = 512, 1 << 20
 _SIGNATURES_AT_ONCE = 4096
+# keys that are compared at once; all are read as often as there are groups of them
+_KEYS_AT_ONCE, _MOST_GROUPS = 1 << 20, 16
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the bytes of a corpus depend on, and where it is made; see the keys of `recipes.prepare_text`."""
+    """What the bytes of a corpus depend on, and where it is made; see the keys of `recipes.prepare_text`.
+
+    Of the tokenizer it is the fingerprint.
+    """
 
     folder: Path
     unit: str
@@ -52,6 +64,7 @@ class Settings:
     held_out: float
     length: int
     start_token: bool
+    tokenizer: str
 
     def work(self, name: str) -> Path:
         """A file of the stages, removed at the end."""
@@ -84,7 +97,7 @@ def read_shard(task: ShardTask) -> dict[str, Any]:
         task: The shard.
     """
     settings, number = task.settings, task.number
-    bad, filters = BadLines(settings.on_error), make_filters(settings.filters)
+    bad, filters = BadRecords(settings.on_error), make_filters(settings.filters)
     counts, characters = Counter(), Counter()
     codes, keys = bytearray(), bytearray()
     near = settings.deduplicate == "minhash"
@@ -167,7 +180,7 @@ def find_duplicates(task: DuplicatesTask) -> None:
     """
     settings, shards = task.settings, range(len(task.counts))
     if task.band is None:
-        found = duplicates.repeated(np.concatenate([keys_of(settings, number)[1] for number in shards]))
+        found = _repeated(settings, task.counts)
     else:
         bands = [
             np.load(settings.work(f"bands-{number:05d}.npy"), mmap_mode="r") for number in shards if task.counts[number]
@@ -176,6 +189,22 @@ def find_duplicates(task: DuplicatesTask) -> None:
         found = duplicates.similar_pairs(keys, _Signatures(settings, task.counts), settings.threshold)
     with zoo.storage.atomic_write(task.path) as path, open(path, "wb") as stream:
         np.save(stream, found)
+
+
+def _repeated(settings: Settings, counts: Sequence[int]) -> np.ndarray:
+    """Which documents have the key of an earlier one; a part of all keys is in memory at a time."""
+    found = np.zeros(sum(counts), bool)
+    groups = min(_MOST_GROUPS, 1 + len(found) // _KEYS_AT_ONCE)
+    starts = np.cumsum(counts) - counts
+    for group in range(groups):
+        places, parts = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.uint64)]
+        for number, start in enumerate(starts):
+            keys = keys_of(settings, number)[1]
+            chosen = np.flatnonzero(keys[:, 0] % np.uint64(groups) == group)
+            places.append(start + chosen)
+            parts.append(keys[chosen])
+        found[np.concatenate(places)] = duplicates.repeated(np.concatenate(parts))
+    return found
 
 
 class _Signatures:
@@ -212,16 +241,17 @@ def decide(settings: Settings, counts: Sequence[int], bands: int) -> dict[str, i
         counts: Documents of each shard that the filters keep.
         bands: Number of bands that were compared.
     """
-    keys = np.concatenate([keys_of(settings, number)[1] for number in range(len(counts))])
-    decisions = np.full(len(keys), TRAIN, np.uint8)
-    # by the text alone, which is the same wherever a document stands
-    decisions[keys[:, 0] < np.uint64(int(settings.held_out * 2**64))] = HELD_OUT
+    decisions = np.full(sum(counts), TRAIN, np.uint8)
+    ends = np.cumsum(counts)
+    for number, count in enumerate(counts):
+        # by the text alone, which is the same wherever a document stands
+        is_held_out = keys_of(settings, number)[1][:, 0] < np.uint64(int(settings.held_out * 2**64))
+        decisions[ends[number] - count : ends[number]][is_held_out] = HELD_OUT
     if bands:
         pairs = (np.load(settings.work(f"pairs-{band:03d}.npy")) for band in range(bands))
         decisions[duplicates.later_of_groups(pairs)] = NEAR
     if settings.deduplicate != "none":
         decisions[np.load(settings.work("repeated.npy"))] = EXACT
-    ends = np.cumsum(counts)
     for number, count in enumerate(counts):
         with zoo.storage.atomic_write(settings.work(f"decisions-{number:05d}.npy")) as path, open(path, "wb") as stream:
             np.save(stream, decisions[ends[number] - count : ends[number]])
@@ -235,14 +265,16 @@ def pack_shard(task: ShardTask) -> dict[str, Any]:
         task: The shard.
     """
     settings, number = task.settings, task.number
-    tokenizer = _tokenizer(settings.folder / "tokenizer")
+    tokenizer = _tokenizer(settings.folder / TOKENIZER_FOLDER, settings.tokenizer)
     decisions = np.load(settings.work(f"decisions-{number:05d}.npy"))
     counts: Counter[str] = Counter()
 
     def documents(wanted: int, characters: str) -> Iterator[str]:
         codes, place = keys_of(settings, number)[0], -1
         # what is bad has been counted, and with "raise" there is none
-        for code, text in zip(codes, task.documents(BadLines("skip")), strict=True):
+        for code, text in itertools.zip_longest(codes, task.documents(BadLines("skip"))):
+            if code is None or text is None:
+                raise DataError(f"input: a file of shard {number} has changed while it was read; begin anew")
             place += not code
             if not code and decisions[place] == wanted:
                 counts[characters] += len(text)
@@ -273,8 +305,12 @@ def pack_shard(task: ShardTask) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=1)
-def _tokenizer(folder: Path) -> zoo.tokenizers.Tokenizer:
-    return zoo.tokenizers.Tokenizer.load(folder)
+def _tokenizer(folder: Path, checksum: str) -> zoo.tokenizers.Tokenizer:
+    """The tokenizer of a folder, in which another one may stand later in the life of this process."""
+    tokenizer = zoo.tokenizers.Tokenizer.load(folder)
+    if fingerprint(tokenizer) != checksum:
+        raise DataError(f"{folder} holds another tokenizer than the corpus was begun with")
+    return tokenizer
 
 
 def _in_batches(texts: Iterable[str]) -> Iterator[list[str]]:

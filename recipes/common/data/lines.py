@@ -29,7 +29,7 @@ class Line(NamedTuple):
     rest: str = ""
 
 
-def read_lines(path: str | os.PathLike) -> Iterator[Line]:
+def read_lines(path: str | os.PathLike, most_bytes: int | None = None) -> Iterator[Line]:
     """Stream the lines of a UTF-8 text file, plain or gzip-compressed (told by its first bytes, not by its name).
 
     Only line feeds end a line (with a carriage return before it or not), so that files stay aligned line by line
@@ -38,13 +38,14 @@ def read_lines(path: str | os.PathLike) -> Iterator[Line]:
 
     Args:
         path: The file.
+        most_bytes: What a line may have; None for any number.
 
     Yields:
         `Line`s, one for each line of the file.
 
     Raises:
-        DataError: The file does not exist, cannot be read or is damaged, or it unpacks to more than 100 times its size
-            (and 16 MiB).
+        DataError: The file does not exist, cannot be read or is damaged, it unpacks to more than 100 times its size
+            (and 16 MiB), or a line is too long.
 
     Example:
 
@@ -61,7 +62,7 @@ def read_lines(path: str | os.PathLike) -> Iterator[Line]:
         with open(path, "rb") as plain:
             compressed = plain.read(2) == _GZIP_MAGIC
         with gzip.open(path) if compressed else open(path, "rb") as stream:
-            for number, raw in enumerate(_raw_lines(path, stream) if compressed else stream, 1):
+            for number, raw in enumerate(_raw_lines(path, stream, compressed, most_bytes), 1):
                 raw = raw.removesuffix(b"\n").removesuffix(b"\r")
                 if number == 1:
                     raw = raw.removeprefix(b"\xef\xbb\xbf")
@@ -79,14 +80,34 @@ def read_lines(path: str | os.PathLike) -> Iterator[Line]:
         raise DataError(f"cannot read {shown(str(path), 300)}: {error.strerror or error}") from error
 
 
-def _raw_lines(path: Path, stream: BinaryIO) -> Iterator[bytes]:
-    """The lines of a compressed file, with an error before one would fill the memory."""
+def read_line(stream: BinaryIO, most_bytes: int, origin: str) -> bytes:
+    """Reads a line of a file, with its line feed.
+
+    Args:
+        stream: The file.
+        most_bytes: What a line may have.
+        origin: Its place, for the error.
+
+    Raises:
+        DataError: If it has more, of which no more are read.
+    """
+    raw = stream.readline(most_bytes + 1)
+    if len(raw) > most_bytes:
+        raise DataError(f"{origin}: a line has more than {most_bytes:,} bytes")
+    return raw
+
+
+def _raw_lines(path: Path, stream: BinaryIO, compressed: bool, most_bytes: int | None) -> Iterator[bytes]:
+    """The lines of a file, with an error before one would fill the memory."""
+    if not compressed and most_bytes is None:
+        yield from stream
+        return
     size = path.stat().st_size
     most = left = max(_UNPACKED_BYTES, _UNPACKED_RATIO * size)
     for number in itertools.count(1):
-        raw = stream.readline(left + 1)
+        raw = stream.readline(left + 1) if most_bytes is None else read_line(stream, most_bytes, f"{path}:{number}")
         left -= len(raw)
-        if left < 0:
+        if left < 0 and compressed:
             raise DataError(
                 f"{path}:{number}: the compressed file of {size:,} bytes unpacks to more than {most:,}; unpack it if "
                 "that is right"

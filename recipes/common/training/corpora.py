@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import zoo
 from recipes.common.config import differences
+from recipes.common.corpus.output_folder import WORK_FOLDER
 from recipes.common.corpus.shards import TOKENIZER_FOLDER, Corpus, fingerprint, held_out_texts, is_corpus
 from recipes.common.data.data_sets import open_part, open_parts, refuse_file_keys
 from recipes.common.data.plain_text import PLAIN, read_plain
-from recipes.common.errors import BadLines, ConfigError, DataError, shown
-from recipes.common.run_folder import RunFolder
+from recipes.common.errors import BadLines, ConfigError, DataError, RunFolderError, shown
+from recipes.common.run_folder import RunFolder, trained
 
 TRAIN_HELP = "Text files, plain or .gz, the name of a data set, or corpora of recipes.prepare_text."
+_CORPORA_FILE = "corpora.json"
+# of text files whose documents are all in the memory, which takes several times as much
+_MOST_BYTES = 1 << 30
 WEIGHTS_HELP = "Share of each corpus in the training, in passes of its own; empty for all rows in each pass."
 
 
-def open_corpora(config: Any) -> list[Corpus]:
+def open_corpora(config: Any, run: RunFolder) -> list[Corpus]:
     """Returns the corpora that `data.train` names; none where it names files or a data set.
 
     Args:
         config: The configuration of a recipe, with the groups `data` and `tokenizer`.
+        run: Its run folder.
 
     Raises:
-        ConfigError: If corpora and files are mixed, or a key has no effect with corpora.
+        ConfigError: If corpora and files are mixed, a corpus is not complete, or a key has no effect with corpora.
         DataError: If the corpora differ in their tokenizers or the lengths of their rows.
+        RunFolderError: If the run has been trained on other rows.
     """
     data = config.data
+    unfinished = next((name for name in data.train if Path(name, WORK_FOLDER).is_dir() and not is_corpus(name)), None)
+    if unfinished is not None:
+        raise ConfigError(
+            f"data.train: {unfinished} is not complete; the command of recipes.prepare_text that began it goes on"
+        )
     found = [is_corpus(name) for name in data.train]
     if not any(found):
         if data.weights:
@@ -49,6 +63,7 @@ def open_corpora(config: Any) -> list[Corpus]:
                     f"{corpus.path} and {corpora[0].path} must have the same {name}, got {corpus.index[name]} and "
                     f"{corpora[0].index[name]}"
                 )
+    _remember(corpora, run)
     return corpora
 
 
@@ -64,6 +79,12 @@ def open_running_text(data: Any, corpora: Sequence[Corpus]) -> tuple[list[str], 
     """
 
     def read(files: Sequence[str], bad: BadLines) -> list[str]:
+        size = sum(os.path.getsize(file) for file in files if os.path.isfile(file))
+        if size > _MOST_BYTES:
+            raise DataError(
+                f"{files[0]} and others have {size:,} bytes, more than the {_MOST_BYTES:,} that are read into the "
+                "memory: recipes.prepare_text makes a corpus of them, from which the training reads what it needs"
+            )
         return read_plain(files, bad, unit=data.unit)
 
     if not corpora:
@@ -72,6 +93,21 @@ def open_running_text(data: Any, corpora: Sequence[Corpus]) -> tuple[list[str], 
     if not data.validation:
         return [], held_out_texts(data.train)
     return [], open_part(data.validation, "validation", PLAIN, read, data.on_error)[0]
+
+
+def _remember(corpora: Sequence[Corpus], run: RunFolder) -> None:
+    """Notes in a run what its corpora hold; raises a `RunFolderError` if it has been trained on other rows."""
+    held = [hashlib.sha256("".join(s["sha256"] for s in each.index["shards"]).encode()).hexdigest() for each in corpora]
+    path = run.path / _CORPORA_FILE
+    if run.resumed and path.is_file() and trained(run.path) is not None:
+        before = json.loads(path.read_text(encoding="utf-8"))
+        changed = [str(corpus.path) for corpus, old, new in zip(corpora, before, held, strict=False) if old != new]
+        if changed:
+            raise RunFolderError(
+                f"data.train: {changed[0]} holds other rows than {str(run.path)!r} was trained on; name another run "
+                "folder"
+            )
+    run.write_text(_CORPORA_FILE, json.dumps(held))
 
 
 def adopt_tokenizer(corpora: Sequence[Corpus], run: RunFolder) -> None:

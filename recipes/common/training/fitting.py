@@ -27,6 +27,7 @@ from recipes.common.training.optimizers import (
     make_schedule,
     new_optimizer,
 )
+from recipes.common.training.precision import describe_step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,6 +253,7 @@ def train(
         others.append(zoo.training.SampleOutputs(lambda: _samples_alone(model, samples), run.folder("samples")))
     # which see in the logs what those before them have added
     others += [callback for callback in own if callback not in stateful]
+    print(describe_step(config.is_compiled))
     try:
         history = model.fit(
             batches.dataset,
@@ -261,6 +263,7 @@ def train(
             shuffle=False,  # the order of an epoch is made by the batches themselves
             callbacks=[zoo.training.StopOnNonFiniteLoss(), *others, averaging, *stateful, state],
         )
+        zoo.distribution.wait_for_all("weights")
     except FloatingPointError as error:
         raise RecipeError(f"training.learning_rate {config.learning_rate:g}? {error}") from error
     except RuntimeError as error:
@@ -270,7 +273,6 @@ def train(
             f"process {zoo.distribution.process_id()} of {zoo.distribution.num_processes()} lost the others ({error}); "
             "the same command goes on from the last saved state"
         ) from error
-    zoo.distribution.wait_for_all("weights")
     if config.weights == "best":
         if not state.best_weights_path.exists():
             raise RecipeError(f"training.weights 'best': {monitor} was finite after no epoch; lower the rate?")

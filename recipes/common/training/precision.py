@@ -1,4 +1,4 @@
-"""Which dtype policy trains fastest on this machine, and who is told."""
+"""How a model trains on this machine, which dtype policy is fastest there, and who is told."""
 
 from __future__ import annotations
 
@@ -10,6 +10,21 @@ import keras
 # Narrower models have not been measured (docs/results.md).
 _LEAST_WIDTH = 128
 _FLAGS = re.compile(r"^flags\s*:.*\b(avx512_bf16|amx_bf16)\b", re.MULTILINE)
+
+
+def describe_step(is_compiled: bool) -> str:
+    """Returns what a log says of the training step: dtype policy and compiler, and the keys that choose them.
+
+    Args:
+        is_compiled: Whether XLA compiles it.
+
+    Example:
+
+    >>> describe_step(False)
+    'trains in float32, without XLA (training.dtype, training.jit_compile)'
+    """
+    compiler = "compiled by XLA" if is_compiled else "without XLA"
+    return f"trains in {keras.config.dtype_policy().name}, {compiler} (training.dtype, training.jit_compile)"
 
 
 def multiplies_bfloat16(description: str | None = None) -> bool:

@@ -14,6 +14,7 @@ from recipes.benchmark.contestant import Contestant, ContestantError, Turn
 from recipes.benchmark.libraries import keras_hub as theirs
 from recipes.benchmark.libraries import zoo as ours
 from recipes.benchmark.works import WORKS, Work
+from recipes.common.errors import ConfigError
 
 TINY = Work("train", "decoder", 2, 6, 1, 16, 2, 32, 50, dropout=0.1)
 WORKS_OF_EACH = {
@@ -40,15 +41,15 @@ def test_operations_are_those_of_the_products():
     feed_forward = 2 * product(rows, width, wide)
     head = product(rows, width, words)
     layer = 4 * projection + pair + feed_forward
-    assert TINY.operations == 3 * (layer + head)
+    assert ours.operations_of(TINY) == 3 * (layer + head)
     # the encoder, and a decoder that attends twice
     both = dataclasses.replace(TINY, model="encoder_decoder")
-    assert both.operations == 3 * (layer + layer + 4 * projection + pair + head)
-    assert dataclasses.replace(TINY, job="infer", model="encoder").operations == layer
+    assert ours.operations_of(both) == 3 * (layer + layer + 4 * projection + pair + head)
+    assert ours.operations_of(dataclasses.replace(TINY, job="infer", model="encoder")) == layer
     # from the fourth token on, when three are held, to the fifth: five and a half in the mean
     written = dataclasses.replace(TINY, job="generate", batch_size=1, length=4, new_tokens=3)
     token = 4 * product(1, width, width) + 2 * product(1, width, wide) + product(1, width, words)
-    assert written.operations == 3 * (token + 2 * product(1, width, 1) * 5.5)
+    assert ours.operations_of(written) == 3 * (token + 2 * product(1, width, 1) * 5.5)
     assert written.bytes_read == 4 * 3 * (4 * width * width + 2 * width * wide + width * words)
     assert (both.items, written.items, WORKS["infer_encoder"].items) == (24, 3, 32)
 
@@ -76,13 +77,37 @@ def test_a_process_that_fails_says_why():
         process.turn(1)
 
 
+def test_a_python_of_its_own_finds_the_benchmark_from_any_folder(tmp_path, monkeypatch):
+    """It has neither the packages of this one nor its paths."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    with (
+        Contestant("transformers", TINY, {}, str(python)) as process,
+        pytest.raises(ContestantError, match="No module named '(torch|transformers|numpy)'"),
+    ):
+        process.turn(1)
+
+
+def test_what_is_not_there_is_said(tmp_path, capsys):
+    with pytest.raises(ConfigError, match="transformers_python: .*/nowhere"):
+        comparison.main(comparison.Config(transformers_python="/nowhere"))
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    with pytest.raises(ConfigError, match="libraries: none of transformers is installed"):
+        comparison.main(comparison.Config(libraries=["transformers"], transformers_python=str(python)))
+    assert "--transformers_python names another Python" in capsys.readouterr().out
+
+
 def test_tables_and_pictures(tmp_path):
     turns = [Turn(0.5, 1.0, 2**30), Turn(0.4, 0.8, 2**30), Turn(0.8, 1.2, 2**31)]
     work = WORKS["train_decoder"]
     row = comparison.summary(work, turns, {"float32": 1e11, "bfloat16": 2e11})
     assert row["items_per_second"] == 2048 / 0.5 and (row["slowest"], row["fastest"]) == (2048 / 0.8, 2048 / 0.4)
     assert row["processor_seconds"] == 1.0 and row["peak_bytes"] == 2**31
-    assert row["share_of_ceiling"] == pytest.approx(work.operations / 1e11)
+    assert row["share_of_ceiling"] == pytest.approx(ours.operations_of(work) / 1e11)
     written = WORKS["generate"]
     row_of_texts = comparison.summary(written, turns, {"memory": 2e10})
     assert row_of_texts["share_of_ceiling"] == pytest.approx(written.bytes_read / 0.5 / 2e10)

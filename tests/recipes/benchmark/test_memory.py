@@ -1,9 +1,11 @@
 """The benchmark of memory: which ways of training are measured, and what the peaks are of."""
 
 import numpy as np
+import pytest
 
 from recipes.benchmark import memory
 from recipes.benchmark.contestant import Turn
+from recipes.common.errors import ConfigError
 
 
 class Process:
@@ -33,6 +35,11 @@ def test_ways_of_training_beside_keras_hub(monkeypatch):
         ("zoo, all logits", 0.5, 2.0),
         ("KerasHub", 1.0, 2.0),
     ]
+
+
+def test_a_policy_that_there_is_not():
+    with pytest.raises(ConfigError, match="dtype: .*float17"):
+        memory.main(memory.Config(dtype="float17"))
 
 
 def test_reading_through_a_window():

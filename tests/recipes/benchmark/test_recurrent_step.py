@@ -5,6 +5,7 @@ import pytest
 
 from recipes.benchmark import recurrent_step
 from recipes.benchmark.step_data import make_batch
+from recipes.common.errors import ConfigError
 
 
 @pytest.mark.parametrize("kind", ["fixed context", "attention"])
@@ -28,3 +29,8 @@ def test_models_are_the_same(kind):
     np.testing.assert_allclose(
         np.asarray(theirs(inputs)) * mask[..., None], np.asarray(ours(inputs)) * mask[..., None], atol=1e-5
     )
+
+
+def test_a_policy_that_there_is_not():
+    with pytest.raises(ConfigError, match="dtypes: .*float17"):
+        recurrent_step.main(recurrent_step.Config(dtypes=["float32", "float17"]))

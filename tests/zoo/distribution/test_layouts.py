@@ -62,7 +62,7 @@ def test_heads_that_the_devices_do_not_divide():
         partitions(made(llama()), 3)
 
 
-def test_experts_stay_whole():
+def test_all_devices_have_a_part_of_each_expert():
     config = zoo.TransformerConfig(
         "decoder",
         20,
@@ -70,15 +70,17 @@ def test_experts_stay_whole():
         num_layers=1,
         max_length=8,
         attention=zoo.AttentionConfig(4),
-        feed_forward=zoo.FeedForwardConfig(32, num_experts=6, shared_intermediate_dim=8, gated=True),
+        # a number of experts that the devices need not divide
+        feed_forward=zoo.FeedForwardConfig(32, num_experts=5, shared_intermediate_dim=8, gated=True),
     )
     found = partitions(made(config), 2)
     experts = "decoder/block_0/feed_forward"
-    assert found[f"{experts}/up_kernel"] == found[f"{experts}/down_kernel"] == ("model", None, None)
+    for name in ("gate", "up"):
+        assert found[f"{experts}/{name}_kernel"] == found[f"{experts}/{name}_bias"] == (None, None, "model")
+    assert found[f"{experts}/down_kernel"] == (None, "model", None)
+    assert found[f"{experts}/down_bias"] == (None, None, None)
     assert found[f"{experts}/router/kernel"] == (None, None)
     assert found[f"{experts}/shared_experts/down/kernel"] == ("model", None)
-    with pytest.raises(ValueError, match="divide the 6 experts of .*, got 4"):
-        partitions(made(config), 4)
 
 
 def test_vocabulary_of_any_size():

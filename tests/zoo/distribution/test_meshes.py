@@ -14,7 +14,7 @@ def test_same_as_one_device(tmp_path, shape):
     for name in ("data", "model"):
         found, printed = fit(tmp_path, name, {"shape": shape, "distribution": name}, **four)
         assert_same(found, one)
-        parts = [layout for layout in printed["layouts"].values() if "model" in layout]
+        parts = [layout for layout in printed.values() if "model" in layout]
         assert bool(parts) == (name == "model")
 
 
@@ -25,5 +25,18 @@ def test_mesh_of_both_with_dropout(tmp_path):
     mesh = {**options, "distribution": {"data": 2, "model": 2}}
     found, printed = fit(tmp_path, "mesh", mesh, KERAS_BACKEND="jax", JAX_NUM_CPU_DEVICES="4")
     assert_same(found, one)
-    kernel = next(layout for path, layout in printed["layouts"].items() if path.endswith("query/kernel"))
+    kernel = next(layout for path, layout in printed.items() if path.endswith("query/kernel"))
     assert "None, 'model'" in kernel
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("distribution", ["data", "model", {"data": 2, "model": 2}], ids=str)
+def test_experts(tmp_path, distribution):
+    """Each device routes the tokens of its rows, and has a part of each expert."""
+    options = {"shape": "decoder", "experts": 5}
+    one, _ = fit(tmp_path, "one", options, KERAS_BACKEND="jax")
+    several = {**options, "distribution": distribution}
+    found, printed = fit(tmp_path, "several", several, KERAS_BACKEND="jax", JAX_NUM_CPU_DEVICES="4")
+    assert_same(found, one)
+    kernel = next(layout for path, layout in printed.items() if path.endswith("up_kernel"))
+    assert ("None, None, 'model'" in kernel) == (distribution != "data")

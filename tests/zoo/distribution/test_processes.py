@@ -3,14 +3,35 @@
 import pytest
 from distributed_runs import assert_same, fit, needs_jax, together
 
+from zoo.distribution import lost_others
+
 pytestmark = needs_jax
 
 
 @pytest.mark.parametrize("distribution", ["data", "model"])
-def test_same_as_one_process(tmp_path, distribution):
-    one, _ = fit(tmp_path, "one", {"shape": "decoder"}, KERAS_BACKEND="jax")
-    two, _ = together(tmp_path, "two", {"shape": "decoder", "distribution": distribution})
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "decoder",
+        pytest.param("encoder", marks=pytest.mark.slow),
+        pytest.param("encoder_decoder", marks=pytest.mark.slow),
+    ],
+)
+def test_same_as_one_process(tmp_path, shape, distribution):
+    one, _ = fit(tmp_path, "one", {"shape": shape}, KERAS_BACKEND="jax")
+    two, _ = together(tmp_path, "two", {"shape": shape, "distribution": distribution})
     assert_same(two, one)
+
+
+def test_errors_of_others_and_of_this_process(monkeypatch):
+    import jax
+
+    gone = jax.errors.JaxRuntimeError("UNKNOWN: Gloo all-reduce failed: Connection closed by peer")
+    assert not lost_others(gone)
+    monkeypatch.setattr("zoo.distribution.processes.num_processes", lambda: 2)
+    assert lost_others(gone)
+    assert not lost_others(jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes"))
+    assert not lost_others(ValueError("labels"))
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from zoo import AttentionConfig, Backbone, CausalLM, FeedForwardConfig, Position
 from zoo.generation import GenerationOptions, PromptLookup, RepetitionPenalty, Sample, SpeculativeDecoding
 
 VOCABULARY = 6
+COMPILES = keras.backend.backend() in ("tensorflow", "jax")
 
 
 def proposed_by_hand(text, longest_match):
@@ -102,7 +103,9 @@ def model():
 PROMPTS = [[5, 6, 7, 5, 6], [3], [9, 9, 9, 9, 2, 4, 9]]
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize(
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.skipif(not COMPILES, reason="there is no XLA"))]
+)
 def test_greedy_texts_are_those_of_the_model(model, jit_compile):
     options = {"max_new_tokens": 24, "end_ids": 1, "jit_compile": jit_compile, "processors": [RepetitionPenalty(1.2)]}
     expected = model.generate_tokens(PROMPTS, **options)
@@ -191,6 +194,8 @@ def test_distribution_is_that_of_the_target(prefix_model):
 def test_refusals(model):
     with pytest.raises(TypeError, match="draft must be a task that writes texts or 'prompt_lookup', got 'small'"):
         model.generate_tokens([[3]], draft="small")
+    with pytest.raises(ValueError, match="lookahead must be an integer of at least 1, got 0"):
+        model.generate_tokens([[3]], draft="prompt_lookup", lookahead=0)
     with pytest.raises(ValueError, match="sampler must define weights"):
         model.generate_tokens([[3]], sampler="beam", draft="prompt_lookup")
     window = CausalLM(Backbone.from_config(config_of("decoder", attention=AttentionConfig(2, window=(4, 0)))))

@@ -8,8 +8,10 @@ import pytest
 from keras import ops
 from safetensors import safe_open
 
-from zoo import huggingface
+from zoo import huggingface, keras_hub
+from zoo.backbones import Transformer
 from zoo.backbones.backbone import default_policy
+from zoo.preprocessing import TextClassifierPreprocessor
 from zoo.tasks.causal_lm import CausalLM
 from zoo.tasks.masked_lm import MaskedLM
 from zoo.tasks.question_answerer import QuestionAnswerer
@@ -189,6 +191,59 @@ def test_a_head_of_another_kind_is_not_written(reference, tmp_path):
     task = huggingface.load_task(TextClassifier, reference / "bert_classifier", pooling="mean")
     with pytest.raises(ValueError, match="bert: its BertForSequenceClassification has pooling='pooler', this task"):
         huggingface.save_task(task, tmp_path / "model")
+
+
+class Shouted(WordPieceTokenizer, kind="shouted_for_tests"):
+    pass
+
+
+def own(kind):
+    """A subclass of the same name."""
+    return type(kind.__name__, (kind,), {})
+
+
+@pytest.mark.parametrize("save", [huggingface.save_task, huggingface.write_backbone, keras_hub.save_task])
+def test_classes_of_ones_own_are_not_written(save, reference, tmp_path):
+    task = huggingface.load_task(TextClassifier, reference / "bert_classifier")
+    options = task.options()
+    backbones = {"Transformer": own(Transformer), "Halved": type("Halved", (Transformer,), {})}
+    for name, kind in backbones.items():
+        with pytest.raises(ValueError, match=f"backbone must be a Transformer itself .*got a .*{name}"):
+            backbone = kind(task.backbone.config)
+            save(
+                backbone if save is huggingface.write_backbone else TextClassifier(backbone, **options),
+                tmp_path / "model",
+            )
+    if save is not huggingface.write_backbone:
+        with pytest.raises(ValueError, match="task must be a TextClassifier itself .*got a .*TextClassifier"):
+            save(own(TextClassifier)(task.backbone, **options), tmp_path / "model")
+    if save is huggingface.save_task:
+        with pytest.raises(ValueError, match="no family here with the task Mine"):
+            save(type("Mine", (TextClassifier,), {})(task.backbone, **options), tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_preprocessor_of_ones_own_is_named(reference, tmp_path, recwarn):
+    task = huggingface.load_task(TextClassifier, reference / "bert_classifier")
+    huggingface.save_task(task, tmp_path / "model")
+    assert "preprocessor" not in "".join(str(warning.message) for warning in recwarn.list)
+    kind = type("Censored", (TextClassifierPreprocessor,), {})
+    other = TextClassifier(task.backbone, kind(**task.preprocessor.options()), **task.own_options())
+    with pytest.warns(UserWarning, match="no place for the preprocessor Censored"):
+        huggingface.save_task(other, tmp_path / "model")
+
+
+def test_a_tokenizer_of_ones_own_is_not_written(reference, tmp_path):
+    task = huggingface.load_task(TextClassifier, reference / "bert_classifier")
+    letters = [f"{start}{chr(97 + place)}" for start in ("", "##") for place in range(26)]
+    size = task.backbone.config.vocabulary_size
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters][:size]
+    task = huggingface.load_task(
+        TextClassifier, reference / "bert_classifier", tokenizer=Shouted(tokens, lowercase=True)
+    )
+    with pytest.raises(ValueError, match="A 'shouted_for_tests' tokenizer can't be written"):
+        huggingface.save_task(task, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 def test_a_task_that_a_family_does_not_have(reference):

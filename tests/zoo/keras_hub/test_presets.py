@@ -22,6 +22,7 @@ from zoo import (  # noqa: E402
 from zoo.keras_hub import is_keras_hub, load_backbone, read_tokenizer, reader, save_backbone  # noqa: E402
 from zoo.keras_hub.tasks import task_of  # noqa: E402
 from zoo.keras_hub.tokenizers import make_tokenizer, require_same  # noqa: E402
+from zoo.tokenizers import SentencePieceTokenizer  # noqa: E402
 from zoo.tokenizers.byte_alphabet import byte_characters  # noqa: E402
 
 SMALL = {"vocabulary_size": 20, "num_layers": 2, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12}
@@ -254,6 +255,21 @@ def test_task_and_tokenizer(tiny_llama, tmp_path):
     assert [list(theirs.preprocessor.tokenizer(text)) for text in texts] == ids
     options = {"max_new_tokens": 8, "jit_compile": False}
     assert loaded.generate("alpha beta", **options) == tiny_llama.generate("alpha beta", **options)
+
+
+class OfOnesOwn(SentencePieceTokenizer, kind="own_for_keras_hub_tests"):
+    """May tokenize otherwise."""
+
+
+def test_classes_of_ones_own(tiny_llama, tmp_path):
+    with pytest.raises(ValueError, match="LlamaBackbone: KerasHub has no LlamaMine that is known here"):
+        type("Mine", (CausalLM,), {})(tiny_llama.backbone, tiny_llama.tokenizer).save_to_keras_hub(tmp_path / "preset")
+    config = tiny_llama.tokenizer.get_config()
+    roles = {key: config[key] for key in ("start_token", "end_token", "pad_token") if config.get(key)}
+    tokenizer = OfOnesOwn(tiny_llama.tokenizer.proto, **roles)
+    with pytest.raises(ValueError, match="LlamaTokenizer can express, got 'own_for_keras_hub_tests'"):
+        CausalLM(tiny_llama.backbone, tokenizer).save_to_keras_hub(tmp_path / "preset")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["Bert", "GPT2"])

@@ -128,7 +128,7 @@ def test_recurrent_models_are_not_planned():
 def test_smallest_mesh(backbone):
     """No mesh with fewer devices fits, by trying all of them."""
     job, device = Job(CONFIG, 24, 1024), device_of("h100", memory=9e9)
-    found = smallest_mesh(job, device)
+    found = smallest_mesh(backbone, job, device)
 
     def fits(data, model):
         on = dataclasses.replace(job, data=data, model=model)
@@ -139,8 +139,8 @@ def test_smallest_mesh(backbone):
     assert not any(fits(*mesh) for mesh in fewer)
 
 
-def test_nothing_fits():
+def test_nothing_fits(backbone):
     with pytest.raises(ValueError, match="No mesh of at most 16384 devices fits into 90% of the 0.1 GB of h100: with"):
-        smallest_mesh(Job(CONFIG, 24, 1024), device_of("h100", memory=1e8))
+        smallest_mesh(backbone, Job(CONFIG, 24, 1024), device_of("h100", memory=1e8))
     with pytest.raises(ValueError, match="No mesh of at most 4 devices"):
-        smallest_mesh(Job(CONFIG, 24, 1024), device_of("h100", memory=1.5e9), most_devices=4)
+        smallest_mesh(backbone, Job(CONFIG, 24, 1024), device_of("h100", memory=1.5e9), most_devices=4)

@@ -2,11 +2,13 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from zoo import Backbone, TransformerConfig, list_presets
+from zoo import Backbone, FeedForwardConfig, TransformerConfig, list_presets
+from zoo.storage.deferred import deferred
 
 VOCABULARY = 30
 # float32, other orders of summation, two or three layers deep
@@ -111,6 +113,21 @@ def test_rows_and_decoding(name):
         step, state = backbone.decode_step(inputs[f"{prefix}token_ids"][:, index], index, state, constants)
         real = inputs[f"{prefix}padding_mask"][:, index]
         np.testing.assert_allclose(array(step)[real], logits[real, index], atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.parametrize("name", [*DESIGNS, "experts"])
+def test_initial_weights_do_not_depend_on_when_they_are_made(name):
+    """Models that several devices share are made without values, and get them at the end."""
+    config = DESIGNS.get(name) or dataclasses.replace(
+        DESIGNS["gpt2_small"], feed_forward=FeedForwardConfig(24, num_experts=3)
+    )
+    keras.utils.set_random_seed(0)
+    expected = Backbone.from_config(config).get_weights()
+    keras.utils.set_random_seed(0)
+    with deferred():
+        backbone = Backbone.from_config(config)
+    for weight, value in zip(backbone.weights, expected, strict=True):
+        np.testing.assert_array_equal(array(weight), value, err_msg=weight.path)
 
 
 def test_designs_differ():

@@ -88,6 +88,43 @@ def test_traced_once_for_all_shapes(trained, sentences):
     assert tokenizer.were_eager == [True] * (TRACED_CALL - 1) + [False]
 
 
+class InPython(SentencePieceTokenizer, kind="in_python_for_tests"):
+    """Normalises texts in Python, which takes their values."""
+
+    def _tokenize(self, texts):
+        return super()._tokenize(tf.constant([text.decode().casefold() for text in texts.numpy()], tf.string))
+
+
+class Branching(SentencePieceTokenizer, kind="branching_for_tests"):
+    """Asks Python what to do about tensors."""
+
+    def _tokenize(self, texts):
+        if tf.reduce_any(texts == "bad"):
+            raise ValueError("there is a bad row")
+        return super()._tokenize(texts)
+
+
+def test_what_needs_eager_values_goes_on_without_a_graph(trained):
+    tokenizer, plain = InPython(trained["unigram"].proto), trained["unigram"]
+    expected = plain.tokenize(["the dog", "a house"]).to_list()
+    words = plain.tokenize_words([["the", "dog"]])[0].to_list()
+    for _ in range(TRACED_CALL + 2):
+        assert tokenizer.tokenize(["THE Dog", "A HOUSE"]).to_list() == expected
+        assert tokenizer.tokenize_words([["The", "DOG"]])[0].to_list() == words
+    # others of its calls have their graphs
+    for one, other in zip(*call_often(lambda: tokenizer.detokenize(expected)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert sum(graph is not None for graph in tokenizer._graphs._graphs.values()) == 1
+
+
+def test_its_errors_are_its_own(trained):
+    tokenizer = Branching(trained["unigram"].proto)
+    for _ in range(TRACED_CALL + 2):
+        with pytest.raises(ValueError, match="there is a bad row"):
+            tokenizer.tokenize(["good", "bad"])
+    assert tokenizer.tokenize("good").numpy().tolist() == trained["unigram"].tokenize("good").numpy().tolist()
+
+
 def test_errors_are_those_of_the_operation(trained):
     tokenizer = Watched(trained["unigram"].proto)
     messages = set()

@@ -121,6 +121,14 @@ def test_losses_scores_and_gradients(monkeypatch, limit, choices):
             np.testing.assert_allclose(ops.convert_to_numpy(gradient), right[name], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.skipif(BACKEND != "jax", reason="elsewhere no devices have parts of a batch")
+@pytest.mark.parametrize("limit", [1, 44, 10**6])  # of 7 tokens one, four and all in a piece
+def test_pieces_of_each_part_of_a_batch(monkeypatch, limit):
+    monkeypatch.setattr(pieces, "batch_parts", lambda rows: BATCH)
+    test_losses_scores_and_gradients(monkeypatch, limit, MAPS["soft cap, scale"])
+    test_losses_scores_and_gradients(monkeypatch, limit, MAPS["frozen"])
+
+
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 def test_compiled(monkeypatch, jit_compile, smoothing):

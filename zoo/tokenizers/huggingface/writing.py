@@ -19,6 +19,7 @@ from zoo.tokenizers.split_patterns import PATTERNS
 from zoo.tokenizers.wordpiece import WordPieceTokenizer
 
 MODEL_FILE = "tokenizer.model"
+_CLASSES = (ByteLevelBPETokenizer, MarianTokenizer, SentencePieceTokenizer, WordPieceTokenizer)
 _NAMES = {"pad": "pad", "unk": "unknown", "mask": "mask"}
 
 
@@ -61,6 +62,8 @@ def save_huggingface(
     >>> transformers.AutoTokenizer.from_pretrained("exported")("A small dog.")["input_ids"]
     [101, 1037, 2235, 3899, 1012, 102]
     """
+    if type(tokenizer) not in _CLASSES:  # a subclass may tokenize otherwise
+        raise ValueError(f"A {tokenizer.kind!r} tokenizer can't be written for the Transformers library.")
     directory, settings = Path(directory), tokenizer.get_config()
     if isinstance(tokenizer, MarianTokenizer):
         _write_marian(tokenizer, directory, [*before, "", *after], max_length)
@@ -128,12 +131,10 @@ def _describe(tokenizer: Tokenizer, settings: dict[str, Any]) -> dict[str, Any] 
         return _describe_wordpiece(tokenizer, settings)
     if isinstance(tokenizer, ByteLevelBPETokenizer):
         return _describe_byte_level(tokenizer, settings)
-    if isinstance(tokenizer, SentencePieceTokenizer):
-        content = describe_sentencepiece(tokenizer.proto, tokenizer.prepend_scheme)
-        if content is None and tokenizer.prepend_scheme is not None:
-            raise ValueError(f"prepend_scheme={tokenizer.prepend_scheme!r} can't be written with this model.")
-        return content
-    raise ValueError(f"A {tokenizer.kind!r} tokenizer can't be written for the Transformers library.")
+    content = describe_sentencepiece(tokenizer.proto, tokenizer.prepend_scheme)
+    if content is None and tokenizer.prepend_scheme is not None:
+        raise ValueError(f"prepend_scheme={tokenizer.prepend_scheme!r} can't be written with this model.")
+    return content
 
 
 def _ids(tokenizer: Tokenizer) -> dict[str, int]:

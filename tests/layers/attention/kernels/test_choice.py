@@ -23,8 +23,8 @@ CAUSAL = AttentionMask(causal=True)
 
 @pytest.mark.skipif(not ON_TENSORFLOW, reason="with a fused kernel, that comes first")
 def test_choice_by_length_on_tensorflow():
-    def path(length, mask=None, **options):
-        return choose_path(*tensors(length), mask, **options).path
+    def path(length, mask=None, heads=8, **options):
+        return choose_path(*tensors(length, heads=heads, key_value_heads=heads), mask, **options).path
 
     assert path(128) == path(128, CAUSAL) == path(2048) == "plain"
     assert path(65536) == path(65536, CAUSAL) == "blocked"
@@ -35,6 +35,11 @@ def test_choice_by_length_on_tensorflow():
     assert path(768, WINDOW) == path(65536, WINDOW, dropout=lambda weights: weights) == "banded"
     assert path(65536, AttentionMask(window=(128, None))) == "blocked"
     assert path(65536, AttentionMask(causal=True, block_size=64)) == "banded"
+    # a prompt on its way into a cache has positions, which keep it from the banded path: 1 GiB of scores
+    at = {"query_positions": np.arange(8192), "key_positions": np.arange(8192)}
+    assert path(8192, AttentionMask(causal=True, window=(511, 0), **at), heads=4) == "blocked"
+    assert path(8192, AttentionMask(causal=True, window=(7000, 0), **at), heads=4) == "plain"
+    assert path(8192, AttentionMask(causal=True, **at), heads=4) == path(8192, CAUSAL, heads=4) == "plain"
     assert path(None) == path(None, CAUSAL) == "plain"
     assert path(None, WINDOW) == "banded"
     assert path(None, AttentionMask(window=(1000, 0))) == "banded"

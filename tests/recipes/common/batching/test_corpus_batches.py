@@ -82,6 +82,28 @@ def test_entered_at_any_batch(corpora, weights):
         assert rows_of(CorpusBatches(corpora, **options), 2, skip) == whole[6 * skip :]
 
 
+def test_what_was_trained_on_is_not_read_again(corpora):
+    asked = []
+
+    class Watched(CorpusBatches):
+        def arrays(self, number):
+            asked.append(int(number))
+            return super().arrays(number)
+
+    rows_of(Watched(corpora, batch_size=2, batches_per_epoch=12), 3, 9)
+    assert asked == [45, 46, 47]
+
+
+def test_corpus_smaller_than_a_batch(corpora):
+    rows = all_rows(corpora)
+    batches = CorpusBatches(corpora, batch_size=2 * len(rows) + 1, processes=1)
+    assert batches.number_of_batches == 1
+    first = rows_of(batches, 0)
+    # two passes, and the first row of a third
+    assert sorted(first[:-1]) == sorted(rows * 2)
+    assert rows_of(batches, 1) != first
+
+
 @pytest.mark.parametrize("weights", [None, [1, 2]])
 @pytest.mark.parametrize("processes", [1, 2, 3, 6])
 def test_on_any_number_of_processes(corpora, weights, processes):
@@ -142,8 +164,11 @@ def test_separate_documents(tmp_path, start_id):
 def test_mistakes(corpora, tmp_path):
     with pytest.raises(ConfigError, match="multiple of the 4 processes"):
         CorpusBatches(corpora, batch_size=6, processes=4)
-    with pytest.raises(ConfigError, match="data.weights must be 2 numbers above 0"):
-        CorpusBatches(corpora, batch_size=6, weights=[1])
+    for weights in ([1], [1, 0], [1, -1], [1, float("nan")], [1, 2, 3]):
+        with pytest.raises(ConfigError, match="data.weights must be 2 numbers above 0"):
+            CorpusBatches(corpora, batch_size=6, weights=weights)
+    with pytest.raises(ConfigError, match="data.weights must be at least about 1/4096 of their sum"):
+        CorpusBatches(corpora, batch_size=6, weights=[1e6, 1])
     with pytest.raises(DataError, match="no corpus"):
         Corpus(tmp_path)
     with pytest.raises(ValueError, match="numbers must be from 0"):

@@ -74,3 +74,10 @@ def test_exact_keys():
     np.testing.assert_array_equal(duplicates.repeated(keys), [False, True, False, True, False, False])
     assert duplicates.exact_key("a b") == hashlib.blake2b(b"a b", digest_size=16).digest()
     assert duplicates.repeated(keys[:0]).shape == (0,)
+
+
+def test_texts_without_words():
+    """Those without a letter or digit are alike where their signs are."""
+    texts = ["!!! ??? ... --- +++ === ***", "\U0001f600 \U0001f601", "!!! ??? ... --- +++ === ***"]
+    found = [duplicates.signature(duplicates.words_of(text)) for text in texts]
+    assert (found[0] == found[2]).all() and (found[0] == found[1]).mean() < 0.3

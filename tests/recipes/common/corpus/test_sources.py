@@ -1,10 +1,13 @@
 import gzip
 import json
+import tracemalloc
 
 import pytest
 
-from recipes.common.corpus.documents import read_documents
-from recipes.common.corpus.sources import Part, find_parts, share_out
+from recipes.common.corpus import documents as documents_module
+from recipes.common.corpus import sources
+from recipes.common.corpus.documents import BadRecords, read_documents
+from recipes.common.corpus.sources import Part, find_parts, share_out, state_of
 from recipes.common.errors import BadLines, ConfigError, DataError
 
 TEXT = "\ufeffOne line\nand its second.\n\n\n  Two\r\n\r\nThree ü — ß\n   \nFour\nends without a line feed"
@@ -17,9 +20,11 @@ def documents(parts, unit="line", key="text", bad=None):
     return [text for part in parts for text in read_documents(part, unit, key, "train", bad)]
 
 
+@pytest.mark.parametrize("block", [1, 4, 1 << 20])
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 20, 1000])
 @pytest.mark.parametrize("unit", ["paragraph", "line"])
-def test_no_document_is_cut(tmp_path, unit, size):
+def test_no_document_is_cut(tmp_path, unit, size, block, monkeypatch):
+    monkeypatch.setattr(sources, "_BLOCK", block)
     file = tmp_path / "a.txt"
     file.write_bytes(TEXT.encode())
     parts = find_parts([str(file)], unit, "train", part_bytes=size)
@@ -56,6 +61,53 @@ def test_bad_rows_are_counted(tmp_path):
         documents(parts)
 
 
+@pytest.mark.parametrize("size", [1, 30, 10**6])
+def test_bad_rows_are_named_by_their_lines(tmp_path, size):
+    rows = ['{"text": "good"}', "{", "", '{"other": 1}', '{"text": "ü"}', '{"text": 3}'] + ["{"] * 12
+    (tmp_path / "ä, byte 3.jsonl").write_bytes("\n".join(rows).encode() + b'\n{"text": "\xff"}')
+    parts, bad = find_parts([str(tmp_path / "*.jsonl")], "line", "train", size), BadRecords("skip")
+    assert documents(parts, bad=bad) == ["good", "ü"]
+    lines = {cause: [int(origin.rpartition(":")[2]) for origin in found] for cause, found in bad.origins.items()}
+    assert lines == {
+        "not a JSON object": [2, *range(7, 16)],
+        "key missing": [4],
+        "not text": [6],
+        "undecodable byte": [19],
+    }
+    assert bad.counts["not a JSON object"] == 13
+    with pytest.raises(DataError, match="ä, byte 3.jsonl:2: not a JSON object"):
+        documents(parts, bad=BadRecords("raise"))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.txt.gz"])
+@pytest.mark.parametrize("unit", ["file", "paragraph", "line"])
+def test_a_line_that_never_ends(tmp_path, monkeypatch, name, unit):
+    monkeypatch.setattr(documents_module, "_MOST_BYTES", 1 << 20)
+    text = b"one\n\n" + b"x" * (12 << 20)
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    tracemalloc.start()
+    try:
+        parts = find_parts([str(tmp_path / name)], unit, "train", 1024)
+        with pytest.raises(DataError, match=r"a\..*: a line has more than 1,048,576 bytes"):
+            documents(parts, unit, bad=BadLines("skip"))
+        assert tracemalloc.get_traced_memory()[1] < 6 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_names_from_another_folder(tmp_path, monkeypatch):
+    """A process elsewhere, or a run that goes on in another folder, finds the same files."""
+    for folder in ("x", "y"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.txt").write_text(folder)
+    monkeypatch.chdir(tmp_path)
+    parts = find_parts(["*/a.txt"], "line", "train")
+    monkeypatch.chdir("/")
+    assert documents(parts) == ["x", "y"]
+    with pytest.raises(DataError, match="a.txt is named twice"):
+        find_parts([str(tmp_path / "x" / "a.txt"), str(tmp_path / "*" / "a.txt")], "line", "train")
+
+
 def test_parquet(tmp_path):
     arrow = pytest.importorskip("pyarrow", reason="the extra 'corpus' is not installed")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -68,11 +120,41 @@ def test_parquet(tmp_path):
         documents(parts)
 
 
+def test_damaged_parquet(tmp_path):
+    arrow = pytest.importorskip("pyarrow", reason="the extra 'corpus' is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.table({"text": [f"text {number}" for number in range(5000)]}), tmp_path / "a.parquet")
+    content = bytearray((tmp_path / "a.parquet").read_bytes())
+    content[20:60] = bytes(40)
+    (tmp_path / "a.parquet").write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.parquet: row group 1 is damaged behind row 0"):
+        documents(find_parts([str(tmp_path / "a.parquet")], "line", "train"), bad=BadLines("skip"))
+
+
+def test_data_set_of_a_hub(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
+    (tmp_path / "rows.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    load, asked = datasets.load_dataset, []
+
+    def from_file(name, split):
+        asked.append((name, split))
+        return load("json", data_files=str(tmp_path / "rows.jsonl"), split="train", cache_dir=str(tmp_path / "cache"))
+
+    monkeypatch.setattr(datasets, "load_dataset", from_file)
+    parts = find_parts(["hf://datasets/owner/name"], "line", "test")
+    assert documents(parts) == ["one", "two"]
+    assert set(asked) == {("owner/name", "test"), ("owner/name", "train")}
+    assert all(name.startswith(str(tmp_path / "cache")) for name in state_of(["hf://datasets/owner/name"], "test"))
+
+
 def test_data_set(tmp_path):
     datasets = pytest.importorskip("datasets", reason="the extra 'datasets' is not installed")
     rows = datasets.Dataset.from_dict({"text": [f"text {number}" for number in range(30)]})
     datasets.DatasetDict({"train": rows, "test": rows.select([3])}).save_to_disk(tmp_path / "set")
     assert documents(find_parts([str(tmp_path / "set")], "line", "train")) == rows["text"][:]
+    before = state_of([str(tmp_path / "set")], "train")
+    datasets.DatasetDict({"train": rows.select([1, 2]), "test": rows}).save_to_disk(tmp_path / "set")
+    assert before and state_of([str(tmp_path / "set")], "train") != before
     with pytest.raises(DataError, match="has no part 'dev'; it has train, test"):
         find_parts([str(tmp_path / "set")], "line", "dev")
 

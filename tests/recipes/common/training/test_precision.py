@@ -3,7 +3,7 @@
 import keras
 import pytest
 
-from recipes.common.training.precision import advise_policy, multiplies_bfloat16
+from recipes.common.training.precision import advise_policy, describe_step, multiplies_bfloat16
 
 WITH, WITHOUT = (f"processor: 0\nflags\t\t: fpu avx2 {flag}\nbugs:\n" for flag in ("avx512_bf16", "avx512f"))
 
@@ -19,3 +19,8 @@ def test_who_is_advised():
         assert advise_policy(128, WITH) is None
     finally:
         keras.config.set_dtype_policy(before)
+
+
+@pytest.mark.parametrize(("compiled", "words"), [(True, "compiled by XLA"), (False, "without XLA")])
+def test_the_log_says_how_a_model_trains(compiled, words):
+    assert describe_step(compiled) == f"trains in float32, {words} (training.dtype, training.jit_compile)"

@@ -1,0 +1,95 @@
+"""Serving: exported models behind the interfaces of TensorFlow Serving and of language models.
+
+python -m recipes.serve runs/dates/export
+python -m recipes.serve models --port 8080 --host 0.0.0.0
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from pathlib import Path
+
+from recipes.common.config import run_recipe, setting
+from recipes.common.errors import ConfigError
+from recipes.serving.limits import LimitsConfig
+from recipes.serving.model_folders import find_versions
+
+# Addresses that other machines do not reach.
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+# The environment variable that holds the key which requests must bring.
+KEY_VARIABLE = "ZOO_API_KEY"
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchingConfig:
+    """How requests are put together."""
+
+    rows: int = setting(16, "Texts that a language model writes at the same time.", least=1)
+    steps: int = setting(8, "Tokens that each of them gets before others may join.", least=1)
+    prefill: int = setting(128, "Most tokens of prompts that are fed in between.", least=1)
+    batch: int = setting(32, "Most rows of a batch of other requests.", least=1)
+    state_bytes: int = setting(2**30, "Most bytes of the caches of texts that are being written.", least=0)
+    prefix_bytes: int = setting(2**28, "Most bytes of caches of prompts, for others with the same beginning.", least=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class ServeConfig:
+    """Serves exported models. With the environment variable ZOO_API_KEY requests must bring this key."""
+
+    models: str = setting(help="An export, a model's folder of versions, or a folder of such models.", words="first")
+    host: str = setting("127.0.0.1", "Address to listen at; others than this machine's own need a key.")
+    port: int = setting(8501, "Port of HTTP.", least=0, most=65535)
+    grpc_port: int | None = setting(None, "Port of gRPC, often 8500; null for none.", least=0, most=65535)
+    interval: float = setting(2.0, "Seconds between two looks for new versions.", above=0)
+    drain: float = setting(30.0, "Seconds that requests have to end after SIGTERM.", above=0)
+    batching: BatchingConfig = setting(BatchingConfig())
+    limits: LimitsConfig = setting(LimitsConfig())
+
+
+def main(config: ServeConfig) -> None:
+    """Runs the recipe until the process is told to end.
+
+    Args:
+        config: The configuration.
+    """
+    api_key = os.environ.get(KEY_VARIABLE) or None
+    if api_key is None and config.host not in LOCAL_HOSTS:
+        raise ConfigError(
+            f"host must be one of {', '.join(LOCAL_HOSTS)} without a key, got {config.host!r}: set {KEY_VARIABLE}"
+        )
+    if not find_versions(Path(config.models)):
+        raise ConfigError(f"models must be a folder with exported models, got {config.models!r}, which holds none")
+    try:
+        import uvicorn
+
+        from recipes.serving.app import make_app
+    except ImportError as error:
+        raise ConfigError(
+            f'serving needs the extra serve: pip install -e ".[serve]" ({error.name} is missing)'
+        ) from error
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    app = make_app(
+        Path(config.models),
+        config.limits,
+        dataclasses.asdict(config.batching),
+        api_key=api_key,
+        interval=config.interval,
+        drain=config.drain,
+        grpc_address=None if config.grpc_port is None else (config.host, config.grpc_port),
+    )
+    # without a log of requests, which hold names that users give
+    uvicorn.run(
+        app,
+        host=config.host,
+        port=config.port,
+        access_log=False,
+        log_config=None,
+        timeout_graceful_shutdown=int(config.drain),
+        h11_max_incomplete_event_size=2**16,
+    )
+
+
+if __name__ == "__main__":
+    run_recipe(main, ServeConfig, "serve")

@@ -1,0 +1,1 @@
+"""Serving of exported models: what `recipes.serve` is made of."""

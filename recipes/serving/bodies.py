@@ -1,0 +1,69 @@
+"""Bodies of requests: read within the limits, and checked for what all routes forbid."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+
+from recipes.serving.limits import LimitsConfig
+from recipes.serving.problems import Problem
+
+# Nested lists and dictionaries of a body are no deeper than this.
+_DEEPEST = 32
+
+
+async def read_json(request: Request, limits: LimitsConfig) -> dict[str, Any]:
+    """Returns the body of a request, a JSON object.
+
+    Args:
+        request: The request.
+        limits: The limits of the server.
+
+    Raises:
+        Problem: If it is too large or too slow, or no JSON object in UTF-8; or holds texts that are too long.
+    """
+    body = bytearray()
+    try:
+        async with asyncio.timeout(limits.read_seconds):
+            async for part in request.stream():
+                body += part
+                if len(body) > limits.body_bytes:
+                    raise Problem(413, f"The body must have at most {limits.body_bytes} bytes.")
+    except TimeoutError as error:
+        raise Problem(408, f"The body must arrive within {limits.read_seconds:g} seconds.") from error
+    except ClientDisconnect as error:
+        raise Problem(400, "The body did not arrive.") from error
+    try:
+        content = json.loads(bytes(body).decode("utf-8"), parse_constant=_refused)
+    except UnicodeDecodeError as error:
+        raise Problem(400, "The body must be JSON in UTF-8.") from error
+    except (json.JSONDecodeError, RecursionError) as error:
+        place = f": line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise Problem(400, f"The body must be JSON{place}.") from error
+    if not isinstance(content, dict):
+        raise Problem(400, "The body must be a JSON object.")
+    _check(content, limits, 0)
+    return content
+
+
+def _refused(constant: str) -> Any:
+    raise Problem(400, f"The body must be JSON, which has no {constant}.")
+
+
+def _check(value: Any, limits: LimitsConfig, depth: int) -> None:
+    if depth > _DEEPEST:
+        raise Problem(400, f"The body must be nested at most {_DEEPEST} deep.")
+    if isinstance(value, str):
+        if len(value) > limits.text_characters:
+            raise Problem(413, f"A text must have at most {limits.text_characters} characters.")
+        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+            raise Problem(422, "A text must be Unicode without surrogates.")
+    elif isinstance(value, dict):
+        for each in value.values():
+            _check(each, limits, depth + 1)
+    elif isinstance(value, list):
+        for each in value:
+            _check(each, limits, depth + 1)

@@ -1,0 +1,392 @@
+"""Continuous batching: texts join and leave a batch that is being written at every step."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from recipes.serving.exported_model import ExportedModel
+from recipes.serving.prefixes import Prefixes
+from recipes.serving.row_states import State, StateFormat, rounded_positions
+from recipes.serving.writing import CANCELLED, DEADLINE, FAILED, LENGTH, STOP, Writing, WritingRequest, Written
+
+# Tokens at the end of a prompt that tell how the first generated ones are spelled, control tokens among them.
+CONTEXT = 32
+
+
+class QueueFullError(RuntimeError):
+    """There is no place for another text to wait."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchOptions:
+    """How many texts are written at the same time, and how.
+
+    Args:
+        rows: Most texts that are written together.
+        steps: Tokens that each of them gets before others may join.
+        prefill: Most tokens of prompts that are fed between two such turns, so that long prompts do not hold up others.
+        waiting: Most texts that wait.
+        state_bytes: Most bytes of the state of all texts that are being written; a single one may have more.
+        prefix_bytes: Most bytes of the states of prompts that are kept for others with the same beginning.
+    """
+
+    rows: int = 16
+    steps: int = 8
+    prefill: int = 128
+    waiting: int = 256
+    state_bytes: int = 2**30
+    prefix_bytes: int = 2**28
+
+    def __post_init__(self) -> None:
+        least = {"rows": 1, "steps": 1, "prefill": 1, "waiting": 1, "state_bytes": 0, "prefix_bytes": 0}
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < smallest:
+                raise ValueError(f"{name} must be an integer of at least {smallest}, got {value!r}.")
+
+
+@dataclasses.dataclass
+class _Filling:
+    """A text whose prompt is being fed: all but its last token."""
+
+    writing: Writing
+    state: State
+    fed: int
+
+
+class ContinuousBatch:
+    """Writes texts with an exported decoder, many at a time, in a thread of its own.
+
+    Between two turns of some tokens for all, texts that have ended leave, and others take their places: their prompts
+    are fed in pieces, behind what an earlier prompt has in common with them. Each text is the one that `generate`
+    writes for its prompt, settings and seed, whatever else is in the batch.
+
+    Args:
+        model: The exported model, which has the endpoint `advance`.
+        options: How many texts are written together.
+
+    Example:
+
+    >>> with ContinuousBatch(model, BatchOptions(rows=8)) as batch:
+    ...     batch.write(WritingRequest(batch.tokens(["Once upon a time"])[0], 40), print)
+
+    Reference:
+        Yu et al. 2022, "Orca: a distributed serving system for Transformer-based generative models", section 4.1;
+        Agrawal et al. 2024, "Taming throughput-latency tradeoff in LLM inference with Sarathi-Serve", section 4.1
+        (prompts in pieces).
+    """
+
+    def __init__(self, model: ExportedModel, options: BatchOptions | None = None) -> None:
+        self._model, self._options = model, options or BatchOptions()
+        self.properties = model.endpoints["advance"]["properties"]
+        self._format = StateFormat(self.properties["state"])
+        self._prefixes = Prefixes(self._format, self._options.prefix_bytes)
+        self._waiting: collections.deque[Writing] = collections.deque()
+        self._filling: collections.deque[_Filling] = collections.deque()
+        self._rows: list[Writing] = []
+        self._state: State = self._format.empty(1, rounded_positions(1, self.max_length))
+        self._batch_size, self._positions = 1, rounded_positions(1, self.max_length)
+        self._changed = threading.Condition()
+        self._closing = False
+        self.steps_done = self.tokens_written = self.tokens_fed = self.tokens_shared = 0
+        self._thread = threading.Thread(target=self._run, name="continuous batch", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> ContinuousBatch:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    @property
+    def max_length(self) -> int:
+        """Most tokens of prompt and text together."""
+        return self.properties["max_length"]
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether the model answers conversations."""
+        return "chat" in self.properties
+
+    @property
+    def load(self) -> dict[str, int]:
+        """How many texts are waiting, have their prompts fed, and are being written."""
+        return {"waiting": len(self._waiting), "filling": len(self._filling), "writing": len(self._rows)}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of a row that the export was made with."""
+        return dict(self.properties["settings"])
+
+    def tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the token ids of prompts."""
+        return _rows_of(self._model.call("tokens", texts=list(texts)))
+
+    def chat_tokens(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        """Returns the token ids of a conversation.
+
+        Args:
+            messages: Its messages, dictionaries with `role` and `content`.
+        """
+        roles, contents = ([[message[key] for message in messages]] for key in ("role", "content"))
+        return _rows_of(self._model.call("chat_tokens", roles=roles, contents=contents))[0]
+
+    def write(self, request: WritingRequest, tell: Callable[[Written], None]) -> Writing:
+        """Lets a text be written.
+
+        Args:
+            request: What is asked for.
+            tell: Is given what is new of it, in another thread; the last time with the reason why it ended.
+
+        Returns:
+            The text, which may be cancelled.
+
+        Raises:
+            ValueError: If the prompt is empty, or leaves no room for a token.
+            QueueFullError: If too many texts wait.
+        """
+        if not 0 < len(request.prompt) < self.max_length:
+            raise ValueError(f"A prompt must have from 1 to {self.max_length - 1} tokens, got {len(request.prompt)}.")
+        if request.is_chat and not self.is_chat:
+            raise ValueError("A conversation needs a model with a chat format.")
+        writing = Writing(request, self.properties["chat" if request.is_chat else "texts"], tell)
+        with self._changed:
+            if self._closing:
+                raise QueueFullError("The model is being closed.")
+            if len(self._waiting) >= self._options.waiting:
+                raise QueueFullError(f"{len(self._waiting)} texts wait already.")
+            self._waiting.append(writing)
+            self._changed.notify()
+        return writing
+
+    def close(self) -> None:
+        """Writes what is begun or waiting to its end, and stops."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    # What follows runs in the thread of the batch.
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._waiting or self._filling or self._rows or self._closing):
+                    self._changed.wait()
+                if self._closing and not (self._waiting or self._filling or self._rows):
+                    return
+            try:
+                self._turn()
+            except Exception as error:  # whatever TensorFlow raises: no text of this batch can go on
+                self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        writings = [*self._rows, *(filling.writing for filling in self._filling)]
+        self._rows, self._filling = [], collections.deque()
+        self._arrange([])
+        for writing in writings:
+            writing.end(FAILED, error=f"{type(error).__name__}: {error}")
+
+    def _turn(self) -> None:
+        self._drop_unwanted()
+        self._admit()
+        began = self._feed()
+        if began:
+            self._arrange(began)
+        if self._rows:
+            self._advance()
+
+    def _drop_unwanted(self) -> None:
+        """Ends what was cancelled or is too late."""
+        now = time.monotonic()
+        unwanted: dict[int, str] = {}
+
+        def is_wanted(writing: Writing) -> bool:
+            deadline = writing.request.deadline
+            if writing.is_cancelled:
+                unwanted[id(writing)] = CANCELLED
+            elif deadline is not None and deadline < now:
+                unwanted[id(writing)] = DEADLINE
+            return id(writing) not in unwanted
+
+        with self._changed:
+            every = [*self._waiting, *(filling.writing for filling in self._filling), *self._rows]
+            self._waiting = collections.deque(filter(is_wanted, self._waiting))
+        self._filling = collections.deque(filling for filling in self._filling if is_wanted(filling.writing))
+        gone = [writing for writing in self._rows if not is_wanted(writing)]
+        if gone:
+            self._arrange([], leaving=gone)
+        for writing in every:
+            if id(writing) in unwanted:
+                writing.end(unwanted[id(writing)])
+
+    def _admit(self) -> None:
+        """Begins with the prompts of texts for which there is room."""
+        while len(self._rows) + len(self._filling) < self._options.rows:
+            with self._changed:
+                if not self._waiting or not self._has_room(self._waiting[0]):
+                    return
+                writing = self._waiting.popleft()
+            prompt = writing.request.prompt[:-1]
+            shared, state = self._prefixes.find(prompt)
+            positions = rounded_positions(len(prompt) + 1, self.max_length)
+            parts = [] if state is None else [(state, [0])]
+            self.tokens_shared += shared
+            self._filling.append(_Filling(writing, self._format.arrange(parts, 1, positions), shared))
+
+    def _has_room(self, writing: Writing) -> bool:
+        others = [*self._rows, *(filling.writing for filling in self._filling)]
+        if not others:
+            return True
+        longest = max(self._needs(each, each.request.max_new_tokens) for each in (writing, *others))
+        rows = _rounded_rows(len(others) + 1)
+        return rows * rounded_positions(longest, self.max_length) * self._format.bytes_per_position <= (
+            self._options.state_bytes
+        )
+
+    def _needs(self, writing: Writing, new: int) -> int:
+        """Positions of a text with so many tokens of its own."""
+        return min(len(writing.request.prompt) + new, self.max_length)
+
+    def _feed(self) -> list[_Filling]:
+        """Feeds pieces of prompts, each text in its turn; returns those that are ready to be written."""
+        ready, budget = [], self._options.prefill
+        for _ in range(len(self._filling)):
+            filling = self._filling.popleft()
+            prompt = filling.writing.request.prompt[:-1]
+            piece = prompt[filling.fed : filling.fed + budget]
+            if piece:
+                inputs = {"token_ids": [piece], "lengths": [len(piece)], "index": [filling.fed]}
+                tensors = self._model.tensors("begin", inputs) | dict(filling.state)
+                filling.state = self._model.run("begin", tensors)
+                filling.fed += len(piece)
+                budget -= len(piece)
+                self.tokens_fed += len(piece)
+                if filling.fed == len(prompt):
+                    self._prefixes.keep(prompt, filling.state)
+            if filling.fed == len(prompt):
+                ready.append(filling)
+            else:
+                self._filling.append(filling)
+        return ready
+
+    def _arrange(self, joining: Sequence[_Filling], leaving: Sequence[Writing] = ()) -> None:
+        """Puts the state of the batch together anew: without texts that leave, with those that join."""
+        gone = set(map(id, leaving))
+        kept = [row for row, writing in enumerate(self._rows) if id(writing) not in gone]
+        parts = [(self._state, kept), *((filling.state, [0]) for filling in joining)]
+        self._rows = [*(self._rows[row] for row in kept), *(filling.writing for filling in joining)]
+        self._batch_size = _rounded_rows(len(self._rows))
+        self._positions = self._wanted_positions()
+        self._state = self._format.arrange(parts, self._batch_size, self._positions)
+
+    def _wanted_positions(self) -> int:
+        """Positions that the next turn needs."""
+        steps = self._options.steps
+        needs = [self._needs(writing, len(writing.tokens) + steps) for writing in self._rows]
+        return rounded_positions(max(needs, default=1), self.max_length)
+
+    def _advance(self) -> None:
+        """Writes some tokens in each row, and ends those that are complete."""
+        if self._wanted_positions() > self._positions:
+            self._arrange([])
+        result = self._model.run("advance", self._row_tensors() | dict(self._state))
+        self._state = {name: result[name] for name in self._state}
+        ids, scores, lengths, ended = (
+            result[name].numpy() for name in ("token_ids", "log_probabilities", "lengths", "ended")
+        )
+        self.steps_done += int(lengths.max())
+        reasons: list[str | None] = []
+        for row, writing in enumerate(self._rows):
+            count = lengths[row]
+            writing.take(ids[row, :count].tolist(), scores[row, :count])
+            self.tokens_written += int(count)
+            is_full = len(writing.tokens) >= self._limit(writing)
+            reasons.append(STOP if ended[row] else LENGTH if is_full else None)
+        self._look(reasons)
+        leaving = [writing for writing, reason in zip(self._rows, reasons, strict=True) if reason is not None]
+        if leaving:
+            self._arrange([], leaving)
+
+    def _limit(self, writing: Writing) -> int:
+        request = writing.request
+        return min(request.max_new_tokens, self.max_length - len(request.prompt))
+
+    def _row_tensors(self) -> dict[str, Any]:
+        """The inputs of `advance` but for the state; rows behind the texts rest."""
+        requests = [writing.request for writing in self._rows]
+        tokens = [
+            [*request.prompt[-1:], *writing.tokens] for request, writing in zip(requests, self._rows, strict=True)
+        ]
+        ends = [writing.end_ids for writing in self._rows]
+        columns = {
+            "token_ids": [row[-1] for row in tokens],
+            "index": [len(request.prompt) + len(row) - 2 for request, row in zip(requests, tokens, strict=True)],
+            "places": [len(row) - 1 for row in tokens],
+            "limits": [self._limit(writing) for writing in self._rows],
+            "seeds": [request.seed for request in requests],
+            "streams": [request.stream for request in requests],
+            "temperature": [request.temperature for request in requests],
+            "top_k": [request.top_k for request in requests],
+            "top_p": [request.top_p for request in requests],
+            "min_p": [request.min_p for request in requests],
+        }
+        free = self._batch_size - len(self._rows)
+        columns = {name: values + [0] * free for name, values in columns.items()}
+        width = max(1, *map(len, ends))
+        columns["end_ids"] = [[*ids, *[-1] * (width - len(ids))] for ids in ends] + [[-1] * width] * free
+        columns["steps"] = self._options.steps
+        return self._model.tensors("advance", columns)
+
+    def _look(self, reasons: list[str | None]) -> None:
+        """Tells what is new of each text; a stop string is a reason to end, too."""
+        for is_chat, endpoint in ((False, "continuation"), (True, "chat_continuation")):
+            rows = [
+                row
+                for row, writing in enumerate(self._rows)
+                if writing.request.is_chat is is_chat and (reasons[row] is not None or writing.needs_text)
+            ]
+            if not rows:
+                continue
+            words = [self._without_end(row, reasons[row]) for row in rows]
+            unstable = self.properties["unstable_tokens"]
+            whole = self._texts(endpoint, rows, words)
+            stable = whole
+            if unstable and any(reasons[row] is None for row in rows):
+                stable = self._texts(endpoint, rows, [ids[: max(len(ids) - unstable, 0)] for ids in words])
+            for row, *texts in zip(rows, whole, stable, strict=True):
+                reasons[row] = self._rows[row].look(*texts, reasons[row])
+
+    def _without_end(self, row: int, reason: str | None) -> list[int]:
+        tokens = self._rows[row].tokens
+        return tokens[:-1] if reason == STOP else tokens
+
+    def _texts(self, endpoint: str, rows: Sequence[int], words: Sequence[Sequence[int]]) -> list[bytes]:
+        prompts = [self._rows[row].request.prompt[-CONTEXT:] for row in rows]
+        inputs = {"prompts": _padded(prompts), "token_ids": _padded(words)}
+        return self._model.call(endpoint, **inputs)["texts"].tolist()
+
+
+def _rounded_rows(rows: int) -> int:
+    rounded = 1
+    while rounded < rows:
+        rounded *= 2
+    return rounded
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
+    padded = np.full((len(rows), max(1, *map(len, rows))), -1, "int32")
+    for row, ids in enumerate(rows):
+        padded[row, : len(ids)] = ids
+    return padded
+
+
+def _rows_of(tokens: dict[str, np.ndarray]) -> list[list[int]]:
+    return [ids[:length].tolist() for ids, length in zip(tokens["token_ids"], tokens["lengths"], strict=True)]

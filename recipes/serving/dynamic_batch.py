@@ -1,0 +1,245 @@
+"""Dynamic batching: calls of an endpoint that come while it is busy are answered together, those of similar length."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from recipes.serving.continuous_batch import QueueFullError
+from recipes.serving.exported_model import ExportedModel
+
+
+class LateError(RuntimeError):
+    """Nobody waits for the answer any more."""
+
+
+@dataclasses.dataclass
+class _Call:
+    """A call that waits: its inputs, and who is told the outputs or the error."""
+
+    inputs: dict[str, np.ndarray]
+    rows: int
+    kind: Any
+    deadline: float | None
+    tell: Callable[[Any], None]
+    is_cancelled: bool = False
+
+
+class DynamicBatch:
+    """Answers calls of one endpoint, in a thread of its own, many of them at a time.
+
+    While a batch is computed others wait; the next batch is the call that has waited longest, and those that fit to it:
+    texts of similar length, arrays of the same sizes, and the same values of what all rows share. No call waits for
+    others to come.
+
+    Args:
+        model: The exported model.
+        endpoint: Name of the endpoint.
+        rows: Most rows of a batch; a call with more is a batch of its own.
+        waiting: Most calls that wait.
+        shares: Whether calls are put together: not where a result depends on the place in the batch, as draws do.
+
+    Example:
+
+    >>> with DynamicBatch(model, "serve") as batch:
+    ...     batch.call({"texts": np.array([b"a text"], "object")}, print)
+    """
+
+    def __init__(
+        self, model: ExportedModel, endpoint: str, rows: int = 32, waiting: int = 256, shares: bool = True
+    ) -> None:
+        self._model, self._endpoint, self._most, self._limit, self._shares = model, endpoint, rows, waiting, shares
+        description = model.endpoints[endpoint]
+        self._inputs = {field["name"]: field for field in description["inputs"]}
+        self._by_row = {
+            field["name"]: bool(field["shape"]) and field["shape"][0] == "batch" for field in description["outputs"]
+        }
+        self._waiting: collections.deque[_Call] = collections.deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self.batches = self.rows = 0
+        self._thread = threading.Thread(target=self._run, name=f"batches of {endpoint}", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> DynamicBatch:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    @property
+    def load(self) -> int:
+        """Number of calls that wait."""
+        return len(self._waiting)
+
+    def call(
+        self, inputs: Mapping[str, Any], tell: Callable[[Any], None], deadline: float | None = None
+    ) -> Callable[[], None]:
+        """Lets a call be answered.
+
+        Args:
+            inputs: An array for each input.
+            tell: Is given the outputs, or the exception, in another thread.
+            deadline: Time of `time.monotonic()` after which nobody waits for the answer.
+
+        Returns:
+            A function that cancels the call, if it has not begun.
+
+        Raises:
+            ValueError: If inputs are missing, unknown, or of another shape than the endpoint takes.
+            QueueFullError: If too many calls wait.
+        """
+        arrays, rows, kind = self._checked(inputs)
+        call = _Call(arrays, rows, kind, deadline, tell)
+        with self._changed:
+            if self._closing:
+                raise QueueFullError("The model is being closed.")
+            if len(self._waiting) >= self._limit:
+                raise QueueFullError(f"{len(self._waiting)} calls wait already.")
+            self._waiting.append(call)
+            self._changed.notify()
+
+        def cancel() -> None:
+            call.is_cancelled = True
+
+        return cancel
+
+    def close(self) -> None:
+        """Answers what waits, and stops."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _checked(self, inputs: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int, Any]:
+        """Inputs as arrays, the number of rows, and what calls of one batch have in common."""
+        missing, unknown = set(self._inputs) - set(inputs), set(inputs) - set(self._inputs)
+        if missing or unknown:
+            raise ValueError(f"The inputs must be {sorted(self._inputs)}, got {sorted(inputs)}.")
+        arrays, rows, kind = {}, {}, []
+        for name, field in self._inputs.items():
+            array = arrays[name] = as_array(inputs[name], field["dtype"], name)
+            shape = field["shape"]
+            fits = len(shape) == array.ndim and all(
+                isinstance(size, str) or size == have for size, have in zip(shape, array.shape, strict=True)
+            )
+            if not fits:
+                raise ValueError(f"The input {name!r} must have the shape {shape}, got {list(array.shape)}.")
+            if shape and shape[0] == "batch":
+                rows[name] = array.shape[0]
+                kind.append((name, array.shape[1:], _length_class(array) if array.dtype == object else 0))
+            else:
+                kind.append((name, array.shape, array.tobytes() if array.dtype != object else tuple(array.ravel())))
+        if len(set(rows.values())) > 1:
+            raise ValueError(f"All inputs must have as many rows as others, got {rows}.")
+        return arrays, next(iter(rows.values()), 1), tuple(kind) if rows and self._shares else object()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._waiting or self._closing):
+                    self._changed.wait()
+                if not self._waiting:
+                    return
+                calls, dropped = self._take()
+            for call in dropped:
+                _say(call, LateError("Nobody waits for the answer."))
+            if calls:
+                self._answer(calls)
+
+    def _take(self) -> tuple[list[_Call], list[_Call]]:
+        """Takes the calls of the next batch out of those that wait, and those that are of no use any more."""
+        now = time.monotonic()
+        taken, dropped, left = [], [], []
+        for call in self._waiting:
+            if call.is_cancelled or (call.deadline is not None and call.deadline < now):
+                dropped.append(call)
+            elif not taken or (
+                call.kind == taken[0].kind and sum(each.rows for each in taken) + call.rows <= self._most
+            ):
+                taken.append(call)
+            else:
+                left.append(call)
+        self._waiting = collections.deque(left)
+        return taken, dropped
+
+    def _answer(self, calls: list[_Call]) -> None:
+        joined = {
+            name: np.concatenate([call.inputs[name] for call in calls])
+            if field["shape"] and field["shape"][0] == "batch"
+            else calls[0].inputs[name]
+            for name, field in self._inputs.items()
+        }
+        try:
+            outputs = self._model.call(self._endpoint, **joined)
+        except Exception as error:  # whatever TensorFlow raises
+            if len(calls) == 1:
+                _say(calls[0], error)
+                return
+            for call in calls:  # one of them is wrong: the others are not
+                self._answer([call])
+            return
+        self.batches += 1
+        start = 0
+        for call in calls:
+            rows = slice(start, start + call.rows)
+            _say(call, {name: value[rows] if self._by_row[name] else value for name, value in outputs.items()})
+            self.rows += call.rows
+            start += call.rows
+
+
+def as_array(value: Any, dtype: str, name: str) -> np.ndarray:
+    """Returns a value as an array of a type of TensorFlow.
+
+    Args:
+        value: An array, or nested lists.
+        dtype: Name of the type; texts become bytes.
+        name: Name of the input, for the error.
+
+    Raises:
+        ValueError: If it is of another type, or its rows have several lengths.
+    """
+    if dtype != "string":
+        try:
+            array = np.asarray(value)
+            if array.size and not np.can_cast(array.dtype, dtype, "same_kind"):
+                raise ValueError(array.dtype)
+            cast = array.astype(dtype)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ValueError(f"The input {name!r} must hold values of the type {dtype}.") from error
+        if array.dtype.kind in "iu" and (cast != array).any():
+            raise ValueError(f"The input {name!r} must hold values of the type {dtype}, got larger ones.")
+        return cast
+    try:
+        array = np.array(value, "object")
+    except ValueError as error:
+        raise ValueError(f"The input {name!r} must hold rows of equal lengths.") from error
+    flat = array.ravel()
+    if not all(isinstance(text, (str, bytes)) for text in flat):
+        raise ValueError(f"The input {name!r} must hold texts in rows of equal lengths.")
+    try:
+        flat = [text.encode() if isinstance(text, str) else text for text in flat]
+    except UnicodeEncodeError as error:
+        raise ValueError(f"The input {name!r} must hold texts that UTF-8 can write.") from error
+    encoded = np.empty(len(flat), "object")
+    encoded[:] = flat
+    return encoded.reshape(array.shape)
+
+
+def _length_class(texts: np.ndarray) -> int:
+    """Texts of a class differ in length by a factor of two at most."""
+    return max(map(len, texts.ravel()), default=0).bit_length()
+
+
+def _say(call: _Call, answer: Any) -> None:
+    try:
+        call.tell(answer)
+    except Exception:  # whoever listened is gone
+        logging.getLogger(__name__).exception("A call has lost its listener.")

@@ -1,0 +1,56 @@
+"""Where served models are: which names and versions a folder holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recipes.common.errors import ConfigError
+
+SAVED_MODEL_FILE = "saved_model.pb"
+
+
+def find_versions(folder: Path) -> dict[str, dict[int, Path]]:
+    """Returns the folders of exports by name and version.
+
+    A folder is one of three: an export itself, which is version 1 of a model of the folder's name (of a run folder's,
+    where the export is its `export`); a model, with a folder for each version; or a folder of models.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        `{name: {version: folder}}`; models without a version are left out.
+
+    Raises:
+        ConfigError: If there is no such folder.
+
+    Example:
+
+    >>> find_versions(Path("models"))
+    {'dates': {1: PosixPath('models/dates/1'), 2: PosixPath('models/dates/2')}}
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"models must be a folder with exported models, got {str(folder)!r}, which is none")
+    if (folder / SAVED_MODEL_FILE).is_file():
+        name = folder.resolve().parent.name if folder.resolve().name == "export" else folder.resolve().name
+        return {name: {1: folder}}
+    own = _versions(folder)
+    if own:
+        return {folder.resolve().name: own}
+    found = {}
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith(".") or not entry.is_dir():
+            continue
+        versions = {1: entry} if (entry / SAVED_MODEL_FILE).is_file() else _versions(entry)
+        if versions:
+            found[entry.name] = versions
+    return found
+
+
+def _versions(folder: Path) -> dict[int, Path]:
+    """The versions of a model: folders whose names are numbers, which hold a whole export."""
+    return {
+        int(entry.name): entry
+        for entry in sorted(folder.iterdir())
+        if entry.name.isascii() and entry.name.isdigit() and (entry / SAVED_MODEL_FILE).is_file()
+    }

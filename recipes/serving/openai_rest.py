@@ -1,0 +1,262 @@
+"""The interface of language models that most clients speak: completions, chat, embeddings, as OpenAI describes it.
+
+Reference:
+    https://platform.openai.com/docs/api-reference
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any, TypeVar
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from recipes.serving.bodies import read_json
+from recipes.serving.openai_fields import ChatBody, CompletionBody, EmbeddingBody, WritingBody
+from recipes.serving.problems import Problem, problem_of
+from recipes.serving.server_state import ServerState
+from recipes.serving.worker_client import WorkerClient
+
+# The stream of random numbers of result k of a text is k times this, as in `generate`.
+FIRST_RESULTS = 1 << 24
+# Where errors are objects, as clients of this interface read them.
+PATHS = ("/v1/models", "/v1/completions", "/v1/chat/completions", "/v1/embeddings")
+_REASONS = {"deadline": Problem(504, "The text was not complete in time."), "failed": Problem(500, "The text failed.")}
+_Result = TypeVar("_Result")
+
+
+def routes() -> list[Route]:
+    """Returns the routes `/v1/models`, `/v1/completions`, `/v1/chat/completions` and `/v1/embeddings`."""
+    answers = (models, completions, chat_completions, embeddings)
+    methods = (["GET"], ["POST"], ["POST"], ["POST"])
+    return [Route(*each[:2], methods=each[2]) for each in zip(PATHS, answers, methods, strict=True)]
+
+
+async def models(request: Request) -> JSONResponse:
+    """Answers the list of models."""
+    state: ServerState = request.app.state.server
+    return JSONResponse({"object": "list", "data": [describe(name) for name in state.models.names]})
+
+
+def describe(name: str) -> dict[str, Any]:
+    """Returns what the list of models says of one."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": "zoo"}
+
+
+async def completions(request: Request) -> Response:
+    """Answers texts that continue prompts."""
+    state: ServerState = request.app.state.server
+    body = CompletionBody.read(await read_json(request, state.limits), state.limits)
+    asked = [
+        {"text": prompt, **body.request(), "stream": number * FIRST_RESULTS}
+        for prompt in body.prompts
+        for number in range(body.n)
+    ]
+    before = [prompt if body.echo else "" for prompt in body.prompts for _ in range(body.n)]
+    return await _answer(request, body, asked, _Completion(body.model, "cmpl", "text_completion", before))
+
+
+async def chat_completions(request: Request) -> Response:
+    """Answers answers to a conversation."""
+    state: ServerState = request.app.state.server
+    body = ChatBody.read(await read_json(request, state.limits), state.limits)
+    asked = [{"messages": body.messages, **body.request(), "stream": k * FIRST_RESULTS} for k in range(body.n)]
+    return await _answer(request, body, asked, _Chat(body.model, "chatcmpl", "chat.completion", [""] * body.n))
+
+
+async def embeddings(request: Request) -> Response:
+    """Answers a vector for each text."""
+    state: ServerState = request.app.state.server
+    body = EmbeddingBody.read(await read_json(request, state.limits), state.limits)
+    async with state.models.worker(body.model) as worker:
+        outputs = {field["name"] for field in worker.about["endpoints"][worker.about["default"]]["outputs"]}
+        if outputs != {"embeddings"}:
+            raise Problem(422, f"The model {body.model!r} makes no embeddings.")
+        call = worker.call(worker.about["default"], {"texts": body.texts}, state.limits.seconds)
+        vectors = (await _unless_gone(request, call))["embeddings"].astype("float32")
+    if body.dimensions not in (None, vectors.shape[1]):
+        raise Problem(422, f"dimensions must be {vectors.shape[1]} with this model.")
+
+    def written(vector: np.ndarray) -> Any:
+        return base64.b64encode(vector.tobytes()).decode() if body.encoding_format == "base64" else vector.tolist()
+
+    data = [{"object": "embedding", "index": index, "embedding": written(v)} for index, v in enumerate(vectors)]
+    usage = {"prompt_tokens": 0, "total_tokens": 0}
+    return JSONResponse({"object": "list", "data": data, "model": body.model, "usage": usage})
+
+
+class _Completion:
+    """How texts and their pieces are written in answers."""
+
+    def __init__(self, model: str, prefix: str, kind: str, before: list[str]) -> None:
+        self.kind, self.before = kind, before
+        self.head = {"id": f"{prefix}-{secrets.token_hex(12)}", "created": int(time.time()), "model": model}
+
+    def whole(self, index: int, text: str, reason: str) -> dict[str, Any]:
+        return {"index": index, "text": self.before[index] + text, "logprobs": None, "finish_reason": reason}
+
+    def pieces(self, index: int, text: str | None, reason: str | None) -> list[dict[str, Any]]:
+        """The choices of an event; the first of a text, before there is any, has None for it."""
+        text = self.before[index] if text is None else text
+        return [{"index": index, "text": text, "logprobs": None, "finish_reason": reason}] if text or reason else []
+
+    def event(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        return {**self.head, "object": self.kind, "choices": choices, **more}
+
+
+class _Chat(_Completion):
+    def whole(self, index: int, text: str, reason: str) -> dict[str, Any]:
+        message = {"role": "assistant", "content": text, "refusal": None}
+        return {"index": index, "message": message, "logprobs": None, "finish_reason": reason}
+
+    def pieces(self, index: int, text: str | None, reason: str | None) -> list[dict[str, Any]]:
+        delta = {"role": "assistant", "content": ""} if text is None else {"content": text} if text else {}
+        return [{"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}] if delta or reason else []
+
+    def event(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        return {**super().event(choices, **more), "object": f"{self.kind}.chunk"}
+
+
+async def _answer(request: Request, body: WritingBody, asked: list[dict[str, Any]], form: _Completion) -> Response:
+    state: ServerState = request.app.state.server
+    if len(asked) > state.limits.rows:
+        raise Problem(413, f"A request must have at most {state.limits.rows} results.")
+    seed = secrets.randbits(32) if body.seed is None else body.seed
+    asked = [{**each, "seed": seed, "streams_text": body.stream, "seconds": state.limits.seconds} for each in asked]
+    if body.stream:
+        # the first piece is awaited here, so that what is refused has a status of its own
+        events = _events(state, body, asked, form)
+        first = await anext(events)
+        return _Stream(_lines(first, events), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+    began = time.monotonic()
+    async with state.models.worker(body.model) as worker:
+        _require_writer(worker, body.model)
+        results = await _unless_gone(request, asyncio.gather(*(_whole(worker, each) for each in asked)))
+    state.metrics.first_text(time.monotonic() - began)
+    choices = [form.whole(index, text, last["reason"]) for index, (text, last) in enumerate(results)]
+    answer = {**form.head, "object": form.kind, "choices": choices}
+    return JSONResponse({**answer, "usage": _usage([last for _, last in results], body.results_per_prompt)})
+
+
+async def _whole(worker: WorkerClient, asked: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A text and its last piece."""
+    text = ""
+    async with contextlib.aclosing(worker.write(asked)) as pieces:
+        async for piece in pieces:
+            text += piece["text"]
+    _require_complete(piece)
+    return text, piece
+
+
+async def _events(
+    state: ServerState, body: WritingBody, asked: list[dict[str, Any]], form: _Completion
+) -> AsyncIterator[dict[str, Any]]:
+    """The events of texts that are written at the same time."""
+    began, lasts = time.monotonic(), {}
+    told: asyncio.Queue = asyncio.Queue()
+    async with state.models.worker(body.model) as worker:
+        _require_writer(worker, body.model)
+
+        async def follow(index: int) -> None:
+            try:
+                async with contextlib.aclosing(worker.write(asked[index])) as pieces:
+                    async for piece in pieces:
+                        told.put_nowait((index, piece))
+            except Exception as error:  # whatever ends one text ends the answer
+                told.put_nowait((index, error))
+
+        tasks = [asyncio.create_task(follow(index)) for index in range(len(asked))]
+        try:
+            begun: set[int] = set()
+            while len(lasts) < len(asked):
+                index, piece = await told.get()
+                if isinstance(piece, Exception):
+                    raise piece
+                if "reason" in piece:
+                    _require_complete(piece)
+                    lasts[index] = piece
+                choices = [] if index in begun else form.pieces(index, None, None)
+                if not begun:
+                    state.metrics.first_text(time.monotonic() - began)
+                begun.add(index)
+                choices += form.pieces(index, piece["text"], piece.get("reason"))
+                for choice in choices:
+                    yield form.event([choice])
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+    if body.include_usage:
+        yield form.event([], usage=_usage([lasts[index] for index in sorted(lasts)], body.results_per_prompt))
+
+
+async def _lines(first: dict[str, Any], events: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
+    """Events as a stream of lines; one that fails ends with the reason."""
+    async with contextlib.aclosing(events):
+        yield _line(first)
+        try:
+            async for event in events:
+                yield _line(event)
+        except Exception as error:
+            problem = problem_of(error)
+            yield _line({"error": {"message": problem.reason, "code": problem.status}})
+            return
+        yield "data: [DONE]\n\n"
+
+
+def _line(event: dict[str, Any]) -> str:
+    return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
+
+
+class _Stream(StreamingResponse):
+    """Closes what it streams when the client goes, so that its texts end at once."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async with contextlib.aclosing(self.body_iterator):
+            await super().__call__(scope, receive, send)
+
+
+async def _unless_gone(request: Request, answer: Awaitable[_Result]) -> _Result:
+    """Returns an answer; cancels it when the client goes."""
+    task = asyncio.ensure_future(answer)
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    leaving = asyncio.create_task(gone())
+    try:
+        await asyncio.wait([task, leaving], return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise Problem(499, "The client has gone.")
+        return task.result()
+    finally:
+        leaving.cancel()
+        task.cancel()
+        await asyncio.gather(task, leaving, return_exceptions=True)
+
+
+def _require_writer(worker: WorkerClient, name: str) -> None:
+    if "advance" not in worker.about["endpoints"]:
+        raise Problem(422, f"The model {name!r} does not continue texts token by token.")
+
+
+def _require_complete(piece: dict[str, Any]) -> None:
+    if piece["reason"] in _REASONS:
+        raise _REASONS[piece["reason"]]
+
+
+def _usage(lasts: list[dict[str, Any]], per_prompt: int) -> dict[str, int]:
+    """Tokens of prompts, each counted once, and of texts."""
+    prompts = sum(last["prompt_tokens"] for last in lasts[::per_prompt])
+    written = sum(last["tokens"] for last in lasts)
+    return {"prompt_tokens": prompts, "completion_tokens": written, "total_tokens": prompts + written}

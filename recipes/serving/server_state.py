@@ -1,0 +1,45 @@
+"""What all routes of the server share."""
+
+from __future__ import annotations
+
+import dataclasses
+import hmac
+from collections.abc import Iterable
+from typing import Any
+
+from recipes.serving.limits import LimitsConfig
+from recipes.serving.metrics import Metrics
+from recipes.serving.problems import Problem
+from recipes.serving.served_models import ServedModels
+
+
+@dataclasses.dataclass
+class ServerState:
+    """Models, limits and counters of a server.
+
+    Args:
+        models: The models.
+        limits: What it takes.
+        metrics: What it counts.
+        api_key: The key that requests must bring; None for none.
+    """
+
+    models: ServedModels
+    limits: LimitsConfig
+    metrics: Metrics
+    api_key: str | None = None
+
+    def require_key(self, authorization: str | None) -> None:
+        """Raises a `Problem` unless a header `Authorization: Bearer KEY` has the key."""
+        if self.api_key is None:
+            return
+        kind, _, given = (authorization or "").partition(" ")
+        # in a time that does not tell how much of it is right
+        is_right = hmac.compare_digest(given.strip().encode(), self.api_key.encode())
+        if kind.lower() != "bearer" or not is_right:
+            raise Problem(401, "The header Authorization must have the key of this server: Bearer KEY.")
+
+    def require_rows(self, values: Iterable[Any]) -> None:
+        """Raises a `Problem` if one of the inputs has too many rows."""
+        if any(isinstance(value, list) and len(value) > self.limits.rows for value in values):
+            raise Problem(413, f"A request must have at most {self.limits.rows} rows.")

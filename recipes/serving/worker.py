@@ -1,0 +1,224 @@
+"""The process that holds one version of a model: it answers the messages of the server on a socket.
+
+The server starts it as `python -m recipes.serving.worker DESCRIPTOR DIRECTORY OPTIONS`; it is not for people.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import logging
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from recipes.serving.continuous_batch import BatchOptions, ContinuousBatch, QueueFullError
+from recipes.serving.dynamic_batch import DynamicBatch, LateError
+from recipes.serving.exported_model import ExportedModel
+from recipes.serving.messages import pack, receive
+from recipes.serving.writing import WritingRequest, Written
+
+# Kinds of errors, as the server tells them from each other.
+INVALID, BUSY, LATE, FAILED = "invalid", "busy", "late", "failed"
+# What the assertions in a graph begin with, when TensorFlow raises them.
+_ASSERTION = "assertion failed: ["
+
+
+class RefusedError(ValueError):
+    """A request that cannot be answered; the message holds no text of the user's."""
+
+
+class Worker:
+    """Answers requests with a model.
+
+    Requests are dictionaries with an `id`, which their answers have too, and an `operation`:
+
+    * `call`: `endpoint` and `inputs`; the answer has `outputs`;
+    * `write`: a `text` or `messages`, and fields of `WritingRequest`; answers have a `text` piece each, the last one
+      also a `reason`;
+    * `cancel`: the `id` of another request;
+    * `state`: the answer has the loads and counts.
+
+    What goes wrong is an answer with `error`, one of "invalid", "busy", "late" and "failed", and a `message`.
+
+    Args:
+        model: The exported model.
+        options: Options of `BatchOptions`, and `batch`: most rows of a call of the other endpoints.
+        send: Sends an answer; may be called in any thread.
+    """
+
+    def __init__(self, model: ExportedModel, options: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
+        self._model, self._send = model, send
+        options = dict(options)
+        rows, waiting = options.pop("batch", 32), options.get("waiting", 256)
+        self._writer = ContinuousBatch(model, BatchOptions(**options)) if "advance" in model.endpoints else None
+        self._batches = {
+            name: DynamicBatch(
+                model, name, rows, waiting, shares=not endpoint.get("properties", {}).get("draws", False)
+            )
+            for name, endpoint in model.endpoints.items()
+        }
+        self._cancel: dict[int, Callable[[], None]] = {}
+        self._tokenizing = concurrent.futures.ThreadPoolExecutor(2, "tokens")
+
+    def close(self) -> None:
+        """Answers what was asked, and stops."""
+        self._tokenizing.shutdown()
+        for batch in (*self._batches.values(), *([self._writer] if self._writer else [])):
+            batch.close()
+
+    def handle(self, request: dict[str, Any]) -> None:
+        """Answers a request, now or later."""
+        number, operation = request["id"], request["operation"]
+        try:
+            if operation == "call":
+                self._call(number, request)
+            elif operation == "write":
+                self._cancel[number] = None
+                self._tokenizing.submit(self._guarded, number, self._write, request)
+            elif operation == "cancel":
+                cancel = self._cancel.pop(number, None)
+                if cancel is not None:
+                    cancel()
+            elif operation == "state":
+                self._send({"id": number, **self.state()})
+            else:
+                raise RefusedError(f"There is no operation {operation!r}.")
+        except Exception as error:
+            self._fail(number, error)
+
+    def state(self) -> dict[str, Any]:
+        """Returns the loads of the batches, and what was counted."""
+        state: dict[str, Any] = {"waiting": sum(batch.load for batch in self._batches.values())}
+        state["batches"] = {name: [batch.batches, batch.rows] for name, batch in self._batches.items()}
+        if self._writer is not None:
+            writer = self._writer
+            state |= {**writer.load, "waiting": state["waiting"] + writer.load["waiting"]}
+            state |= {name: getattr(writer, name) for name in ("tokens_written", "tokens_fed", "tokens_shared")}
+        return state
+
+    def _call(self, number: int, request: dict[str, Any]) -> None:
+        batch = self._batches.get(request["endpoint"])
+        if batch is None:
+            raise RefusedError(f"endpoint must be one of {sorted(self._batches)}.")
+
+        def tell(answer: Any) -> None:
+            self._cancel.pop(number, None)
+            if isinstance(answer, Exception):
+                self._fail(number, answer)
+            else:
+                self._send({"id": number, "outputs": answer})
+
+        try:
+            cancel = batch.call(request["inputs"], tell, _deadline(request))
+        except ValueError as error:  # of the checks of shapes and types, which show no values
+            raise RefusedError(str(error)) from error
+        self._cancel[number] = cancel
+
+    def _guarded(self, number: int, function: Callable[..., None], request: dict[str, Any]) -> None:
+        try:
+            function(number, request)
+        except Exception as error:
+            self._fail(number, error)
+
+    def _write(self, number: int, request: dict[str, Any]) -> None:
+        writer = self._writer
+        if writer is None:
+            raise RefusedError("This model does not write texts token by token: use its endpoint serve or generate.")
+        is_chat = "messages" in request
+        if is_chat and not writer.is_chat:
+            raise RefusedError("This model has no chat format: send a text.")
+        prompt = writer.chat_tokens(request["messages"]) if is_chat else writer.tokens([request["text"]])[0]
+        if not 0 < len(prompt) < writer.max_length:
+            raise RefusedError(f"The prompt must have from 1 to {writer.max_length - 1} tokens, it has {len(prompt)}.")
+        names = ("temperature", "top_k", "top_p", "min_p", "seed", "stream", "stop", "streams_text")
+        settings = {**writer.settings, **{name: request[name] for name in names if request.get(name) is not None}}
+        most = request.get("max_new_tokens") or writer.properties["max_new_tokens"]
+
+        def tell(written: Written) -> None:
+            answer = {"id": number, "text": written.text, "tokens": written.tokens, "prompt_tokens": len(prompt)}
+            if written.reason is not None:
+                self._cancel.pop(number, None)
+                answer |= {"reason": written.reason, "log_probability": written.log_probability}
+            if written.error:
+                logging.getLogger(__name__).error("A text could not be written: %s", written.error)
+            self._send(answer)
+
+        asked = WritingRequest(prompt, most, is_chat=is_chat, deadline=_deadline(request), **settings)
+        if number in self._cancel:  # else it was cancelled in the meantime
+            self._cancel[number] = writer.write(asked, tell).cancel
+
+    def _fail(self, number: int, error: Exception) -> None:
+        self._cancel.pop(number, None)
+        if isinstance(error, RefusedError):
+            kind, message = INVALID, str(error)
+        elif isinstance(error, QueueFullError):
+            kind, message = BUSY, str(error)
+        elif isinstance(error, LateError):
+            kind, message = LATE, str(error)
+        elif isinstance(error, tf.errors.InvalidArgumentError):
+            kind, message = INVALID, _assertion(error.message)
+        else:
+            kind, message = FAILED, "The model could not answer."
+            logging.getLogger(__name__).error("A request failed: %s", type(error).__name__)
+        self._send({"id": number, "error": kind, "message": message})
+
+
+def _deadline(request: dict[str, Any]) -> float | None:
+    seconds = request.get("seconds")
+    return None if seconds is None else time.monotonic() + seconds
+
+
+def _assertion(message: str) -> str:
+    """What an assertion of ours says, which holds no text of the user's; of other errors nothing."""
+    _, found, rest = message.partition(_ASSERTION)
+    return " ".join(rest.partition("\n")[0].partition("[[")[0].split("]")[:1]) if found else "The input is not valid."
+
+
+def warm_up(model: ExportedModel) -> None:
+    """Calls the endpoints that take texts once, so that the first request does not wait for what happens once only."""
+    endpoint = model.endpoints[model.default]
+    if all(field["dtype"] == "string" and field["shape"] == ["batch"] for field in endpoint["inputs"]):
+        model.call(model.default, **{field["name"]: ["a"] for field in endpoint["inputs"]})
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the process.
+
+    Args:
+        arguments: The number of an open socket, the folder of the model, and options as JSON.
+    """
+    descriptor, directory, options = arguments
+    connection = socket.socket(fileno=int(descriptor))
+    # the server ends its workers itself, after what they were asked
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    lock = threading.Lock()
+
+    def send(answer: dict[str, Any]) -> None:
+        with lock:
+            connection.sendall(pack(answer))
+
+    try:
+        model = ExportedModel(Path(directory))
+        warm_up(model)
+        worker = Worker(model, json.loads(options), send)
+    except Exception as error:
+        logging.getLogger(__name__).error("The model could not be loaded: %s: %s", type(error).__name__, error)
+        send({"id": 0, "error": FAILED, "message": f"The model could not be loaded: {type(error).__name__}."})
+        sys.exit(1)
+    about = {"default": model.default, "endpoints": model.endpoints}
+    send({"id": 0, "ready": about})
+    while (request := receive(connection)) is not None:
+        worker.handle(request)
+    worker.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,238 @@
+"""The server over HTTP: both interfaces, errors, limits, keys, counters."""
+
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+
+for name in ("msgpack", "starlette", "uvicorn", "httpx", "prometheus_client"):
+    pytest.importorskip(name, reason="the extra serve is not installed")
+
+import httpx  # noqa: E402
+
+from recipes.serving.limits import LimitsConfig  # noqa: E402
+
+TALK = [{"role": "system", "content": "You are a friend."}, {"role": "user", "content": "who are you"}]
+OPTIONS = {"strip_prompt": True, "jit_compile": False}
+
+
+@pytest.fixture(scope="module")
+def models(chat_export, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "chat").mkdir()
+    (folder / "chat" / "3").symlink_to(chat_export)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(models, run_server):
+    limits = LimitsConfig(body_bytes=20_000, text_characters=9_000, rows=20, new_tokens=150)
+    with run_server(models, limits=limits, options={"rows": 4, "steps": 4}) as address:
+        yield address
+
+
+@pytest.fixture
+def client(address):
+    with httpx.Client(base_url=address, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def openai_client(address):
+    openai = pytest.importorskip("openai", reason="the extra test is not installed")
+    return openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
+
+
+def test_completions(openai_client, chat_model):
+    answer = openai_client.completions.create(model="chat", prompt=["hello", "who are"], max_tokens=9)
+    assert [choice.text for choice in answer.choices] == chat_model.generate(
+        ["hello", "who are"], max_new_tokens=9, **OPTIONS
+    )
+    assert answer.usage.completion_tokens == 18 and answer.choices[0].finish_reason == "length"
+    drawn = openai_client.completions.create(
+        model="chat", prompt="hello", max_tokens=9, temperature=0.9, top_p=0.95, seed=5, n=3, echo=True
+    )
+    sampler = {"name": "sample", "temperature": 0.9, "top_p": 0.95}
+    expected = chat_model.generate("hello", max_new_tokens=9, sampler=sampler, seed=5, num_results=3, jit_compile=False)
+    assert [choice.text for choice in answer_texts(drawn)] == expected
+    stopped = openai_client.completions.create(model="chat", prompt="hello", max_tokens=50, stop=["e", "o"])
+    assert stopped.choices[0].text == chat_model.generate("hello", max_new_tokens=50, stop=["e", "o"], **OPTIONS)
+    assert stopped.choices[0].finish_reason == "stop"
+
+
+def answer_texts(answer):
+    return sorted(answer.choices, key=lambda choice: choice.index)
+
+
+def test_chat(openai_client, chat_model):
+    expected = chat_model.generate(TALK, max_new_tokens=20, jit_compile=False)
+    answer = openai_client.chat.completions.create(model="chat", messages=TALK, max_completion_tokens=20)
+    assert answer.choices[0].message.content == expected
+    parts = [{**TALK[1], "content": [{"type": "text", "text": "who "}, {"type": "text", "text": "are you"}]}]
+    answer = openai_client.chat.completions.create(model="chat", messages=[TALK[0], *parts], max_tokens=20)
+    assert answer.choices[0].message.content == expected
+
+
+def test_streams(openai_client, chat_model):
+    events = list(
+        openai_client.chat.completions.create(
+            model="chat", messages=TALK, max_tokens=30, stream=True, stream_options={"include_usage": True}
+        )
+    )
+    text = "".join(event.choices[0].delta.content or "" for event in events if event.choices)
+    assert text == chat_model.generate(TALK, max_new_tokens=30, jit_compile=False)
+    assert events[0].choices[0].delta.role == "assistant" and len(events) > 4
+    assert events[-2].choices[0].finish_reason == "length"
+    assert events[-1].usage.completion_tokens == 30
+    pieces = list(openai_client.completions.create(model="chat", prompt="hello", max_tokens=12, n=2, stream=True))
+    for index in range(2):
+        text = "".join(e.choices[0].text for e in pieces if e.choices[0].index == index)
+        assert text == chat_model.generate("hello", max_new_tokens=12, **OPTIONS)
+
+
+def test_models(openai_client, client):
+    assert [model.id for model in openai_client.models.list()] == ["chat"]
+    assert openai_client.models.retrieve("chat").id == "chat"
+    status = client.get("/v1/models/chat/versions/3").json()["model_version_status"]
+    assert status == [{"version": "3", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}]
+    about = client.get("/v1/models/chat/metadata").json()
+    signatures = about["metadata"]["signature_def"]["signature_def"]
+    assert about["model_spec"] == {"name": "chat", "signature_name": "", "version": "3"}
+    assert signatures["serving_default"] == signatures["serve"]
+    assert signatures["score"]["inputs"]["prompts"]["dtype"] == "DT_STRING"
+
+
+def test_predict(client, chat_model):
+    rows = [{"prompts": "hello ", "texts": "friend"}, {"prompts": "", "texts": "wörld"}]
+    expected = chat_model.score(["friend", "wörld"], ["hello ", ""])
+    body = {"signature_name": "score", "instances": rows}
+    answer = client.post("/v1/models/chat:predict", json=body).json()
+    np.testing.assert_allclose(answer["predictions"], expected, rtol=1e-4)
+    columns = {"prompts": ["hello ", ""], "texts": ["friend", {"b64": "d8O2cmxk"}]}
+    body = {"signature_name": "score", "inputs": columns}
+    answer = client.post("/v1/models/chat/versions/3:predict", json=body).json()
+    np.testing.assert_allclose(answer["outputs"], expected, rtol=1e-4)
+    answer = client.post("/v1/models/chat:predict", json={"instances": ["hello"]}).json()
+    assert answer["predictions"] == chat_model.generate(["hello"], jit_compile=False)
+
+
+WRONG = [
+    ("/v1/models/chat:predict", b"{", 400, "The body must be JSON: line 1, column 2."),
+    ("/v1/models/chat:predict", b"[]", 400, "The body must be a JSON object."),
+    ("/v1/models/chat:predict", b"\xff", 400, "The body must be JSON in UTF-8."),
+    ("/v1/models/chat:predict", b'{"instances": [NaN]}', 400, "which has no NaN"),
+    ("/v1/models/chat:predict", b'{"instances": ' + b"[" * 5000, 400, "The body must be"),
+    ("/v1/models/chat:predict", b'{"instances": ' + b"[" * 40 + b"]" * 40 + b"}", 400, "nested at most 32 deep"),
+    ("/v1/models/chat:predict", b"{}", 400, "either instances or inputs"),
+    ("/v1/models/chat:predict", b'{"instances": []}', 400, "at least one entry"),
+    ("/v1/models/chat:predict", b'{"instances": [1]}', 422, "must hold texts"),
+    ("/v1/models/chat:predict", b'{"instances": [["a"], "b"]}', 422, "rows of equal lengths"),
+    ("/v1/models/chat:predict", b'{"instances": [{"x": 1}]}', 400, "Each instance must have the keys texts."),
+    ("/v1/models/chat:predict", b'{"instances": ["a"], "x": 1}', 400, "alone"),
+    ("/v1/models/chat:predict", b'{"instances": ["a"], "signature_name": "no"}', 400, "signature_name must be one of"),
+    ("/v1/models/chat:predict", json.dumps({"instances": ["hello " * 1000]}).encode(), 422, "leave room"),
+    ("/v1/models/chat:predict", json.dumps({"instances": ["x" * 9001]}).encode(), 413, "at most 9000 characters"),
+    ("/v1/models/chat:predict", b'{"instances": ["\\ud800"]}', 422, "without surrogates"),
+    ("/v1/models/chat:predict", b'{"instances": [{"b64": "?"}]}', 400, "base64"),
+    ("/v1/models/chat:predict", json.dumps({"instances": ["a"] * 21}).encode(), 413, "at most 20 rows"),
+    ("/v1/models/chat:predict", b" " * 20_001, 413, "at most 20000 bytes"),
+    ("/v1/models/chat:classify", b'{"examples": [{"texts": "a"}]}', 422, "does not classify"),
+    ("/v1/models/other:predict", b'{"instances": ["a"]}', 404, "no model 'other'"),
+    ("/v1/models/chat/versions/9:predict", b'{"instances": ["a"]}', 404, "no version 9"),
+    ("/nowhere", b"{}", 404, "Not Found"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "status", "reason"), WRONG)
+def test_wrong_requests(client, path, body, status, reason):
+    answer = client.post(path, content=body)
+    assert answer.status_code == status
+    assert reason in answer.json()["error"] and "hello" not in answer.text and "/" not in answer.json()["error"]
+
+
+ASKED = {"model": "chat", "prompt": "hello", "max_tokens": 2}
+REFUSED = [
+    ({"model": None}, 422, "model is missing."),
+    ({"model": "other"}, 404, "There is no model 'other'."),
+    ({"prompt": [1, 2]}, 422, "tokens are not taken"),
+    ({"prompt": []}, 422, "prompt must be a text or a list of texts"),
+    ({"max_tokens": 0}, 422, "max_tokens must be from 1 to 150."),
+    ({"max_tokens": True}, 422, "max_tokens must be of the type int."),
+    ({"temperature": -1}, 422, "temperature must be from 0 to 100."),
+    ({"temperature": "hot"}, 422, "temperature must be of the type int or float."),
+    ({"frequency_penalty": 0.5}, 422, "frequency_penalty is not supported."),
+    ({"logprobs": 3}, 422, "logprobs is not supported."),
+    ({"tempreature": 1}, 422, "There is no field 'tempreature'."),
+    ({"stop": [""]}, 422, "none of them empty"),
+    ({"seed": 2**32}, 422, "seed must be from 0 to 4.29497e+09."),
+    ({"n": 16, "prompt": ["a", "b"]}, 413, "at most 20 results"),
+    ({"prompt": "hello " * 400}, 422, "The prompt must have from 1 to 159 tokens"),
+    ({"prompt": "hello " * 400, "stream": True}, 422, "The prompt must have from 1 to 159 tokens"),
+]
+
+
+@pytest.mark.parametrize(("change", "status", "reason"), REFUSED)
+def test_requests_that_are_refused(client, change, status, reason):
+    answer = client.post("/v1/completions", json={**ASKED, **change})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (status, str(status))
+    assert reason in error["message"] and "hello" not in answer.text
+
+
+def test_fields_that_ask_for_nothing_are_taken(client):
+    idle = {"frequency_penalty": 0.0, "presence_penalty": 0, "user": "me", "best_of": 1, "logprobs": None}
+    assert client.post("/v1/completions", json={**ASKED, **idle}).status_code == 200
+
+
+def test_a_client_that_vanishes_frees_its_rows(client, address):
+    body = {"model": "chat", "prompt": ["hello"] * 6, "max_tokens": 150}
+    for stream in (True, False):
+        with pytest.raises(httpx.ReadTimeout):
+            with httpx.stream(
+                "POST", f"{address}/v1/completions", json={**body, "stream": stream}, timeout=0.05
+            ) as got:
+                for _ in got.iter_raw():
+                    raise httpx.ReadTimeout("enough")
+    for _ in range(200):
+        page = client.get("/metrics").text
+        if all(f'zoo_texts{{model="chat",state="{state}"}} 0.0' in page for state in ("waiting", "writing")):
+            break
+        time.sleep(0.02)
+    else:
+        raise AssertionError(page)
+
+
+def test_counters(client):
+    assert client.post("/v1/completions", json=ASKED).status_code == 200
+    page = client.get("/metrics").text
+    assert 'zoo_requests_total{route="/v1/completions",status="200"}' in page
+    assert 'zoo_model_ready{model="chat"} 1.0' in page and "hello" not in page
+
+
+def test_keys_queues_and_deadlines(models, run_server):
+    limits = LimitsConfig(waiting=2, seconds=0.4)
+    with run_server(models, api_key="secret", limits=limits, options={"rows": 1, "steps": 1}) as address:
+        with httpx.Client(base_url=address, timeout=60) as client:
+            assert client.get("/health").status_code == client.get("/ready").status_code == 200
+            for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}):
+                answer = client.get("/v1/models", headers=headers)
+                assert answer.status_code == 401 and "secret" not in answer.text
+            headers = {"Authorization": "Bearer secret"}
+            assert client.get("/v1/models", headers=headers).status_code == 200
+            answers = []
+
+            def ask():
+                body = {**ASKED, "max_tokens": 150, "prompt": "hello"}
+                answers.append(httpx.post(f"{address}/v1/completions", json=body, headers=headers, timeout=60))
+
+            threads = [threading.Thread(target=ask) for _ in range(12)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            codes = {answer.status_code for answer in answers}
+            assert 429 in codes and codes <= {200, 429, 504}
+            full = next(answer for answer in answers if answer.status_code == 429)
+            assert full.headers["Retry-After"] == "1" and "wait already" in full.text

@@ -1,0 +1,143 @@
+"""Processes that hold models: they answer as the model does, refuse what is wrong, and are missed when they end."""
+
+import asyncio
+import os
+import signal
+
+import numpy as np
+import pytest
+
+pytest.importorskip("msgpack", reason="the extra serve is not installed")
+
+from recipes.serving.messages import pack, unpack  # noqa: E402
+from recipes.serving.worker_client import WorkerClient, WorkerError  # noqa: E402
+
+
+def test_messages_are_what_they_were():
+    message = {
+        "id": 2**40,
+        "texts": np.array([[b"a", "wörld".encode()]], "object"),
+        "ids": np.arange(6, dtype="int32").reshape(2, 3),
+        "mask": np.array([True, False]),
+        "nothing": np.zeros((0, 4), "float32"),
+        "more": [None, 1.5, "x", b"\xff", {"y": []}],
+    }
+    got = unpack(pack(message)[8:])
+    assert got.keys() == message.keys()
+    for name, value in message.items():
+        if isinstance(value, np.ndarray):
+            assert got[name].dtype == value.dtype
+            np.testing.assert_array_equal(got[name], value)
+        else:
+            assert got[name] == value
+    with pytest.raises(TypeError, match="plain values and arrays, got a set"):
+        pack({"x": {1}})
+
+
+@pytest.fixture(scope="module")
+def worker(loop, chat_export):
+    worker = loop.run(WorkerClient.start(chat_export, {"rows": 4, "steps": 2}))
+    yield worker
+    loop.run(worker.close())
+
+
+async def whole(worker, request):
+    pieces = [answer async for answer in worker.write(request)]
+    return "".join(piece["text"] for piece in pieces), pieces
+
+
+def test_calls_of_endpoints(loop, worker, chat_model):
+    texts = ["hello", "who are you", "wörld " * 9, ""]
+
+    async def ask():
+        calls = [worker.call("score", {"prompts": ["hello "], "texts": [text]}) for text in texts]
+        return await asyncio.gather(*calls)
+
+    answers = [answer["log_likelihoods"][0] for answer in loop.run(ask())]
+    np.testing.assert_allclose(answers, chat_model.score(texts, ["hello "] * 4), rtol=1e-4, atol=1e-4)
+
+
+def test_texts_and_conversations(loop, worker, chat_model):
+    talk = [{"role": "user", "content": "who are you"}]
+
+    async def ask():
+        requests = [{"text": "hello", "max_new_tokens": count, "streams_text": True} for count in (3, 9, 30)]
+        requests.append({"messages": talk, "max_new_tokens": 12, "temperature": 0.8, "seed": 4})
+        return await asyncio.gather(*(whole(worker, request) for request in requests))
+
+    results = loop.run(ask())
+    options = {"strip_prompt": True, "jit_compile": False}
+    for (text, pieces), count in zip(results, (3, 9, 30), strict=False):
+        assert text == chat_model.generate("hello", max_new_tokens=count, **options)
+        assert pieces[-1]["reason"] == "length" and pieces[-1]["tokens"] == count
+    sampler = {"name": "sample", "temperature": 0.8}
+    assert results[3][0] == chat_model.generate(talk, max_new_tokens=12, seed=4, sampler=sampler, jit_compile=False)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"text": "hello " * 400}, "The prompt must have from 1 to 159 tokens, it has"),
+        ({"messages": [{"role": "nobody", "content": "x"}]}, "conversation"),
+    ],
+)
+def test_requests_that_are_refused(loop, worker, request_, message):
+    with pytest.raises(WorkerError, match=message) as caught:
+        loop.run(whole(worker, request_))
+    assert caught.value.kind == "invalid" and "hello" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "inputs", "message"),
+    [
+        ("nothing", {}, "endpoint must be one of"),
+        ("score", {"texts": ["a"]}, "The inputs must be"),
+        ("score", {"texts": [1], "prompts": ["a"]}, "must hold texts"),
+        ("score", {"texts": [["a"]], "prompts": ["a"]}, "must have the shape"),
+        ("score", {"texts": ["a", "b"], "prompts": ["a"]}, "as many rows"),
+        ("score", {"texts": ["hello " * 400], "prompts": ["a"]}, "A text has more tokens than the model takes"),
+    ],
+)
+def test_calls_that_are_refused(loop, worker, endpoint, inputs, message):
+    with pytest.raises(WorkerError, match=message) as caught:
+        loop.run(worker.call(endpoint, inputs))
+    assert caught.value.kind == "invalid"
+
+
+def test_leaving_a_text_frees_its_row(loop, worker):
+    async def leave():
+        pieces = worker.write({"text": "hello", "max_new_tokens": 150, "streams_text": True})
+        async for _ in pieces:
+            break
+        await pieces.aclose()
+        for _ in range(200):
+            state = await worker.state()
+            if not state["writing"]:
+                return state
+            await asyncio.sleep(0.01)
+        return state
+
+    state = loop.run(leave())
+    assert state["writing"] == state["waiting"] == 0
+
+
+def test_a_worker_that_ends_is_missed(loop, chat_export):
+    async def kill():
+        worker = await WorkerClient.start(chat_export, {})
+        texts = asyncio.ensure_future(whole(worker, {"text": "hello", "max_new_tokens": 150}))
+        await asyncio.sleep(0.05)
+        os.kill(worker.pid, signal.SIGKILL)
+        with pytest.raises(WorkerError) as caught:
+            await texts
+        assert caught.value.kind == "gone"
+        with pytest.raises(WorkerError):
+            await worker.state()
+        assert worker.is_gone
+        await worker.close()
+
+    loop.run(kill())
+
+
+def test_a_folder_that_is_no_model(loop, tmp_path):
+    with pytest.raises(WorkerError, match="could not be loaded: FileNotFoundError"):
+        loop.run(WorkerClient.start(tmp_path, {}))
