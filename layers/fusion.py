@@ -22,22 +22,53 @@ from layers.devices import has_accelerator, num_replicas
 LEAST_SIZE = 2**18
 
 _portable = ContextVar("portable", default=False)
+# whether XLA compiles all of the graph
+_compiled = ContextVar("compiled", default=False)
 
 
 @contextlib.contextmanager
-def portable_operations() -> Iterator[None]:
+def portable_operations(jit_compile: bool = False) -> Iterator[None]:
     """Within it graphs get plain operations only, which every server and converter knows.
+
+    Args:
+        jit_compile: Whether XLA compiles the graph anyway.
 
     Example:
 
     >>> with portable_operations():
     ...     keras.export.ExportArchive()  # and so on
     """
-    token = _portable.set(True)
+    tokens = _portable.set(True), _compiled.set(jit_compile)
     try:
         yield
     finally:
-        _portable.reset(token)
+        _portable.reset(tokens[0])
+        _compiled.reset(tokens[1])
+
+
+def update_slice(inputs: Any, start: Any, updates: Any) -> Any:
+    """Returns `inputs` with `updates` written at a place, as `keras.ops.slice_update` does.
+
+    That is an operation of XLA on TensorFlow, which compiles it in the middle of a plain graph; servers without XLA
+    lack it. Portable graphs get one of TensorFlow, which writes in place where nobody else reads `inputs`.
+
+    Args:
+        inputs: The tensor.
+        start: The place, an integer or integer scalar for each axis; moved so that the updates fit.
+        updates: What is written, of the rank of `inputs`.
+    """
+    if keras.backend.backend() != "tensorflow" or not _portable.get() or _compiled.get():
+        return keras.ops.slice_update(inputs, start, updates)
+    import tensorflow as tf
+
+    size = tf.shape(updates)
+    begin = tf.stack([tf.cast(place, tf.int32) for place in start])
+    begin = tf.maximum(tf.minimum(begin, tf.shape(inputs) - size), 0)
+    written = tf.raw_ops.TensorStridedSliceUpdate(
+        input=inputs, begin=begin, end=begin + size, strides=tf.ones_like(begin), value=updates
+    )
+    written.set_shape(inputs.shape)
+    return written
 
 
 def fused(function: Callable) -> Callable:

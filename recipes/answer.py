@@ -118,6 +118,7 @@ def main(config: AnswerConfig) -> dict[str, Any]:
             return zip(questions, decoded(given), [answers[0].text for answers in found[:3]], strict=False)
 
         options = {"export": {} if config.export else None, "trial": trial, "test_is_validation": test == validation}
+        options["examples"] = list(zip(questions[:3], contexts[:3], strict=True))
         return finish(run, "answer", task, results, started, **options)
 
 

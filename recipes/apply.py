@@ -1,8 +1,8 @@
 """Apply: labels, vectors, summaries, translations for files of any size, by an exported model.
 
-    python -m recipes.apply runs/reviews/export --input 'texts/*.jsonl' --output labelled
+    python -m recipes.apply runs/reviews --input 'texts/*.jsonl' --output labelled
     python -m recipes.apply runs/dates --input lines.txt.gz --output dates --processes 4
-    python -m recipes.apply runs/chat/export --endpoint generate --options '{seed: 1, max_new_tokens: 50}' ...
+    python -m recipes.apply runs/chat --endpoint generate --options '{seed: 1, max_new_tokens: 50}' ...
 
 A line of the results is a record of the input with what the model made of it as `output`, in the order of the input:
 the value where the endpoint has one output, an object of all where it has several. The same command goes on where it
@@ -79,6 +79,7 @@ def main(config: ApplyConfig) -> dict[str, Any]:
     started = time.monotonic()
     endpoint, described = describe_endpoint(config.model, config.endpoint)
     keys = bind(described, config.keys, config.options)
+    options = {field["name"]: field["default"] for field in described["inputs"] if "default" in field} | config.options
     if OUTPUT in (config.keep or ()):
         raise ConfigError(f"keep must not hold {OUTPUT!r}, the key of what the model makes")
     model = export_folder(config.model).absolute()
@@ -87,7 +88,7 @@ def main(config: ApplyConfig) -> dict[str, Any]:
         _fingerprint(model),
         endpoint,
         keys,
-        config.options,
+        options,
         config.split,
         config.keep,
         config.on_error,

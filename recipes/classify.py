@@ -160,18 +160,20 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
                 print(f"{name} is left out: {error}")
         results["training_seconds"] = round(seconds, 1)
 
+        inputs = tuple(column[:3] for column in texts) if task.preprocessor.pairs else texts[:3]
+        examples = list(zip(*inputs, strict=True)) if task.preprocessor.pairs else inputs
+
         def trial(served: Any) -> Iterable[tuple[Any, Any, Any]]:
-            inputs = tuple(column[:3] for column in texts) if task.preprocessor.pairs else texts[:3]
             outputs = served.serve(*inputs) if task.preprocessor.pairs else served.serve(inputs)
             return zip(
-                zip(*inputs, strict=True) if task.preprocessor.pairs else inputs,
+                examples,
                 np.asarray(next(iter(outputs.values())) if len(outputs) == 1 else outputs["probabilities"]),
                 task.predict(inputs),
                 strict=True,
             )
 
         options = {"export": {} if config.export else None, "trial": trial, "test_is_validation": is_fitted}
-        return finish(run, "classify", task, results, started, **options)
+        return finish(run, "classify", task, results, started, examples=examples, **options)
 
 
 def check(config: ClassifyConfig) -> None:

@@ -283,7 +283,7 @@ def end(
 ) -> dict[str, Any]:
     """Exports the student, tries the export, and writes the results."""
     if isinstance(student, zoo.MaskedLM):
-        gaps, export = [pretrain_masked_lm.with_gap(student, text) for text in material.examples[:3]], {}
+        texts, export = [pretrain_masked_lm.with_gap(student, text) for text in material.examples[:3]], {}
     elif isinstance(student, zoo.CausalLM):
         texts = [line[: max(1, len(line) // 2)] for line in material.examples[:3]]
         export = {"sampler": "greedy", "max_new_tokens": config.new_tokens, "truncate": True}
@@ -292,12 +292,13 @@ def end(
 
     def trial(served: Any) -> Iterable[tuple[Any, Any, Any]]:
         if isinstance(student, zoo.MaskedLM):
-            outputs = [np.asarray(row)[0] for row in served.serve(gaps)["probabilities"]]
-            expected = [[share for _, share in row[0]] for row in student.fill_mask(gaps)]
-            return zip(gaps, outputs, map(np.asarray, expected), strict=True)
+            outputs = [np.asarray(row)[0] for row in served.serve(texts)["probabilities"]]
+            expected = [[share for _, share in row[0]] for row in student.fill_mask(texts)]
+            return zip(texts, outputs, map(np.asarray, expected), strict=True)
         return zip(texts, decoded(served.serve(texts)), student.generate(texts, **export), strict=True)
 
-    return finish(run, "distill", student, results, started, export=export if config.export else None, trial=trial)
+    options = {"export": export if config.export else None, "trial": trial, "examples": texts}
+    return finish(run, "distill", student, results, started, **options)
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ def main(config: EmbedConfig) -> dict[str, Any]:
             config.evaluation.queries is None
             or config.objective.name in zoo.preprocessing.text_embedder.WITH_SIMILARITIES
         )
-        options = {"export": {} if config.export else None, "trial": trial}
+        options = {"export": {} if config.export else None, "trial": trial, "examples": texts}
         options["test_is_validation"] = test == validation if has_test else None
         return finish(run, "embed", task, results, started, **options)
 

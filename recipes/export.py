@@ -1,8 +1,11 @@
 """Export: from a saved model to a SavedModel that takes and returns strings, or to the format of another runtime.
 
-python -m recipes.export runs/dates --output export
-python -m recipes.export runs/sst2 --output export --format onnx --weights int8
-python -m recipes.export hf://owner/name --task CausalLM --output export --options '{"sampler": "greedy"}'
+python -m recipes.export runs/dates --output models/dates --examples '[4 May 1999, 12.10.88]'
+python -m recipes.export runs/sst2 --output models/sst2 --format onnx --weights int8
+python -m recipes.export hf://owner/name --task CausalLM --output models/name --options '{"sampler": "greedy"}'
+
+The output is the folder of a model, as TensorFlow Serving, KServe and Vertex AI take it. Each call writes a new version
+into it: models/dates/1/saved_model.pb, then models/dates/2/saved_model.pb. A server that polls the folder takes it up.
 """
 
 from __future__ import annotations
@@ -28,11 +31,17 @@ class ExportConfig:
         help="Folder of a run, or directory of a saved model, also of the Transformers library, or hf://owner/name.",
         words="first",
     )
-    output: str = setting(help="Folder to write.")
+    output: str = setting(help="Folder of the model; its name is the name by which servers know the model.")
+    version: int | None = setting(None, "Number of the version; null for one more than the newest.", above=0)
     task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that was saved here.")
     format: str = setting("tf_saved_model", "tf_saved_model, onnx, litert or openvino.")
     weights: str = setting("float32", "float32 or int8, not of a SavedModel.")
     strings: bool = setting(False, "Whether an export in the format onnx takes strings too.")
+    examples: list[Any] = setting(
+        [],
+        "Real inputs for the model card of a SavedModel, and for servers to warm up with: texts, lists of texts, "
+        "conversations.",
+    )
     options: dict[str, Any] = setting({}, "Further arguments of the task's export(), for example {sampler: beam}.")
 
 
@@ -52,14 +61,16 @@ def main(config: ExportConfig) -> Path:
             zoo.export.require_format(config.format)
         except ImportError as error:
             raise ConfigError(f"format: {error}") from error
+    with errors_of("version"):
+        folder = zoo.export.new_version(config.output, config.version)
     task = load_task(config.model, config.task)
-    choices = {"format": config.format, "weights": config.weights, "strings": config.strings}
+    choices = {name: getattr(config, name) for name in ("format", "weights", "strings", "examples")}
     with errors_of("options"):
-        task.export(config.output, **choices, **config.options)
-    # the file that says what is in the folder was written with the last of its other files
-    endpoints = json.loads((Path(config.output) / "signature.json").read_text(encoding="utf-8"))["endpoints"]
-    print(f"{config.output}: a {type(task).__name__} with the endpoints {', '.join(sorted(endpoints))}")
-    return Path(config.output)
+        task.export(folder, **choices, **config.options)
+    # the file that says what is in the folder is written with its other files
+    endpoints = json.loads((folder / zoo.export.DESCRIPTION_FILE).read_text(encoding="utf-8"))["endpoints"]
+    print(f"{folder}: a {type(task).__name__} with the endpoints {', '.join(sorted(endpoints))}")
+    return folder
 
 
 if __name__ == "__main__":

@@ -180,14 +180,15 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
         }
         export = {"sampler": "greedy", "max_new_tokens": config.new_tokens}
 
+        asked = [talk.messages[:-1] for talk in test[:3]]
+
         def trial(served: Any) -> Iterable[tuple[str, str, str]]:
-            asked = [talk.messages[:-1] for talk in test[:3]]
             answers = served.chat(*(column.to_tensor("") for column in zoo.tokenizers.chat.as_ragged(asked)))
             questions = [messages[-1]["content"] for messages in asked]
             return zip(questions, decoded(answers), task.generate(asked, **export), strict=True)
 
         ending = {"export": export if config.export else None, "trial": trial, "test_is_validation": is_validation}
-        return finish(run, "finetune", task, results, started, **ending)
+        return finish(run, "finetune", task, results, started, examples=asked, **ending)
 
 
 def make_batches(

@@ -162,12 +162,13 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
         }
         options = {"sampler": sampler, "max_new_tokens": config.new_tokens}
 
+        texts = prompts[:3]
+
         def trial(served: Any) -> Iterable[tuple[str, str, str]]:
-            texts = prompts[:3]
             return zip(texts, decoded(served.serve(texts)), task.generate(texts, **options), strict=True)
 
         export = options if config.export else None
-        return finish(run, "language_model", task, results, started, export=export, trial=trial)
+        return finish(run, "language_model", task, results, started, export=export, trial=trial, examples=texts)
 
 
 def make_batches(

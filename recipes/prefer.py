@@ -297,7 +297,7 @@ def end(
         return zip(map(last_words, test[:3]), decoded(answers), task.generate(prompts, **export), strict=True)
 
     options = {"export": export if config.export else None, "trial": trial, "test_is_validation": is_validation}
-    return finish(run, "prefer", task, results, started, **options)
+    return finish(run, "prefer", task, results, started, examples=prompts, **options)
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ def main(config: RerankConfig) -> dict[str, Any]:
             outputs = served.serve(*texts)["probabilities" if is_binary else "values"]
             return zip(zip(*texts, strict=True), np.asarray(outputs), task.predict(texts), strict=True)
 
-        options = {"export": {} if config.export else None, "trial": trial}
+        options = {"export": {} if config.export else None, "trial": trial, "examples": list(zip(*texts, strict=True))}
         # else the test is a search of its own
         options["test_is_validation"] = test == validation if config.evaluation.queries is None else None
         return finish(run, "rerank", task, results, started, **options)

@@ -128,6 +128,7 @@ def main(config: SummarizeConfig) -> dict[str, Any]:
         ending = {
             "export": options if config.export else None,
             "trial": trial,
+            "examples": shown,
             "test_is_validation": test == validation,
         }
         return finish(run, "summarize", task, results, started, **ending)

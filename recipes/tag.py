@@ -144,6 +144,7 @@ def main(config: TagConfig) -> dict[str, Any]:
         results["training_seconds"] = round(seconds, 1)
         options = {"export": {} if config.export else None, "test_is_validation": test == validation}
         trial = functools.partial(try_export, task, inputs[:3])
+        options["examples"] = [row if isinstance(row, str) else " ".join(row) for row in inputs[:3]]
         return finish(run, "tag", task, results, started, trial=trial, **options)
 
 

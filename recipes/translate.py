@@ -176,7 +176,7 @@ def main(config: TranslateConfig) -> dict[str, Any]:
             return zip(shown, decoded(served.serve(shown)), model.generate(shown, sampler=sampler), strict=True)
 
         options = {"export": {"sampler": sampler} if config.export else None, "test_is_validation": test == validation}
-        return finish(run, "translate", model, results, started, trial=trial, **options)
+        return finish(run, "translate", model, results, started, trial=trial, examples=shown, **options)
 
 
 def require_language_tokens(model: zoo.Seq2SeqLM, tokens: Sequence[str]) -> None:

@@ -5,6 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.fusion import update_slice
+
 
 class CacheLayout:
     """How one attention layer keeps keys and values: which slot holds which entry.
@@ -250,7 +252,7 @@ def _write_slots(cache: dict[str, Any], key: Any, value: Any, first: Any) -> dic
     new = {name: ops.cast(x, cache[name].dtype) for name, x in (("key", key), ("value", value))}
     if not _per_row(first):
         zero = ops.zeros_like(first)
-        return {name: ops.slice_update(cache[name], (zero, zero, first, zero), x) for name, x in new.items()}
+        return {name: update_slice(cache[name], (zero, zero, first, zero), x) for name, x in new.items()}
     batch, heads, length, _ = ops.shape(key)
     shape = (batch, heads, length)
     slots = ops.expand_dims(first, -1) + ops.arange(length, dtype=first.dtype)

@@ -41,7 +41,7 @@ class Config:
     beams: list[int] = setting([1, 4], "Beams of the search; one is a greedy search.", least=1)
     batch_sizes: list[int] = setting([1, 8], "Texts of a call.", least=1)
     max_new_tokens: int = setting(64, "Tokens to generate of each text.", above=0)
-    jit_compile: bool = setting(True, "Whether XLA compiles both.")
+    jit_compile: bool = setting(False, "Whether XLA compiles both.")
     rounds: int = setting(5, "Turns, one after the other; medians are reported.", above=0)
     folder: str = setting("runs/benchmark/exported", "Folder for the table.")
 

@@ -6,7 +6,8 @@ import json
 import math
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import huggingface_hub
@@ -32,6 +33,7 @@ def finish(
     *,
     export: dict[str, Any] | None,
     trial: Callable[[Any], Iterable[tuple[Any, Any, Any]]],
+    examples: Sequence[Any],
     test_is_validation: bool | None = None,
 ) -> dict[str, Any]:
     """Writes the adapter, exports the model, tries the export, and writes results and model card.
@@ -45,6 +47,7 @@ def finish(
         export: Arguments of `task.export`; None for no export.
         trial: Given the loaded SavedModel, tries it: `(input, output, what the task itself gives)` of a few examples,
             the latter two strings, lists of strings, or arrays of numbers.
+        examples: A few inputs of the export, as its model card shows them and servers try them first.
         test_is_validation: Whether the test scores are of the validation data, which is said; None without a test.
 
     Returns:
@@ -55,16 +58,13 @@ def finish(
     """
     save_adapter(task, run)
     if export is not None:
-        import tensorflow as tf
-
-        task.export(run.export, **export)
-        for given, output, expected in trial(tf.saved_model.load(str(run.export))):
-            is_text = isinstance(expected, str | list)
-            if not (output == expected if is_text else np.allclose(output, expected, rtol=1e-4, atol=1e-5)):
-                raise RuntimeError(f"The export in {run.export} makes {output!r} of {given!r}, the task {expected!r}.")
-            shown = output if is_text else np.array2string(np.asarray(output), precision=3, threshold=8, edgeitems=3)
-            print(f"export: {given!r} -> {shown}")
-        size = sum(path.stat().st_size for path in run.export.rglob("*") if path.is_file())
+        version = zoo.export.new_version(run.export)
+        # a server may wait for it: it appears when it has been tried
+        with zoo.storage.replace_folder(version, lambda old: False, "new version") as folder:
+            task.export(folder, **export, examples=examples)
+            try_export(folder, trial)
+            size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        print(f"export: {version}")
         results["export_megabytes"] = round(size / 1e6, 2)
     trained = sum(math.prod(weight.shape) for weight in task.trainable_weights)
     if trained < task.count_params():
@@ -78,6 +78,26 @@ def finish(
     run.write_text("model_card.md", str(model_card(run, recipe, task, results)))
     print(json.dumps(results, indent=2))
     return results
+
+
+def try_export(folder: Path, trial: Callable[[Any], Iterable[tuple[Any, Any, Any]]]) -> None:
+    """Prints what an export makes of a few examples.
+
+    Args:
+        folder: Its folder.
+        trial: As for `finish`.
+
+    Raises:
+        RuntimeError: If it gives other outputs than the task.
+    """
+    import tensorflow as tf
+
+    for given, output, expected in trial(tf.saved_model.load(str(folder))):
+        is_text = isinstance(expected, str | list)
+        if not (output == expected if is_text else np.allclose(output, expected, rtol=1e-4, atol=1e-5)):
+            raise RuntimeError(f"The export makes {output!r} of {given!r}, the task {expected!r}.")
+        shown = output if is_text else np.array2string(np.asarray(output), precision=3, threshold=8, edgeitems=3)
+        print(f"export: {given!r} -> {shown}")
 
 
 def model_card(run: RunFolder, recipe: str, task: zoo.Task, results: dict[str, Any]) -> huggingface_hub.ModelCard:
@@ -159,9 +179,10 @@ def _flat(results: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, An
 
 def _use_of_export(run: RunFolder) -> str:
     """How the SavedModel is used; nothing where there is none."""
-    if not run.export.exists():
+    if not zoo.export.versions(run.export):
         return ""
-    signature = json.loads((run.export / zoo.export.folder.DESCRIPTION_FILE).read_text(encoding="utf-8"))
+    folder = zoo.export.newest_version(run.export)
+    signature = json.loads((folder / zoo.export.DESCRIPTION_FILE).read_text(encoding="utf-8"))
     inputs = signature["endpoints"]["serve"]["inputs"]
     given = '["..."]' if len(inputs) == 1 else ", ".join(f"{field['name']}=['...']" for field in inputs)
     return f"""or, with `tensorflow` and `tensorflow_text` alone:
@@ -170,7 +191,7 @@ def _use_of_export(run: RunFolder) -> str:
 import tensorflow as tf
 import tensorflow_text
 
-served = tf.saved_model.load("{run.export.name}")
+served = tf.saved_model.load("{folder.relative_to(run.path).as_posix()}")
 served.serve({given})
 ```
 """

@@ -343,8 +343,8 @@ class RunFolder:
 
     @property
     def export(self) -> Path:
-        """The folder of the SavedModel, which is made whole or not at all."""
-        return self.path / "export"
+        """The folder of the exported model, whose versions are made whole or not at all; it has the name of the run."""
+        return self.path / "export" / self.path.absolute().name
 
     def close(self) -> None:
         """Let other processes use the folder."""

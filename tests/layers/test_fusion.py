@@ -8,7 +8,7 @@ from scipy.special import erf
 
 from layers import FeedForward
 from layers.activations import ACTIVATIONS, GatedActivation
-from layers.fusion import LEAST_SIZE, fused, portable_operations
+from layers.fusion import LEAST_SIZE, fused, portable_operations, update_slice
 from layers.remat import rematerialize
 
 only_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="programs of TensorFlow")
@@ -196,3 +196,26 @@ def test_on_every_backend():
     value = ops.convert_to_numpy(ACTIVATIONS["silu"](x))
     np.testing.assert_allclose(value, FORMULAS["silu"](np.float64(ops.convert_to_numpy(x)))[0], rtol=1e-5)
     assert ACTIVATIONS["gelu"](keras.KerasTensor((None, 7))).shape == (None, 7)
+
+
+@only_tensorflow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "bool"])
+def test_slices_are_updated_by_plain_operations(dtype):
+    import tensorflow as tf
+
+    inputs, updates = numbers((3, 4, 5), dtype), numbers((3, 2, 5), dtype, seed=1)
+
+    @tf.function(input_signature=[tf.TensorSpec((3, None, 5), dtype), tf.TensorSpec((), "int32")])
+    def update(inputs, place):
+        with portable_operations():
+            result = update_slice(inputs, (0, place, 0), updates)
+        assert result.shape.as_list() == [3, None, 5]
+        return result
+
+    # a place where the updates do not fit is moved, as NumPy's clip does
+    for place in (-3, 0, 1, 2, 3, 9):
+        first, expected = int(np.clip(place, 0, 2)), np.array(ops.cast(inputs, "float32"))
+        expected[:, first : first + 2] = ops.cast(updates, "float32")
+        np.testing.assert_array_equal(ops.cast(update(inputs, tf.constant(place)), "float32"), expected)
+    used = {node.op for node in update.get_concrete_function().graph.as_graph_def().node}
+    assert "TensorStridedSliceUpdate" in used and not [name for name in used if name.startswith("Xla")]

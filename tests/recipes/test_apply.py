@@ -20,8 +20,9 @@ pytestmark = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason=
 @pytest.fixture(scope="module")
 def exported(trained, tmp_path_factory):
     """The model that copies: what it returns for a text is the text."""
-    folder = tmp_path_factory.mktemp("export")
-    trained.export(folder / "export", sampler="greedy", max_length=8, jit_compile=False)
+    folder = tmp_path_factory.mktemp("runs") / "copies"
+    trained.export(folder / "export" / "copies" / "2", sampler="greedy", max_length=8)
+    (folder / "export" / "copies" / "1").mkdir()
     return folder
 
 
@@ -57,7 +58,7 @@ def test_results_are_in_the_order_of_the_input(exported, copied, files, tmp_path
     assert results(tmp_path / "out") == [{"text": text, "output": text} for text in copied[:16]]
     assert sum(index["files"].values()) == 16
     # the folder of the SavedModel itself, and records with more than a text
-    run(exported / "export", tmp_path / "records", files / "c.jsonl", keys={"texts": "source"}, keep=["id"])
+    run(exported / "export/copies/2", tmp_path / "records", files / "c.jsonl", keys={"texts": "source"}, keep=["id"])
     assert results(tmp_path / "records") == [{"id": number, "output": text} for number, text in enumerate(copied[16:])]
     assert sorted(path.name for path in (tmp_path / "records").iterdir() if path.name != ".lock") == [
         "00000.jsonl",
@@ -117,7 +118,7 @@ def test_what_cannot_be_done_is_said_at_once(exported, files, tmp_path):
     source = files / "a.txt"
     for options, message in (
         ({"endpoint": "answer"}, "endpoint must be one of serve, .*got 'answer'"),
-        ({"endpoint": "generate"}, "options must give seed \\(int64\\), got null"),
+        ({"endpoint": "generate", "options": {"stop": "a"}}, "options: stop must be a list of texts, got 'a'"),
         (
             {"endpoint": "generate", "options": {"seed": 0.5, "max_new_tokens": 3}},
             "must give seed \\(int64\\), got 0.5",
@@ -330,3 +331,9 @@ def test_a_node_of_a_cluster_that_dies(exported, files, tmp_path):
         ray.shutdown()
         cluster.shutdown()
     assert killed and contents(tmp_path / "ray") == contents(tmp_path / "one")
+
+
+def test_inputs_with_defaults_may_be_left_out(exported, copied, files, tmp_path):
+    model, options = exported / "export" / "copies", {"max_new_tokens": 9, "stop": [" "], "temperature": 0}
+    run(model, tmp_path / "out", files / "a.txt", endpoint="generate", options=options)
+    assert results(tmp_path / "out") == [{"text": text, "output": text.split()[0]} for text in copied[:10]]

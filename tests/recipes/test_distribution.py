@@ -99,7 +99,7 @@ def test_mirrored_run_has_the_numbers_of_one_device_and_resumes_on_one(tmp_path)
     # the rest of the training on one device
     run([*one, *words(tmp_path, "two", *stops)], STOPPED="1")
     assert_same(tmp_path / "two", tmp_path / "one")
-    assert (tmp_path / "two/export/saved_model.pb").exists()
+    assert (tmp_path / "two/export/two/1/saved_model.pb").exists()
     assert len(list((tmp_path / "two/samples").iterdir())) == 2
 
 

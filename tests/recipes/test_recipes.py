@@ -249,7 +249,7 @@ def finished(tmp_path_factory):
 def test_recipe(recipe, finished):
     folder, results, state = finished(recipe)
     check_run(folder / "run", recipe, results)
-    assert (folder / "run" / "export" / "saved_model.pb").exists()
+    assert (folder / "run" / "export" / "run" / "1" / "saved_model.pb").exists()
     check_evaluation(folder / "run", recipe, results)
     batches = [batches_of(state.data, 1, skip) for skip in (0, state.data.number_of_batches // 2, 0)]
     assert len(batches[0]) == state.data.number_of_batches > 2
@@ -274,7 +274,8 @@ def check_run(folder, recipe, results):
     assert card.startswith("---\nlibrary_name: keras") and recipe in card and MEASURES[recipe][0] in card
     scores, use = card.split("## Use")
     assert "{" not in scores
-    assert ('served = tf.saved_model.load("export")' in use) is (folder / "export").exists()
+    versions = list(zoo.export.versions(folder / "export" / folder.name))
+    assert len(versions) == use.count(f'served = tf.saved_model.load("export/{folder.name}/1")') <= 1
     # there is no test part
     has_test = recipe not in ("language_model", "pretrain_masked_lm")
     assert results.get("test_is_validation", False) is has_test
@@ -462,7 +463,7 @@ def test_several_labels_and_values(tmp_path):
     assert results["TF-IDF + logistic regression"]["micro_f1"] > 0.95
     classifier = zoo.TextClassifier.from_preset(tmp_path / "several" / "model")
     assert classifier.classify(["3 plus 2", "4 plus 4", "0 plus 1"]) == [["has 2", "has 3"], ["has 4"], []]
-    served = tf.saved_model.load(str(tmp_path / "several" / "export"))
+    served = tf.saved_model.load(str(tmp_path / "several" / "export" / "several" / "1"))
     probabilities = served.serve(["3 plus 2", "0 plus 1"])["probabilities"].numpy()
     assert (probabilities > list(results["thresholds"].values())).tolist() == [
         [True, True, False],

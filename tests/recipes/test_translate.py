@@ -113,9 +113,8 @@ def test_one_text_into_two_languages_by_a_token(tmp_path):
     assert [results[token]["exact_match"] for token in tokens] == [1.0, 1.0]
     assert [results[token]["sentences"] for token in tokens] == [4, 4]
 
-    assert (tmp_path / "run" / "export" / "saved_model.pb").exists()
     model = zoo.Seq2SeqLM.from_preset(tmp_path / "run" / "model")
-    served = tf.saved_model.load(str(tmp_path / "run" / "export"))
+    served = tf.saved_model.load(str(zoo.export.newest_version(tmp_path / "run" / "export" / "run")))
     command = [str(tmp_path / "run" / "model"), "--output", str(tmp_path / "scores")]
     scores = evaluate.main(parse(evaluate.EvaluateConfig, command))["models"]["run"]
     assert {token: scores[token] for token in tokens} == {token: results[token] for token in tokens}

@@ -346,7 +346,7 @@ class Backbone(keras.Model):
         if format == SAVED_MODEL:
             if weights != "float32":
                 raise ValueError(f"weights must be 'float32' for a SavedModel, got {weights!r}.")
-            write_saved_model(directory, self.endpoints(), variables=self.active_variables)
+            write_saved_model(directory, self.endpoints(), variables=self.active_variables, title=type(self).__name__)
             return
         require_plain_weights(self, format, weights)
         write_runtime_format(directory, self.endpoints(), format=format, weights=weights)

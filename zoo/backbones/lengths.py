@@ -4,6 +4,8 @@ from typing import Any
 
 from keras import ops
 
+from layers.fusion import update_slice
+
 
 def text_lengths(length: Any, padding_mask: Any = None, sequence_ids: Any = None) -> Any:
     """Returns the number of tokens of the text that each token is of.
@@ -62,7 +64,7 @@ def advance(
     fed = state["token_ids"]
     capacity = ops.shape(fed)[1]
     start = ops.zeros((batch,), "int32") if start is None else ops.cast(start, "int32")
-    fed = ops.slice_update(fed, (ops.zeros_like(index), index), ops.cast(token_ids, "int32"))
+    fed = update_slice(fed, (ops.zeros_like(index), index), ops.cast(token_ids, "int32"))
     lengths = index + new - start
 
     def places_of(steps: Any) -> Any:

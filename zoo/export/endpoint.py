@@ -14,17 +14,27 @@ class Field:
         shape: Its sizes: integers, or names of the sizes that vary, such as "batch".
         dtype: "string", "bool", "int32", "int64" or "float32".
         description: What it holds, for the description of the export.
+        default: The value that stands for an input that a caller does not care about, for JSON; None for none. A
+            SavedModel takes all inputs: it is the client who fills it in.
     """
 
     name: str
     shape: tuple[int | str, ...]
     dtype: str
     description: str = ""
+    default: Any = None
 
     @property
     def sizes(self) -> tuple[int | None, ...]:
         """The shape with None for sizes that vary."""
         return tuple(None if isinstance(size, str) else size for size in self.shape)
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the fields as values for JSON; the default where there is one."""
+        described = dataclasses.asdict(self)
+        if self.default is None:
+            del described["default"]
+        return described
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +66,7 @@ class Endpoint:
     def describe(self) -> dict[str, Any]:
         """Returns description, inputs, outputs, and properties where there are some, as values for JSON."""
         fields = {"inputs": self.inputs, "outputs": self.outputs}
-        tensors = {side: [dataclasses.asdict(field) for field in some] for side, some in fields.items()}
+        tensors = {side: [field.describe() for field in some] for side, some in fields.items()}
         properties = {"properties": dict(self.properties)} if self.properties else {}
         return {"description": self.description, **tensors, **properties}
 

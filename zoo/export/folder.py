@@ -38,7 +38,7 @@ def export_folder(
         write_description(folder, {**about, **describe(endpoints)})
         yield folder
         if save_assets is not None:
-            (folder / ASSETS_FOLDER).mkdir()
+            (folder / ASSETS_FOLDER).mkdir(exist_ok=True)
             save_assets(str(folder / ASSETS_FOLDER))
 
 

@@ -1,15 +1,20 @@
 """Endpoints as a SavedModel, for TensorFlow Serving and for processes that know only TensorFlow."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
 
-from zoo.export.endpoint import Endpoint
-from zoo.export.folder import export_folder
+from zoo.export.card import model_card
+from zoo.export.endpoint import Endpoint, describe
+from zoo.export.folder import ASSETS_FOLDER, export_folder, write_description
 from zoo.export.formats import require_format
 from zoo.export.graphs import graph_function, named_outputs, specs_of
+from zoo.export.requests import WARMUP_FILE, Request, write_warmup
+from zoo.export.serving_versions import describe_operations, operations_of
+
+CARD_FILE = "model_card.md"
 
 
 def write_saved_model(
@@ -19,12 +24,19 @@ def write_saved_model(
     variables: Iterable[keras.Variable],
     resources: Any = (),
     save_assets: Callable[[str], None] | None = None,
+    title: str = "SavedModel",
+    requests: Sequence[Request] = (),
 ) -> None:
     """Writes a SavedModel whose functions are the endpoints, whole or not at all.
 
     The loaded model has a function and a signature per endpoint, of its name; the signature of the first is also
     "serving_default". A signature returns a dictionary with the names of the outputs. The folder also holds
-    `signature.json`, which describes all inputs and outputs, and the assets in `assets.extra`.
+
+    * `signature.json`, which describes all inputs and outputs, and names the operations and the oldest TensorFlow
+      Serving that has them, see `zoo.export.serving_versions`;
+    * `model_card.md`, which shows the answers to the requests;
+    * `assets.extra`, with the assets, and the requests in `tf_serving_warmup_requests`: a server answers them before it
+      says that it is ready.
 
     Args:
         directory: Where to; replaced if it holds an export.
@@ -32,6 +44,8 @@ def write_saved_model(
         variables: The variables that the endpoints read.
         resources: Tables and other objects of TensorFlow that the endpoints read.
         save_assets: Writes further files, such as those of the tokenizer, to a folder.
+        title: What the model is, for the card.
+        requests: Requests with real inputs.
 
     Raises:
         ValueError: If the backend is not TensorFlow, or an endpoint returns other tensors than it names.
@@ -54,6 +68,20 @@ def write_saved_model(
     signatures["serving_default"] = signatures[next(iter(endpoints))]
     with export_folder(directory, endpoints, save_assets=save_assets) as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures)
+        operations = describe_operations(operations_of(folder))
+        write_description(folder, {**describe(endpoints), **operations})
+        answers = [(request, _answer(module, endpoints[request.endpoint], request)) for request in requests]
+        card = model_card(title, endpoints, answers, operations["tf_serving"])
+        (folder / CARD_FILE).write_text(card, encoding="utf-8")
+        if requests:
+            (folder / ASSETS_FOLDER).mkdir()
+            write_warmup(folder / ASSETS_FOLDER / WARMUP_FILE, endpoints, requests)
+
+
+def _answer(module: Any, endpoint: Endpoint, request: Request) -> dict[str, Any]:
+    """The outputs for a request, as arrays, by the functions that were just written."""
+    outputs = getattr(module, request.endpoint)(**request.tensors(endpoint))
+    return {name: tensor.numpy() for name, tensor in named_outputs(endpoint, outputs).items()}
 
 
 def _functions(name: str, endpoint: Endpoint) -> tuple[Any, Any]:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from keras import ops
 
+from layers.fusion import update_slice
 from zoo.generation.checks import require_count, require_number
 from zoo.generation.loop import Loop, add_tokens, empty_texts, repeat_rows, take_rows, texts_of
 from zoo.generation.samplers import Sampler, register_sampler
@@ -120,7 +121,7 @@ class ContrastiveSearch(Loop):
         return {
             **add_tokens(moving, chosen, logits, fixed["length_limit"], settings),
             "logits": ops.cast(following, "float32"),
-            "directions": ops.slice_update(moving["directions"], (0, place, 0), ops.expand_dims(direction, 1)),
+            "directions": update_slice(moving["directions"], (0, place, 0), ops.expand_dims(direction, 1)),
             "token_mask": ops.logical_or(moving["token_mask"], here),
             "state": state,
         }

@@ -7,19 +7,40 @@ from typing import Any
 from zoo.generation.chat import AnswerEdges, given_messages, require_chat, with_end_of_turn
 from zoo.generation.checks import require_count
 from zoo.generation.programs import compiled, pad_batch
-from zoo.generation.request import EXTRA_LENGTH, before_texts, room, split_stops, streams_of, with_results
+from zoo.generation.request import (
+    EXTRA_LENGTH,
+    GenerationOptions,
+    before_texts,
+    room,
+    split_stops,
+    streams_of,
+    with_results,
+)
+from zoo.generation.row_sampling import Adjusted, row_settings
 from zoo.generation.texts import continuations, cut_at_stops
 from zoo.generation.token_generator import PROMPT_LOOKUP
 from zoo.preprocessing.rows import shorten
 from zoo.preprocessing.token_rows import dense, padded_length
 
+_STRINGS = ((None,), "string")
+_MESSAGES = ((None, None), "string")
+_REQUEST = [((), "int64"), ((), "int32"), ((), "float32"), ((), "int32"), ((), "float32"), _STRINGS]
+
 
 class GraphGenerator:
     """Generation as functions of tensors, for any batch size.
 
-    Seed and number of tokens are scalars, of which the latter can only be smaller than the one given here, and 0 is
-    this one. Results are texts and scores, `(batch,)`, or with several results `(batch, num_results)`. A text that is
-    too long is an `InvalidArgumentError` that names the rows, unless such texts are cut.
+    The functions take what a request may choose, all tensors:
+
+    * `seed`: int64 scalar;
+    * `max_new_tokens`: int32 scalar, which can only be smaller than the one given here, and 0 is this one;
+    * `temperature`, `top_k`, `top_p`: float32, int32 and float32 scalars in place of those of the sampler; below 0 they
+      change nothing. A temperature of 0 asks for the most probable token. They are for `Greedy()` and `Sample(...)`
+      without `typical_p` and without a draft;
+    * `stop`: string tensor `(stops,)` of further stop strings; empty ones do not count.
+
+    Results are texts and scores, `(batch,)`, or with several results `(batch, num_results)`. A text that is too long is
+    an `InvalidArgumentError` that names the rows, unless such texts are cut; and so is a choice that cannot be.
 
     Args:
         generator: The `TextGenerator`.
@@ -62,23 +83,23 @@ class GraphGenerator:
         # what conversations share with texts is traced and compiled once
         self._programs: list[tuple[Any, Callable]] = []
 
-    def texts(self) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
-        """Returns `(texts, seed, max_new_tokens) -> (texts, scores)`; texts are a string tensor `(batch,)`."""
+    def texts(self) -> Callable[..., tuple[Any, Any]]:
+        """Returns `(texts, *request) -> (texts, scores)`; texts are a string tensor `(batch,)`."""
         import tensorflow as tf
 
         preprocessor, new = self._preprocessor, self._chosen.max_new_tokens
         write = self._writer(self._chosen, AnswerEdges())
 
-        def generate(texts: Any, seed: Any, most: Any) -> tuple[Any, Any]:
+        def generate(texts: Any, *request: Any) -> tuple[Any, Any]:
             prompts, sources = preprocessor.prompts(texts, None, self._truncate, self._longest, new)
             before = tf.zeros_like(texts) if self._strip_prompt else before_texts(texts, None, sources)
-            return write(prompts, sources, before, seed, most)
+            return write(prompts, sources, before, *request)
 
         # traced once, by whichever endpoint comes first; XLA compiles it once, too
-        return compiled(generate, jit_compile=False, signature=[((None,), "string"), ((), "int64"), ((), "int32")])
+        return compiled(generate, jit_compile=False, signature=[_STRINGS, *_REQUEST])
 
-    def chat(self) -> Callable[[Any, Any, Any, Any], tuple[Any, Any]]:
-        """Returns `(roles, contents, seed, max_new_tokens) -> (answers, scores)`.
+    def chat(self) -> Callable[..., tuple[Any, Any]]:
+        """Returns `(roles, contents, *request) -> (answers, scores)`.
 
         Roles and contents are string tensors `(batch, messages)`; what has the role "" is left out.
 
@@ -92,12 +113,11 @@ class GraphGenerator:
         keep = preprocessor.kept_tokens(self._longest, new) if self._truncate else None
         write = self._writer(with_end_of_turn(self._chosen, tokenizer), AnswerEdges.of(tokenizer.chat_format))
 
-        def chat(roles: Any, contents: Any, seed: Any, most: Any) -> tuple[Any, Any]:
+        def chat(roles: Any, contents: Any, *request: Any) -> tuple[Any, Any]:
             prompts = preprocessor.chat_ids(*given_messages(roles, contents), keep)
-            return write(prompts, None, tf.fill([prompts.nrows()], ""), seed, most)
+            return write(prompts, None, tf.fill([prompts.nrows()], ""), *request)
 
-        strings = ((None, None), "string")
-        return compiled(chat, jit_compile=False, signature=[strings, strings, ((), "int64"), ((), "int32")])
+        return compiled(chat, jit_compile=False, signature=[_MESSAGES, _MESSAGES, *_REQUEST])
 
     def _program(self, settings: Any) -> Callable:
         """Decoding with some settings."""
@@ -107,19 +127,20 @@ class GraphGenerator:
             if known == settings:
                 return program
 
-        def decode(tokens: Any, source: Any, limits: Any, streams: Any, seed: Any) -> Any:
+        def decode(tokens: Any, source: Any, limits: Any, streams: Any, seed: Any, *adjustments: Any) -> Any:
             most = settings.max_new_tokens
             if source and not self._limited:
                 # no more tokens than any row of the batch may generate
                 most = tf.minimum(most, tf.shape(source["encoder_token_ids"])[1] + EXTRA_LENGTH)
-            fitting = dataclasses.replace(settings, max_new_tokens=most)
+            sampler = Adjusted(settings.sampler, *adjustments) if _is_adjustable(settings) else settings.sampler
+            fitting = dataclasses.replace(settings, max_new_tokens=most, sampler=sampler)
             return self._engine.decode(tokens, source, limits, streams, seed, fitting)
 
         self._programs.append((settings, compiled(decode, settings.jit_compile)))
         return self._programs[-1][1]
 
     def _writer(self, chosen: Any, edges: AnswerEdges) -> Callable:
-        """Returns `(prompts, sources, before, seed, max_new_tokens) -> (texts, scores)`, of ragged ids."""
+        """Returns `(prompts, sources, before, *request) -> (texts, scores)`, of ragged ids."""
         import tensorflow as tf
 
         generator, preprocessor, longest = self._generator, self._preprocessor, self._longest
@@ -128,11 +149,12 @@ class GraphGenerator:
         settings, repeats, per_text = with_results(settings, self._num_results)
         program, start, width = self._program(settings), preprocessor.start_tokens, per_text or 1
 
-        def write(prompts: Any, sources: Any, before: Any, seed: Any, most: Any) -> tuple[Any, Any]:
+        def write(prompts: Any, sources: Any, before: Any, seed: Any, most: Any, *choices: Any) -> tuple[Any, Any]:
+            *adjustments, stop = choices
             rows = tf.cast(prompts.nrows(), tf.int32)
             lengths = tf.cast(prompts.row_lengths(), tf.int32)
             source, source_lengths = {}, None
-            checks = [_check_seed(seed)]
+            checks = [_check_seed(seed), _check_stops(stop), *_check_adjustments(settings, *adjustments)]
             if sources is None:
                 what = f"A prompt must have at least 1 token and leave room for another below {longest}"
                 checks += _check_lengths(lengths, 1, longest - 1, what)
@@ -153,11 +175,11 @@ class GraphGenerator:
             if repeats > 1:
                 batch = tf.nest.map_structure(lambda tensor: tf.gather(tensor, numbers // repeats), batch)
             streams = streams_of(numbers // repeats, numbers % repeats)
-            outputs = program(*pad_batch((*batch, streams)), seed)
+            outputs = program(*pad_batch((*batch, streams)), seed, *adjustments)
             generated, scores = _results(outputs, rows, width)
             every = tf.repeat(tf.range(rows), width)
             new = continuations(preprocessor.tokenizer, tf.gather(prompts, every)[:, start:], generated, edges.anew)
-            new = edges.cut(cut_at_stops(new, stops))
+            new = edges.cut(cut_at_stops(new, tf.concat([tf.constant(stops, tf.string), stop], axis=0)))
             new = tf.strings.join([tf.gather(before, every), new])
             shape = (-1, width) if per_text else (-1,)
             return tf.reshape(new, shape), tf.reshape(scores, shape)
@@ -197,6 +219,41 @@ def _check_seed(seed: Any) -> Any:
 
     message = "seed must be an integer from 0 to 2**32 - 1, got"
     return tf.debugging.Assert((seed >= 0) & (seed < 2**32), [message, seed])
+
+
+def _check_stops(stop: Any) -> Any:
+    import tensorflow as tf
+
+    # no character of a regular expression matches bytes that are none
+    wrong = tf.where(~tf.strings.regex_full_match(stop, "(?s).*"))[:, 0]
+    return tf.debugging.Assert(tf.equal(tf.size(wrong), 0), ["stop must be strings in UTF-8, is not at", wrong])
+
+
+def _is_adjustable(settings: GenerationOptions) -> bool:
+    """Whether a request may replace settings of the sampler."""
+    return row_settings(settings.sampler) is not None and not settings.lookahead
+
+
+def _check_adjustments(settings: GenerationOptions, temperature: Any, top_k: Any, top_p: Any) -> list:
+    """Assertions that a request asks for nothing that the sampler cannot do."""
+    import tensorflow as tf
+
+    given = [temperature, top_k, top_p]
+    if not _is_adjustable(settings):
+        who = "a draft" if settings.lookahead else type(settings.sampler).__name__
+        is_none = (temperature < 0) & (top_k < 0) & (top_p < 0)
+        message = f"temperature, top_k and top_p must be below 0, the settings of the export, with {who}, got"
+        return [tf.debugging.Assert(is_none, [message, *given])]
+    return [
+        tf.debugging.Assert(
+            tf.math.is_finite(temperature),
+            ["temperature must be a number, below 0 for that of the export, got", temperature],
+        ),
+        tf.debugging.Assert(
+            (top_p < 0) | ((top_p > 0) & (top_p <= 1)),
+            ["top_p must be above 0 and at most 1, or below 0 for that of the export, got", top_p],
+        ),
+    ]
 
 
 def _check_lengths(lengths: Any, least: int, most: int, what: str) -> list:

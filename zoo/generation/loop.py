@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.fusion import update_slice
 from zoo.generation.processors import Context, ends_with, process
 from zoo.generation.random import uniforms
 
@@ -174,7 +175,7 @@ def add_tokens(moving: dict[str, Any], chosen: Any, logits: Any, length_limit: A
         **moving,
         "position": position + 1,
         "tokens": chosen,
-        "output": ops.slice_update(moving["output"], (position, 0), ops.expand_dims(chosen, 0)),
+        "output": update_slice(moving["output"], (position, 0), ops.expand_dims(chosen, 0)),
         "lengths": moving["lengths"] + ops.cast(alive, "int32"),
         "end_lengths": moving["end_lengths"] + ends,
         "finished": finished,

@@ -60,7 +60,7 @@ def compiled(
         import tensorflow as tf
 
         # a prompt of a new length is not to wait for programs of its own
-        function = portable_operations()(function)
+        function = portable_operations(jit_compile)(function)
         if signature is not None:
             signature = [tf.TensorSpec(shape, dtype) for shape, dtype in signature]
         if not exact_shapes:

@@ -5,6 +5,8 @@ from typing import Any
 
 from keras import ops
 
+from layers.fusion import update_slice
+
 # The logit of what is not proposed: its probability is 0 in float32, also at a high temperature.
 _NEVER = -1e9
 
@@ -62,7 +64,7 @@ class PromptLookup:
         if "padding" in constants:
             places = index + ops.arange(ops.shape(token_ids)[1], dtype="int32")
             token_ids = ops.where(places < constants["padding"], -1, token_ids)
-        return None, {"text": ops.slice_update(state["text"], (0, index), token_ids)}
+        return None, {"text": update_slice(state["text"], (0, index), token_ids)}
 
     def decode_step(self, token_ids: Any, index: Any, state: Any, constants: Any) -> tuple[Any, dict[str, Any]]:
         """Writes tokens `(batch,)` at `index`; returns logits `(batch, vocabulary)` of one token, and the state."""

@@ -1,5 +1,6 @@
-"""Choosing the next tokens of rows that each have settings of their own, as tensors."""
+"""Choosing the next tokens by settings that are tensors: those of each row, or those of a request."""
 
+import dataclasses
 from typing import Any
 
 from keras import ops
@@ -7,6 +8,57 @@ from keras import ops
 from zoo.generation.filters import keep, nucleus
 from zoo.generation.processors import forbid
 from zoo.generation.random import draw
+from zoo.generation.samplers import Greedy, Sample, Sampler
+
+
+def row_settings(sampler: Sampler) -> dict[str, float | int] | None:
+    """Returns the arguments of `choose_by_row` that stand for a sampler; None where there are none.
+
+    Args:
+        sampler: The sampler; `Greedy()` and `Sample(...)` without `typical_p` have such settings.
+    """
+    if type(sampler) is Greedy:
+        return {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    if type(sampler) is not Sample or sampler.typical_p != 1:
+        return None
+    return {
+        "temperature": float(sampler.temperature),
+        "top_k": sampler.top_k or 0,
+        "top_p": float(sampler.top_p),
+        "min_p": float(sampler.min_p),
+    }
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Adjusted(Sampler):
+    """A sampler of which a request may replace settings, given as scalars of which a negative one changes nothing.
+
+    Args:
+        sampler: A sampler that has `row_settings`.
+        temperature: float32; 0 for the most probable token.
+        top_k: int32; 0 keeps all tokens.
+        top_p: float32; 1 keeps all tokens.
+    """
+
+    sampler: Sampler
+    temperature: Any
+    top_k: Any
+    top_p: Any
+
+    def choose(self, logits: Any, numbers: Any) -> Any:
+        given = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
+        own = row_settings(self.sampler)
+
+        def adjusted() -> Any:
+            rows = ops.zeros_like(logits[:, 0])
+            settings = {
+                name: ops.where(value >= 0, value, ops.cast(own[name], value.dtype)) for name, value in given.items()
+            }
+            settings = {name: ops.cast(rows, value.dtype) + value for name, value in settings.items()}
+            return choose_by_row(logits, numbers, **settings, min_p=rows + own["min_p"])
+
+        is_given = ops.logical_or(ops.logical_or(self.temperature >= 0, self.top_k >= 0), self.top_p >= 0)
+        return ops.cond(is_given, adjusted, lambda: self.sampler.choose(logits, numbers))
 
 
 def choose_by_row(logits: Any, numbers: Any, temperature: Any, top_k: Any, top_p: Any, min_p: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.fusion import update_slice
 from zoo.generation.loop import token_log_probabilities
 from zoo.generation.random import uniforms_at
 from zoo.generation.row_sampling import choose_by_row
@@ -173,8 +174,7 @@ class RowDecoder:
                 "log_probabilities": ops.where(going, gained, 0.0),
             }
             kept = {
-                name: ops.slice_update(carry[name], (step, 0), ops.expand_dims(value, 0))
-                for name, value in values.items()
+                name: update_slice(carry[name], (step, 0), ops.expand_dims(value, 0)) for name, value in values.items()
             }
             return (
                 {

@@ -4,6 +4,7 @@ from typing import Any
 
 from keras import ops
 
+from layers.fusion import update_slice
 from zoo.generation.loop import Loop, empty_texts, end_lengths, texts_of, token_log_probabilities
 from zoo.generation.random import draw, uniforms
 
@@ -102,7 +103,7 @@ class SpeculativeDecoding(Loop):
             logits = self._process(ops.cast(logits, "float32"), fixed, output, position + place)
             weights.append(_normalised(sampler.weights(logits)))
             token = draw(weights[-1], numbers[place])
-            output = ops.slice_update(output, (position + place, 0), ops.expand_dims(token, 0))
+            output = update_slice(output, (position + place, 0), ops.expand_dims(token, 0))
             proposals.append(token)
         return ops.stack(proposals, axis=1), ops.stack(weights, axis=1), draft_state, output
 
@@ -148,7 +149,7 @@ class SpeculativeDecoding(Loop):
             result["log_probabilities"] = result["log_probabilities"] + ops.where(now, gained[:, place], 0.0)
         columns = ops.stack(columns, axis=0)
         result["tokens"] = ops.take(columns, count - 1, axis=0)
-        result["output"] = ops.slice_update(moving["output"], (position, 0), columns)
+        result["output"] = update_slice(moving["output"], (position, 0), columns)
         result["position"] = position + count
         ended = ops.logical_or(result["finished"], position + count >= fixed["length_limit"])
         result["done"] = ops.logical_or(moving["done"], ended)

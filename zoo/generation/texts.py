@@ -14,6 +14,8 @@ from zoo.generation.session import Session
 # Tokens of the prompt that stand before the generated ones while these are made text.
 CONTEXT = 8
 REPLACEMENT = "\ufffd".encode()
+# A regular expression that nothing matches.
+NOTHING = r"[^\x00-\x{10FFFF}]"
 # Tokens between two looks at the texts for stop strings.
 STOP_INTERVAL = 16
 
@@ -141,15 +143,20 @@ def _behind_control(tokenizer: Any, ids: Any) -> Any:
     return tf.ragged.boolean_mask(ids, ids.with_values((seen[1:] == of_rows) & ~silent))
 
 
-def cut_at_stops(texts: Any, stops: Sequence[str]) -> Any:
+def cut_at_stops(texts: Any, stops: Any) -> Any:
     """Returns texts up to the first place where one of the stop strings begins.
 
     Args:
         texts: String tensor `(batch,)`.
-        stops: Stop strings; none: nothing is cut.
+        stops: Stop strings; none: nothing is cut. Also a string tensor `(stops,)`, whose empty entries do not count.
     """
     import tensorflow as tf
 
+    if tf.is_tensor(stops):
+        escaped = tf.strings.regex_replace(tf.boolean_mask(stops, stops != ""), "([[:punct:]])", r"\\\1")
+        found = tf.strings.reduce_join(escaped, separator="|")
+        found = tf.where(tf.size(escaped) > 0, found, NOTHING)
+        return tf.strings.regex_replace(texts, tf.strings.join(["(?:", found, r")\C*"]), "", replace_global=False)
     if not stops:
         return texts
     # \C is any byte: what follows need not be valid UTF-8

@@ -1,13 +1,14 @@
 """What tasks that write texts share: the decoding engine, likelihoods of texts, endpoints."""
 
+import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from keras import ops
 
 from zoo.backbones.backbone import Backbone
-from zoo.export import Endpoint, Field
+from zoo.export import Endpoint, Field, Request, with_defaults
 from zoo.generation import GenerationDefaults, GraphGenerator, TextGenerator, TextScorer, get_sampler
 from zoo.generation.checks import as_seed
 from zoo.preprocessing.rows import as_sequence
@@ -15,14 +16,24 @@ from zoo.tasks.row_endpoints import row_endpoints
 from zoo.tasks.task import Task
 from zoo.tasks.token_endpoints import writer_endpoints
 from zoo.tasks.token_head import TokenHead
+from zoo.tokenizers.chat import as_ragged
 
 TEXTS = Field("texts", ("batch",), "string", "prompts, or sources of an encoder-decoder")
-SEED = Field("seed", (), "int64", "seed of the sampler, from 0 to 2**32 - 1")
 ROLES = Field(
     "roles", ("batch", "messages"), "string", "who says each message; empty behind the last of a conversation"
 )
 CONTENTS = Field("contents", ("batch", "messages"), "string", "what each message says")
-MAX_NEW_TOKENS = Field("max_new_tokens", (), "int32", "most tokens of a result, up to those of the export; 0: these")
+# new tokens of the requests that warm a server
+EXAMPLE_TOKENS = 8
+# what a request may choose
+REQUEST = (
+    Field("seed", (), "int64", "seed of the sampler, from 0 to 2**32 - 1", 0),
+    Field("max_new_tokens", (), "int32", "most tokens of a result, up to those of the export; 0: these", 0),
+    Field("temperature", (), "float32", "0: the most probable token; below 0: as exported", -1.0),
+    Field("top_k", (), "int32", "most probable tokens to draw from; 0: all; below 0: as exported", -1),
+    Field("top_p", (), "float32", "share of probability to draw from, up to 1: all; below 0: as exported", -1.0),
+    Field("stop", ("stops",), "string", "further texts that end a result; empty ones do not count", ()),
+)
 
 
 class GenerativeTask(Task):
@@ -76,6 +87,20 @@ class GenerativeTask(Task):
         """Returns the output of `generate` for the texts."""
         return self.generate(as_sequence(x, "x"), batch_size=batch_size)
 
+    def example_requests(self, endpoints: Mapping[str, Endpoint], examples: Sequence[Any]) -> list[Request]:
+        """Returns requests for few new tokens: texts to `generate`, conversations to `chat_generate`."""
+        texts = [example for example in examples if isinstance(example, (str, bytes))]
+        talks = [example for example in examples if not isinstance(example, (str, bytes))]
+        if talks and "chat_generate" not in endpoints:
+            raise ValueError(f"examples must be texts for this model, which takes no conversations, got {talks[0]!r}.")
+        few = {"max_new_tokens": EXAMPLE_TOKENS}
+        # one alone, then the others together
+        asked = [("generate", {"texts": part}) for part in (texts[:1], texts[1:]) if part]
+        if talks:
+            roles, contents = (column.to_tensor("").numpy().tolist() for column in as_ragged(talks))
+            asked.append(("chat_generate", {"roles": roles, "contents": contents}))
+        return [Request(name, with_defaults(endpoints[name], {**values, **few})) for name, values in asked]
+
     def score_endpoint(self) -> Endpoint:
         """Returns the endpoint `score`: two string tensors `(batch,)` to log-likelihoods `(batch,)`."""
         raise NotImplementedError
@@ -95,17 +120,19 @@ class GenerativeTask(Task):
         return_scores: bool = False,
         draft: str | None = None,
         lookahead: int = 4,
-        jit_compile: bool | None = None,
+        jit_compile: bool = False,
     ) -> dict[str, Endpoint]:
         """Returns the endpoints of an export, for any batch size.
 
         * `serve(texts)`: string tensor `(batch,)` to "texts" `(batch,)`, the same as `generate` of the task gives with
           the same arguments; with `num_results` `(batch, num_results)`, and with `return_scores` also "scores" of the
           same shape, float32;
-        * `generate(texts, seed, max_new_tokens)`: the same with a seed from 0 to 2**32 - 1, int64, and a number of
-          tokens, int32, up to that of the export; 0 is that of the export;
+        * `generate(texts, seed, max_new_tokens, temperature, top_k, top_p, stop)`: the same with what a request
+          chooses, see `zoo.generation.GraphGenerator`. A server for SavedModels takes all inputs or none: those who
+          have nothing to choose call `serve`;
         * `chat(roles, contents)`, where the tokenizer has a chat format: string tensors `(batch, messages)`, padded
           with empty roles, to the answers, "texts" `(batch,)`, as `generate` of the task gives for conversations;
+        * `chat_generate(roles, contents, seed, ...)`: the same with what a request chooses;
         * `score`: prompts and texts, or sources and targets, string tensors `(batch,)`, to "log_likelihoods"
           `(batch,)`, float32;
         * `forward`: token-level inputs to "logits" `(batch, length, vocabulary)`, float32;
@@ -118,8 +145,10 @@ class GenerativeTask(Task):
         Args:
             seed: Seed of `serve`.
             sampler, processors, stop, max_length, max_new_tokens, strip_prompt, truncate, num_results, return_scores,
-                lookahead, jit_compile: As for `generate`.
+                lookahead: As for `generate`.
             draft: None or "prompt_lookup", as for `generate`; an export has no room for a second model.
+            jit_compile: Whether XLA compiles the loop when the export runs: some seconds for each new combination of
+                batch size and length, then faster; not every server has it. Without it one program is for all sizes.
 
         Raises:
             ValueError: If an argument is out of range.
@@ -147,20 +176,24 @@ class GenerativeTask(Task):
 
         seed = int(as_seed(seed))
         generate = _named(graph.texts(), return_scores)
-        serve = Endpoint(_with_defaults(generate, seed), (TEXTS,), outputs, "Writes a text for each text.")
+        request = (dataclasses.replace(REQUEST[0], default=seed), *REQUEST[1:])
+        serve = Endpoint(_with_defaults(generate, request), (TEXTS,), outputs, "Writes a text for each text.")
         chat = {}
         if getattr(self.tokenizer, "chat_format", None) is not None and self.preprocessor.takes_conversations:
-            answer = _with_defaults(_named(graph.chat(), return_scores), seed)
-            chat = {"chat": Endpoint(answer, (ROLES, CONTENTS), outputs, "Answers each conversation.")}
+            answer, messages = _named(graph.chat(), return_scores), (ROLES, CONTENTS)
+            chat = {
+                "chat": Endpoint(_with_defaults(answer, request), messages, outputs, "Answers each conversation."),
+                "chat_generate": Endpoint(
+                    answer, (*messages, *request), outputs, "As chat, with choices of a request."
+                ),
+            }
         given = {"sampler": sampler, "processors": processors, "stop": stop}
         chosen = self.generator.chosen(**given, max_length=max_length, max_new_tokens=max_new_tokens)
         is_single = num_results is None and draft is None
         rows = row_endpoints(self.generator, chosen, truncate, TEXTS, (ROLES, CONTENTS)) if is_single else {}
         return {
             "serve": serve,
-            "generate": Endpoint(
-                generate, (TEXTS, SEED, MAX_NEW_TOKENS), outputs, "As serve, with another seed and length."
-            ),
+            "generate": Endpoint(generate, (TEXTS, *request), outputs, "As serve, with choices of a request."),
             **chat,
             **rows,
             "score": self.score_endpoint(),
@@ -204,10 +237,10 @@ def _named(written: Callable, return_scores: bool) -> Callable:
     return named
 
 
-def _with_defaults(generate: Callable, seed: int) -> Callable:
+def _with_defaults(generate: Callable, request: tuple[Field, ...]) -> Callable:
     def serve(*inputs: Any) -> Any:
         import tensorflow as tf
 
-        return generate(*inputs, tf.constant(seed, tf.int64), tf.constant(0, tf.int32))
+        return generate(*inputs, *(tf.constant(field.default, field.dtype) for field in request))
 
     return serve

@@ -4,9 +4,9 @@ import dataclasses
 from typing import Any
 
 from zoo.export import Endpoint, Field
-from zoo.generation import Greedy, Sample
 from zoo.generation.chat import AnswerEdges, given_messages, with_end_of_turn
 from zoo.generation.request import split_stops
+from zoo.generation.row_sampling import row_settings
 from zoo.generation.rows import RowDecoder
 from zoo.generation.texts import continuations
 
@@ -68,9 +68,9 @@ def row_endpoints(generator: Any, chosen: Any, truncate: bool | None, texts: Fie
         rows go together.
     """
     options = generator.options(**chosen.options(), stop_sequences=split_stops(chosen.stop)[1], jit_compile=False)
-    sampler = options.sampler
-    is_plain = type(sampler) is Greedy or (type(sampler) is Sample and sampler.typical_p == 1)
-    if not (generator.backbone.decodes_rows and is_plain) or options.processors or options.stop_sequences:
+    settings = row_settings(options.sampler)
+    is_plain = settings is not None and not options.processors and not options.stop_sequences
+    if not (generator.backbone.decodes_rows and is_plain):
         return {}
     decoder, preprocessor = RowDecoder(generator.backbone), generator.preprocessor
     tokenizer = preprocessor.tokenizer
@@ -99,7 +99,7 @@ def row_endpoints(generator: Any, chosen: Any, truncate: bool | None, texts: Fie
         "max_length": longest,
         "max_new_tokens": options.max_new_tokens,
         "unstable_tokens": tokenizer.unstable_tokens,
-        "settings": _settings(sampler),
+        "settings": settings,
         "state": [dataclasses.asdict(tensor) for tensor in decoder.tensors],
         "texts": _ends(options.end_ids, chosen, AnswerEdges()),
     }
@@ -125,18 +125,6 @@ def row_endpoints(generator: Any, chosen: Any, truncate: bool | None, texts: Fie
     return endpoints | {
         "chat_tokens": Endpoint(chat_tokens, messages, (_TOKENS, _LENGTHS), "Tokens of conversations."),
         "chat_continuation": Endpoint(chat_continuation, _CONTINUED, (_TEXTS,), "Words of generated answers."),
-    }
-
-
-def _settings(sampler: Any) -> dict[str, Any]:
-    """Inputs of `advance` that stand for the sampler of the export."""
-    if type(sampler) is Greedy:
-        return {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-    return {
-        "temperature": float(sampler.temperature),
-        "top_k": sampler.top_k or 0,
-        "top_p": float(sampler.top_p),
-        "min_p": float(sampler.min_p),
     }
 
 

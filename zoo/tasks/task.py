@@ -4,7 +4,7 @@ import functools
 import inspect
 import os
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import keras
@@ -15,6 +15,8 @@ from zoo.export import (
     RUNTIME_FORMATS,
     SAVED_MODEL,
     Endpoint,
+    Request,
+    requests_of,
     require_format,
     require_plain_weights,
     write_runtime_format,
@@ -153,11 +155,24 @@ class Task(TextModel):
 
     # Saving.
 
+    def example_requests(self, endpoints: Mapping[str, Endpoint], examples: Sequence[Any]) -> list[Request]:
+        """Returns requests with examples, which warm a server and are shown in the model card of an export.
+
+        Args:
+            endpoints: The endpoints of the export.
+            examples: As for `export`.
+
+        Raises:
+            ValueError: If an example is none of the task.
+        """
+        return requests_of(endpoints, examples)
+
     def export(
         self,
         directory: str | os.PathLike,
         format: str = SAVED_MODEL,
         *,
+        examples: Sequence[Any] = (),
         weights: str = "float32",
         strings: bool | Sequence[str] = False,
         **options: Any,
@@ -175,9 +190,16 @@ class Task(TextModel):
         In every format `signature.json` describes inputs and outputs, and `assets.extra` holds the files of the
         tokenizer.
 
+        Servers take `NAME/VERSION`: `zoo.export.new_version("models/NAME")` is the folder of the next version. It
+        appears whole or not at all.
+
         Args:
             directory: Where to; replaced if it holds an export.
             format: The format.
+            examples: Real inputs, a few, for a SavedModel: a text for each, or a tuple of texts where the default
+                endpoint has several inputs; for a chat model also a conversation. `model_card.md` shows what the model
+                makes of them, and a server answers them before it says that it is ready, so that no first request is
+                slow. Without any there are no such requests.
             weights: "float32", or "int8" for matrices in 8 bits, by the tool of the format; not for a SavedModel, which
                 has the weights of the model (see `quantize`).
             strings: Whether there is an endpoint `serve` that takes strings, with the format "onnx": where
@@ -193,7 +215,7 @@ class Task(TextModel):
 
         Example:
 
-        >>> model.export("exported")
+        >>> model.export("exported", examples=["a text of those to come"])
         >>> served = tf.saved_model.load("exported")  # its functions do not keep their variables: keep it
         >>> served.serve(tf.constant(["a text"]))
         >>> model.export("exported_onnx", format="onnx", weights="int8")
@@ -203,7 +225,8 @@ class Task(TextModel):
         try:
             inspect.signature(endpoints).bind(**options)
         except TypeError as error:
-            allowed = ", ".join(["format", "weights", "strings", *inspect.signature(endpoints).parameters])
+            own = ["format", "examples", "weights", "strings"]
+            allowed = ", ".join([*own, *inspect.signature(endpoints).parameters])
             raise TypeError(
                 f"Arguments of export() of a {type(self).__name__} must be among {allowed}, got {sorted(options)}."
             ) from error
@@ -214,14 +237,19 @@ class Task(TextModel):
                     "A SavedModel takes strings and has the weights of the model: weights and strings are for the "
                     f"formats {', '.join(RUNTIME_FORMATS)}; quantize() the model for fewer bits."
                 )
+            made = endpoints(**options)
             write_saved_model(
                 directory,
-                endpoints(**options),
+                made,
                 variables=self.active_variables,
                 resources=tokenizer.trackables,
                 save_assets=self.save_assets,
+                title=type(self).__name__,
+                requests=self.example_requests(made, examples),
             )
             return
+        if examples:
+            raise ValueError(f"examples must be empty with the format {format!r}, got {len(examples)}.")
         require_plain_weights(self, format, weights)
         write_runtime_format(
             directory,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+import zoo
 from recipes.common.errors import ConfigError, DataError, shown
 
 DESCRIPTION_FILE = "signature.json"
@@ -25,7 +26,7 @@ def describe_endpoint(model: str, endpoint: str | None) -> tuple[str, dict[str, 
     """Returns name and description of an endpoint of a SavedModel.
 
     Args:
-        model: Its folder, or the folder of a run that was exported.
+        model: Its folder, that of a model with versions, or the folder of a run that was exported.
         endpoint: The name; None for the default one.
 
     Raises:
@@ -47,10 +48,13 @@ def export_folder(model: str) -> Path:
     """Returns the folder of a SavedModel.
 
     Args:
-        model: It, or the folder of a run that has it as `export`.
+        model: It, the folder of a model, of which the newest version is taken, or the folder of a run.
     """
-    inside = Path(model) / "export"
-    return inside if (inside / DESCRIPTION_FILE).is_file() else Path(model)
+    folder = Path(model)
+    for models in (folder, folder / "export" / folder.absolute().name):
+        if zoo.export.versions(models):
+            return zoo.export.newest_version(models)
+    return folder
 
 
 def bind(endpoint: Mapping[str, Any], keys: Mapping[str, str], options: Mapping[str, Any]) -> dict[str, str]:
@@ -59,7 +63,7 @@ def bind(endpoint: Mapping[str, Any], keys: Mapping[str, str], options: Mapping[
     Args:
         endpoint: Its description.
         keys: Those that were named.
-        options: Values of the inputs that are single numbers.
+        options: Values of the inputs that all records share; those that have a default may be left out.
 
     Raises:
         ConfigError: If an input takes neither texts nor a number, or has no value, or something is no input.
@@ -68,8 +72,15 @@ def bind(endpoint: Mapping[str, Any], keys: Mapping[str, str], options: Mapping[
     numbers = set()
     for field in endpoint["inputs"]:
         name = field["name"]
-        if field["dtype"] == "string" and len(field["shape"]) == 1:
+        if field["dtype"] == "string" and field["shape"] == ["batch"]:
             bound[name] = keys.get(name, "text" if name == "texts" else name)
+        elif "default" in field and name not in options:
+            numbers.add(name)
+        elif field["dtype"] == "string" and len(field["shape"]) == 1:
+            numbers.add(name)
+            value = options.get(name)
+            if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+                raise ConfigError(f"options: {name} must be a list of texts, got {shown(value)}")
         elif not field["shape"] and field["dtype"] in _NUMBERS:
             numbers.add(name)
             value, kind = options.get(name), _NUMBERS[field["dtype"]]

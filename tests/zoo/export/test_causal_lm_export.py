@@ -1,9 +1,11 @@
 """SavedModels of language models in a process that knows nothing of this project: the texts that `generate` gives."""
 
 import json
+import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -25,67 +27,15 @@ from zoo.generation import MinimumLength, NoRepeatNGram, RepetitionPenalty  # no
 
 CLIENT = """
 import json, sys
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text
+from served_rows import write_in_rows
 
 
-def write_in_rows(model, directory, texts, seed):
-    # What `serve` gives, in chunks of three tokens: prompts fed in two pieces, then all rows together.
-    about = json.loads(Path(directory, "signature.json").read_text())["endpoints"]["advance"]["properties"]
-    signatures = model.signatures
-    prompts = signatures["tokens"](texts=texts)
-    ids, lengths = prompts["token_ids"].numpy(), prompts["lengths"].numpy()
-    rows, capacity = len(ids), about["max_length"]
-    state = {}
-    for tensor in about["state"]:
-        slots = min(capacity, tensor["most_slots"] or capacity)
-        sizes = [{"rows": rows, "slots": slots}.get(size, size) for size in tensor["shape"]]
-        state[tensor["name"]] = tf.zeros(sizes, tensor["dtype"])
-    half = (lengths - 1) // 2
-    for first, last in ((0 * half, half), (half, lengths - 1)):
-        fed = np.zeros((rows, 40), "int32")
-        for row in range(rows):
-            fed[row, : last[row] - first[row]] = ids[row, first[row] : last[row]]
-        state = signatures["begin"](token_ids=fed, lengths=last - first, index=first, **state)
-    one = np.ones(rows, "int32")
-    settings = about["settings"]
-    row_inputs = {
-        "limits": np.minimum(about["max_length"] - lengths, about["max_new_tokens"]).astype("int32"),
-        "end_ids": np.tile(np.array([[*about["texts"]["end_ids"], -1]], "int32"), (rows, 1)),
-        "seeds": np.full(rows, seed, "int64"),
-        "streams": np.arange(rows, dtype="int32"),
-        "temperature": one * np.float32(settings["temperature"]),
-        "top_k": one * np.int32(settings["top_k"]),
-        "top_p": one * np.float32(settings["top_p"]),
-        "min_p": one * np.float32(settings["min_p"]),
-        "steps": np.int32(3),
-    }
-    written, ended, index = [[] for _ in ids], np.zeros(rows, "bool"), lengths - 1
-    last = ids[np.arange(rows), lengths - 1]
-    while True:
-        places = np.array([len(row) for row in written], "int32")
-        # a row that has ended rests
-        limits = np.where(ended, places, row_inputs["limits"]).astype("int32")
-        if (places >= limits).all():
-            break
-        result = signatures["advance"](
-            token_ids=last, index=index, places=places, **{**row_inputs, "limits": limits}, **state
-        )
-        state = {name: result[name] for name in state}
-        new, count = result["token_ids"].numpy(), result["lengths"].numpy()
-        for row in range(rows):
-            written[row] += new[row, : count[row]].tolist()
-            last[row] = ([last[row]] + written[row])[-1]
-        index, ended = index + count, ended | result["ended"].numpy()
-    generated = np.full((rows, capacity), -1, "int32")
-    for row in range(rows):
-        count = len(written[row]) - ended[row]
-        generated[row, :count] = written[row][:count]
-    added = signatures["continuation"](prompts=ids, token_ids=generated)["texts"].numpy()
-    return [(before + after).decode("utf-8", "replace") for before, after in zip(texts.numpy(), added)]
+def chosen(seed, most=0):
+    return map(tf.constant, (np.int64(seed), most, -1.0, -1, -1.0, [""]))
 
 
 request = json.load(sys.stdin)
@@ -97,7 +47,7 @@ for directory in request["exports"]:
     few = texts[:3]
     for name, call in {
         "serve": lambda: model.serve(texts),
-        "generate": lambda: model.generate(few, tf.constant(request["seed"], tf.int64), tf.constant(0)),
+        "generate": lambda: model.generate(few, *chosen(request["seed"])),
         "signature": lambda: model.signatures["serve"](texts=few)["texts"],
         "default": lambda: model.signatures["serving_default"](texts=few)["texts"],
     }.items():
@@ -110,14 +60,16 @@ for directory in request["exports"]:
     forward = {name: tf.constant(value) for name, value in request["forward"].items()}
     result["forward"] = model.forward(**forward).numpy().tolist()
     result["other"] = [text.decode("utf-8", "replace") for text in model.generate(
-        few, tf.constant(2**32 - 1, tf.int64), tf.constant(4)).numpy()]
+        few, *chosen(2**32 - 1, 4)).numpy()]
     result["signatures"] = sorted(model.signatures)
     if "advance" in model.signatures:
-        result["rows"] = write_in_rows(model, directory, texts, request["seed"])
+        tokens = model.signatures["tokens"](texts=texts)
+        added = write_in_rows(model, directory, tokens, "continuation", "texts", request["seed"])
+        result["rows"] = [(a + b).decode("utf-8", "replace") for a, b in zip(texts.numpy(), added)]
     result["errors"] = []
     for call in (lambda: model.serve(tf.concat([texts[:-1], [request["long"]]], axis=0)),
                  lambda: model.score(prompts[:1], tf.constant([request["long"]])),
-                 lambda: model.generate(few, tf.constant(-1, tf.int64), tf.constant(4))):
+                 lambda: model.generate(few, *chosen(-1))):
         try:
             result["cut"] = [text.decode("utf-8", "replace") for text in call().numpy()]
             result["errors"].append("none")
@@ -128,6 +80,7 @@ assert not {"keras_hub", "sentencepiece", "zoo", "layers"} & set(sys.modules)
 print(json.dumps(results))
 """
 
+HELPERS = Path(__file__).parents[2] / "helpers"
 RULES = [RepetitionPenalty(1.3), NoRepeatNGram(3), MinimumLength(2)]
 EXPORTS = {
     "greedy": {
@@ -135,7 +88,7 @@ EXPORTS = {
         **{"jit_compile": False, "max_new_tokens": 10},
     },
     # a prompt that is cut leaves room by itself
-    "sample": {"sampler": Sample(1.2, top_k=12), "seed": 5, "jit_compile": False, "truncate": True},
+    "sample": {"sampler": Sample(1.2, top_k=12), "seed": 5, "jit_compile": False, "stop": ["lambda"], "truncate": True},
     # beams: test_seq2seq_export.py, and the functions as they are in test_text_generation.py
 }
 LONG = ["iota", "beta", "omega", "theta"] * 10
@@ -192,7 +145,12 @@ def answers(model, prompts, forward_inputs, tmp_path_factory):
         "exports": [str(folder / name) for name in EXPORTS],
     }
     result = subprocess.run(
-        [sys.executable, "-c", CLIENT], input=json.dumps(request), capture_output=True, text=True, cwd=folder
+        [sys.executable, "-c", CLIENT],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(HELPERS)},
     )
     assert result.returncode == 0, result.stderr[-3000:]
     return dict(zip(EXPORTS, json.loads(result.stdout), strict=True))

@@ -42,7 +42,7 @@ for directory, counts in request["exports"]:
     assert logits == result["forward"]
     few = texts[:3]
     result["other"] = [text.decode() for text in model.generate(
-        tf.constant(few), tf.constant(2**31, tf.int64), tf.constant(4)).numpy()]
+        tf.constant(few), tf.constant(2**31, tf.int64), *map(tf.constant, (4, -1.0, -1, -1.0, [""]))).numpy()]
     result["errors"] = []
     for call in (lambda: model.serve(tf.constant([*texts[:-1], request["long"]])),
                  lambda: model.score(tf.constant([texts[0]]), tf.constant([request["long"]]))):

@@ -148,7 +148,7 @@ def test_an_adapter_has_what_was_fitted_after_the_training(saved, tmp_path, monk
     with RunFolder(tmp_path / "run", classify.ClassifyConfig()) as run:
         task = make(run, zoo.TextClassifier, ModelConfig(start_from="run", lora=LoraConfig(rank=2)), labels=["a", "b"])
         task.temperature = 3.0
-        finish(run, "classify", task, {}, 0.0, export=None, trial=lambda served: [])
+        finish(run, "classify", task, {}, 0.0, export=None, trial=lambda served: [], examples=[])
         # wherever it is read
         monkeypatch.chdir(tmp_path)
         again = zoo.Task.from_preset(tmp_path / "run" / "adapter")
