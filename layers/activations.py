@@ -1,9 +1,11 @@
 """Activation functions by the names that model configurations use."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
+import keras
 from keras import ops
 
 from layers.fusion import fused
@@ -18,13 +20,20 @@ def relu_squared(x: Any) -> Any:
 @fused
 def gelu(x: Any) -> Any:
     """Returns `x * Phi(x)` with the exact normal distribution function (Hendrycks and Gimpel 2016, section 2)."""
-    return ops.gelu(x, approximate=False)
+    if keras.backend.backend() != "tensorflow":
+        return ops.gelu(x, approximate=False)
+    # in the order of operations by which the optimizer of graphs knows it
+    return (ops.erf(x * 0.5**0.5) + 1.0) * 0.5 * x
 
 
 @fused
 def gelu_tanh(x: Any) -> Any:
     """Returns the tanh approximation of GELU (Hendrycks and Gimpel 2016, section 2)."""
-    return ops.gelu(x, approximate=True)
+    if keras.backend.backend() != "tensorflow":
+        return ops.gelu(x, approximate=True)
+    # in the order of operations by which the optimizer of graphs knows it
+    inner = (x + 0.044715 * x * ops.square(x)) * (2.0 / math.pi) ** 0.5
+    return (ops.tanh(inner) + 1.0) * 0.5 * x
 
 
 @fused
@@ -55,6 +64,10 @@ ACTIVATIONS = {
     "tanh": ops.tanh,
     "identity": identity,
 }
+
+
+# those that TensorFlow joins with the product before them, where they are plain operations
+JOINED_WITH_PRODUCTS = ("relu", "gelu", "gelu_tanh", "sigmoid", "tanh")
 
 
 def get_activation(name: str) -> Callable:

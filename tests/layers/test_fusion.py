@@ -307,3 +307,48 @@ def test_product_and_bias_are_one_kernel(dtype, shape):
     )
     assert found.shape == (4, 24, 64)
     assert_close(found, inputs @ kernel + bias, TOLERANCES[dtype])
+
+
+@only_onednn
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu"])
+def test_product_bias_and_activation_are_one_kernel(activation, dtype, shape):
+    import tensorflow as tf
+
+    layer = FeedForward(64, activation, bias_initializer="normal", dtype=dtype)
+    layer.build((None, None, 32))
+    x = numbers((4, 24, 32), dtype)
+    call = tf.function(lambda x: layer(x * layer.up.kernel[0, 0]), input_signature=[tf.TensorSpec(shape, dtype)])
+    found, kernels = kernels_of(call, x)
+    assert not {"BiasAdd", "Tanh", "Erf", "Relu", "MatMul", "_MklMatMul"} & kernels
+    up, down = (
+        (np.float64(ops.cast(part.kernel, "float32")), np.float64(ops.cast(part.bias, "float32")))
+        for part in (layer.up, layer.down)
+    )
+    hidden = np.float64(ops.cast(x * layer.up.kernel[0, 0], "float32")) @ up[0] + up[1]
+    if activation == "relu":
+        hidden = np.maximum(hidden, 0)
+    elif activation == "gelu":
+        hidden = FORMULAS["gelu"](hidden)[0]
+    else:
+        hidden = hidden * (1 + np.tanh((2 / np.pi) ** 0.5 * (hidden + 0.044715 * hidden**3))) / 2
+    wanted = hidden @ down[0] + down[1]
+    assert found.shape == (4, 24, 32)
+    scale = np.abs(wanted).max()
+    np.testing.assert_allclose(np.float64(ops.cast(found, "float32")) / scale, wanted / scale, atol=TOLERANCES[dtype])
+
+
+@only_tensorflow
+def test_training_keeps_the_activation_in_one_pass():
+    import tensorflow as tf
+
+    layer = FeedForward(64, "gelu")
+    layer.build((None, None, 32))
+
+    def trace(training):
+        function = tf.function(lambda x: layer(x, training=training), autograph=False)
+        return function.get_concrete_function(tf.TensorSpec((None, None, 32)))
+
+    assert is_compiled(trace(True))
+    assert is_compiled(trace(False)) != has_onednn()
