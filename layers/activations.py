@@ -1,7 +1,6 @@
 """Activation functions by the names that model configurations use."""
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -29,11 +28,7 @@ def gelu(x: Any) -> Any:
 @fused
 def gelu_tanh(x: Any) -> Any:
     """Returns the tanh approximation of GELU (Hendrycks and Gimpel 2016, section 2)."""
-    if keras.backend.backend() != "tensorflow":
-        return ops.gelu(x, approximate=True)
-    # in the order of operations by which the optimizer of graphs knows it
-    inner = (x + 0.044715 * x * ops.square(x)) * (2.0 / math.pi) ** 0.5
-    return (ops.tanh(inner) + 1.0) * 0.5 * x
+    return ops.gelu(x, approximate=True)
 
 
 @fused
@@ -66,8 +61,9 @@ ACTIVATIONS = {
 }
 
 
-# those that TensorFlow joins with the product before them, where they are plain operations
-JOINED_WITH_PRODUCTS = ("relu", "gelu", "gelu_tanh", "sigmoid", "tanh")
+# Those that TensorFlow joins with the product before them, where they are plain operations. (It has a kernel for
+# "gelu_tanh", too, but did not recognise its operations in the graph of a model: TensorFlow 2.21.)
+JOINED_WITH_PRODUCTS = ("relu", "gelu", "sigmoid", "tanh")
 
 
 def get_activation(name: str) -> Callable:
