@@ -62,6 +62,8 @@ def operations_of(work: Work) -> float:
     return zoo.planning.operations_of(shape, zoo.planning.Job(config, work.batch_size, work.length)).model
 
 
+# those of the models whose shapes the works have: MiniLM, GPT-2, the first Transformer
+_ACTIVATIONS = {"encoder": "gelu", "decoder": "gelu_tanh", "encoder_decoder": "relu"}
 _SMOOTHING = {"decoder": 0.0, "encoder_decoder": 0.1}
 
 
@@ -74,7 +76,7 @@ def _config(work: Work) -> zoo.TransformerConfig:
         num_layers=work.num_layers,
         max_length=1024 if work.model == "decoder" else 512,
         attention=zoo.AttentionConfig(work.num_heads, dropout=work.dropout),
-        feed_forward=zoo.FeedForwardConfig(work.intermediate_dim, "relu" if original else "gelu_tanh"),
+        feed_forward=zoo.FeedForwardConfig(work.intermediate_dim, _ACTIVATIONS[work.model]),
         norm=zoo.NormConfig(placement="pre" if work.model == "decoder" else "post"),
         position=zoo.PositionConfig("sinusoidal" if original else "learned"),
         dropout=work.dropout,
