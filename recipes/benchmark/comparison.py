@@ -18,6 +18,7 @@ from typing import Any
 from tqdm import tqdm
 
 from recipes.benchmark.ceilings import ceiling
+from recipes.benchmark.configurations import operations_of
 from recipes.benchmark.contestant import Contestant, ContestantError, Turn
 from recipes.benchmark.step_data import write_results
 from recipes.benchmark.works import WORKS, Work
@@ -141,9 +142,7 @@ def summary(work: Work, turns: Sequence[Turn], ceilings: Mapping[str, float]) ->
         turns: What its turns took.
         ceilings: What `ceiling` returned for the work.
     """
-    from recipes.benchmark.libraries import zoo as ours
-
-    needed = work.bytes_read if "memory" in ceilings else ours.operations_of(work)
+    needed = work.bytes_read if "memory" in ceilings else operations_of(work)
     seconds = statistics.median(turn.seconds for turn in turns)
     return {
         "items_per_second": work.items / seconds,
