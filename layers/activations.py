@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import keras
 from keras import ops
 
 from layers.fusion import fused
@@ -18,7 +19,10 @@ def relu_squared(x: Any) -> Any:
 @fused
 def gelu(x: Any) -> Any:
     """Returns `x * Phi(x)` with the exact normal distribution function (Hendrycks and Gimpel 2016, section 2)."""
-    return ops.gelu(x, approximate=False)
+    if keras.backend.backend() != "tensorflow":
+        return ops.gelu(x, approximate=False)
+    # in the order of operations by which the optimizer of graphs knows it
+    return (ops.erf(x * 0.5**0.5) + 1.0) * 0.5 * x
 
 
 @fused
@@ -55,6 +59,11 @@ ACTIVATIONS = {
     "tanh": ops.tanh,
     "identity": identity,
 }
+
+
+# Those that TensorFlow joins with the product before them, where they are plain operations. (It has a kernel for
+# "gelu_tanh", too, but did not recognise its operations in the graph of a model: TensorFlow 2.21.)
+JOINED_WITH_PRODUCTS = ("relu", "gelu", "sigmoid", "tanh")
 
 
 def get_activation(name: str) -> Callable:

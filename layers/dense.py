@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from layers.dropout import Dropout
+from layers.fusion import by_rows
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -178,6 +179,10 @@ class Dense(keras.layers.Dense):
         return ops.cast(total, kernel.dtype)
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
+        return by_rows(lambda rows: self._call_rows(rows, training), inputs)
+
+    def _call_rows(self, inputs: Any, training: bool | None) -> Any:
+        """`(rows, units)` of inputs `(rows, dim)`."""
         if not self.active_updates:
             return super().call(inputs, training=training)
         outputs = ops.matmul(inputs, self.kernel)

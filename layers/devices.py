@@ -25,6 +25,17 @@ def has_accelerator() -> bool:
     return False
 
 
+@functools.cache
+def has_onednn() -> bool:
+    """Whether TensorFlow computes on a processor by oneDNN, as it does by default where that is of use."""
+    if keras.backend.backend() != "tensorflow" or has_accelerator():
+        return False
+    # the only place that knows what the variable TF_ENABLE_ONEDNN_OPTS, the processor and the build amount to
+    from tensorflow.python.util import _pywrap_util_port
+
+    return _pywrap_util_port.IsMklEnabled()
+
+
 def num_replicas() -> int:
     """Returns how many copies of a model a `tf.distribute` strategy runs at once; 1 without one, and elsewhere.
 

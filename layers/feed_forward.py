@@ -5,9 +5,10 @@ from typing import Any, ClassVar
 
 import keras
 
-from layers.activations import GatedActivation, get_activation
+from layers.activations import JOINED_WITH_PRODUCTS, GatedActivation, get_activation
 from layers.dense import Dense
 from layers.dropout import Dropout
+from layers.fusion import by_rows, joins_operations, portable_operations
 from layers.initializers import separate
 from layers.roles import COLUMNS, ROWS, Role
 
@@ -123,6 +124,12 @@ class FeedForward(keras.layers.Layer):
         self.down.build((*input_shape[:-1], self.intermediate_dim))
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
+        if self.gated or self.activation not in JOINED_WITH_PRODUCTS or not joins_operations(training):
+            return self._network(inputs, training)
+        with portable_operations():
+            return by_rows(lambda rows: self._network(rows, training), inputs)
+
+    def _network(self, inputs: Any, training: bool | None) -> Any:
         if self.gated:
             hidden = self._activation_function(self.gate(inputs), self.up(inputs))
         else:

@@ -4,6 +4,9 @@ TensorFlow on a CPU computes one operation after the other, each from memory to 
 will need of each. XLA makes one loop of them, but is no faster with matrix products, and slower with those in bfloat16.
 So chains between the products are handed to XLA by themselves. JAX compiles whole steps anyway; PyTorch and GPUs are
 left as they are.
+
+Where nothing is differentiated, the optimizer of TensorFlow's graphs joins some chains by itself into one kernel of
+oneDNN: the product of two matrices with its bias and activation, and a layer norm. It knows them by their form.
 """
 
 import contextlib
@@ -15,7 +18,7 @@ from typing import Any
 
 import keras
 
-from layers.devices import has_accelerator, num_replicas
+from layers.devices import has_accelerator, has_onednn, num_replicas
 
 # Numbers in the largest tensor from which on a program of its own pays: compiling one takes as long as some hundred
 # of the passes that it saves.
@@ -111,6 +114,85 @@ def fused(function: Callable) -> Callable:
         return run(*map(tf.convert_to_tensor, tensors))
 
     return call
+
+
+def by_rows(function: Callable, x: Any) -> Any:
+    """Returns `function(x)`, with TensorFlow of one matrix: it joins products of matrices with what follows.
+
+    Products of tensors with more axes are those of such matrices, too, but what follows is behind a reshape.
+
+    Args:
+        function: From `(rows, width)` to `(rows, new_width)`, each row for itself.
+        x: `(..., width)`.
+
+    Returns:
+        `(..., new_width)`.
+
+    Example:
+
+    >>> by_rows(lambda rows: keras.ops.relu(keras.ops.matmul(rows, kernel) + bias), x)
+    """
+    if keras.backend.backend() != "tensorflow" or len(x.shape) <= 2:
+        return function(x)
+    outputs = function(keras.ops.reshape(x, (-1, x.shape[-1])))
+    return keras.ops.reshape(outputs, (*keras.ops.shape(x)[:-1], outputs.shape[-1]))
+
+
+def joins_operations(training: bool | None) -> bool:
+    """Whether a graph is built that TensorFlow will join operations of.
+
+    Args:
+        training: Whether the graph is differentiated, for which each operation must leave its result.
+    """
+    if training or not has_onednn():
+        return False
+    import tensorflow as tf
+
+    return tf.inside_function()
+
+
+def layer_norm_is_joined(x: Any, training: bool | None) -> bool:
+    """Whether `joined_layer_norm` is one pass over memory, where the usual operations are ten.
+
+    Args:
+        x: The inputs of the norm.
+        training: Whether the graph is differentiated.
+    """
+    has_kernel = keras.backend.standardize_dtype(x.dtype) in ("float32", "bfloat16") and len(x.shape) in (2, 3)
+    return has_kernel and not _portable.get() and joins_operations(training)
+
+
+def joined_layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
+    """Layer normalisation over the last axis in the form that TensorFlow replaces by oneDNN's kernel.
+
+    It is that of Keras 2: a batch norm of one row for each position, here with statistics in float32 in any case. Where
+    it is not replaced it is right, but slow.
+
+    Args:
+        x: `(rows, dim)` or `(batch, length, dim)`, float32 or bfloat16.
+        gamma, beta: `(dim,)`, of the same type.
+        epsilon: Added to the variance.
+
+    Returns:
+        The shape and type of `x`.
+    """
+    import tensorflow as tf
+
+    shape = tf.shape(x)
+    # A count that is not known: constants in place of what is filled with it are not recognised.
+    rows = tf.compat.v1.placeholder_with_default(tf.reduce_prod(shape[:-1]), ())
+    nothing = tf.constant([], tf.float32)
+    normed, *_ = tf.raw_ops.FusedBatchNormV3(
+        x=tf.reshape(x, tf.stack([1, rows, x.shape[-1], 1])),
+        scale=tf.fill([rows], 1.0),
+        offset=tf.fill([rows], 0.0),
+        mean=nothing,
+        variance=nothing,
+        epsilon=epsilon,
+        data_format="NCHW",
+        is_training=True,
+    )
+    return beta + tf.reshape(normed, shape) * gamma
 
 
 def _may_fuse(tensor: Any) -> bool:

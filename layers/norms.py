@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.fusion import joined_layer_norm, layer_norm_is_joined
 from layers.roles import WHOLE
 
 
@@ -92,7 +93,9 @@ class LayerNorm(FeatureWeightedNorm):
         self.gamma = self.add_weight(name="gamma", shape=shape, initializer="ones") if self.scale else None
         self.beta = self.add_weight(name="beta", shape=shape, initializer="zeros") if self.center else None
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        if self._is_joined(inputs, training):
+            return joined_layer_norm(inputs, self.gamma.value, self.beta.value, self.epsilon)
         x = self._wide(inputs)
         if self.weight_axes == 1:
             outputs = ops.layer_normalization(x, self.gamma, self.beta, axis=-1, epsilon=self.epsilon)
@@ -101,6 +104,13 @@ class LayerNorm(FeatureWeightedNorm):
             outputs = outputs if self.gamma is None else outputs * self._wide(self.gamma)
             outputs = outputs if self.beta is None else outputs + self._wide(self.beta)
         return ops.cast(outputs, self.compute_dtype)
+
+    def _is_joined(self, inputs: Any, training: bool | None) -> bool:
+        """Whether a graph is built that has a kernel for this norm: of inputs, weights and outputs of one type."""
+        if self.gamma is None or self.beta is None or self.weight_axes != 1:
+            return False
+        types = {keras.backend.standardize_dtype(inputs.dtype), self.variable_dtype, self.compute_dtype}
+        return len(types) == 1 and layer_norm_is_joined(inputs, training)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "center": self.center, "scale": self.scale}

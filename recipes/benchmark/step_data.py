@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import importlib.metadata
 import json
 import os
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +56,30 @@ def symbolic_inputs() -> dict[str, keras.KerasTensor]:
 
 
 def write_results(path: str | os.PathLike, results: dict[str, Any]) -> None:
-    """Writes results as JSON, atomically; the folder is made if it does not exist.
+    """Writes results and where they were taken as JSON, atomically; the folder is made if it does not exist.
 
     Args:
         path: The file.
         results: Plain values.
     """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    zoo.storage.write_text_atomically(path, json.dumps(results, indent=2) + "\n")
+    content = {"environment": environment(), **results}
+    zoo.storage.write_text_atomically(path, json.dumps(content, indent=2) + "\n")
+
+
+def environment() -> dict[str, Any]:
+    """Returns day, machine, cores, and the versions of Python and of the libraries that are installed."""
+    versions = {}
+    for name in ("keras", "tensorflow", "tensorflow-text", "keras-nlp", "jax", "torch", "transformers", "numpy"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": platform.platform(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "backend": keras.backend.backend(),
+        "versions": {"python": platform.python_version(), **versions},
+    }
 
 
 def write_table(folder: str | os.PathLike, table: str) -> None:

@@ -12,8 +12,6 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError
-from tensorflow.core.framework import types_pb2
-from tensorflow.core.protobuf import error_codes_pb2
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -164,7 +162,8 @@ class _Service:
             for side in ("inputs", "outputs"):
                 for key, info in infos[side].items():
                     tensor = getattr(signature, side)[key]
-                    tensor.dtype = types_pb2.DataType.Value(info["dtype"])
+                    kinds = tensor.DESCRIPTOR.fields_by_name["dtype"].enum_type.values_by_name
+                    tensor.dtype = kinds[info["dtype"]].number
                     for size in info["tensor_shape"]["dim"]:
                         tensor.tensor_shape.dim.add(size=int(size["size"]))
         packed = any_pb2.Any()
@@ -180,7 +179,7 @@ class _Service:
                 status = response.model_version_status.add(version=version.number)
                 status.state = get_model_status_pb2.ModelVersionStatus.State.Value(_STATES[version.state])
                 if version.state == "FAILED":
-                    status.status.error_code = error_codes_pb2.UNKNOWN
+                    status.status.error_code = tf.errors.UNKNOWN
                     status.status.error_message = "The version could not be loaded."
         if not response.model_version_status:
             raise Problem(404, f"There is no version {number} of the model {name!r}.")

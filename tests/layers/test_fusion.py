@@ -1,5 +1,7 @@
 """Chains of element-wise operations in one pass over memory: the same numbers; plain operations where these are due."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -8,10 +10,14 @@ from scipy.special import erf
 
 from layers import FeedForward
 from layers.activations import ACTIVATIONS, GatedActivation
+from layers.dense import Dense
+from layers.devices import has_onednn
 from layers.fusion import LEAST_SIZE, fused, portable_operations, update_slice
+from layers.norms import LayerNorm
 from layers.remat import rematerialize
 
 only_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="programs of TensorFlow")
+only_onednn = pytest.mark.skipif(not has_onednn(), reason="kernels of oneDNN in TensorFlow")
 LARGE = (LEAST_SIZE // 64 + 1, 64)
 
 
@@ -219,3 +225,154 @@ def test_slices_are_updated_by_plain_operations(dtype):
         np.testing.assert_array_equal(ops.cast(update(inputs, tf.constant(place)), "float32"), expected)
     used = {node.op for node in update.get_concrete_function().graph.as_graph_def().node}
     assert "TensorStridedSliceUpdate" in used and not [name for name in used if name.startswith("Xla")]
+
+
+def kernels_of(function, *arguments):
+    """What a graph computes, and the kinds of operations that are left of it when TensorFlow has optimized it."""
+    from tensorflow.python.eager import context
+
+    context.context().enable_run_metadata()
+    try:
+        result = function(*arguments)
+        graphs = context.context().export_run_metadata().function_graphs
+    finally:
+        context.context().disable_run_metadata()
+    return result, {node.op for graph in graphs for part in graph.partition_graphs for node in part.node}
+
+
+def layer_norm_formula(x, gamma, beta, epsilon):
+    x, gamma, beta = (np.float64(ops.cast(value, "float32")) for value in (x, gamma, beta))
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon) * gamma + beta
+
+
+def assert_close(found, wanted, tolerance):
+    np.testing.assert_allclose(np.float64(ops.cast(found, "float32")), wanted, rtol=tolerance, atol=tolerance)
+
+
+SHAPES = [(4, 24, 32), (None, 24, 32), (None, None, 32)]
+TOLERANCES = {"float32": 2e-6, "bfloat16": 2**-8}
+
+
+def one_layer_norm(dtype):
+    norm = LayerNorm(0.1, dtype=dtype)
+    norm.build((None, None, 32))
+    norm.set_weights([numbers((32,), seed=seed) for seed in (1, 2)])
+    return norm
+
+
+@only_onednn
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_layer_norm_is_one_kernel(dtype, shape):
+    import tensorflow as tf
+
+    norm, x = one_layer_norm(dtype), 3 + numbers((4, 24, 32), dtype)
+    # the product stands for what comes before
+    call = tf.function(lambda x: norm(x * norm.gamma[0]), input_signature=[tf.TensorSpec(shape, dtype)])
+    wanted = layer_norm_formula(x * norm.gamma[0], norm.gamma, norm.beta, 0.1)
+    found, kernels = kernels_of(call, x)
+    assert "_MklLayerNorm" in kernels and not {"Mean", "Rsqrt", "FusedBatchNormV3"} & kernels
+    assert found.dtype == dtype
+    np.testing.assert_allclose(
+        np.float64(ops.cast(found, "float32")), wanted, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype]
+    )
+
+
+@only_onednn
+@pytest.mark.parametrize(
+    "case", ["training", "mixed", "portable", "eager"], ids=["training", "mixed types", "portable", "eager"]
+)
+def test_layer_norm_of_plain_operations(case):
+    """Where it is differentiated, has weights of another type, or is to run elsewhere."""
+    import tensorflow as tf
+
+    norm = one_layer_norm("mixed_bfloat16" if case == "mixed" else "float32")
+    x = numbers((4, 24, 32), norm.compute_dtype)
+    call = norm if case == "eager" else tf.function(lambda x: norm(x, training=case == "training"))
+    with portable_operations() if case == "portable" else contextlib.nullcontext():
+        found, kernels = kernels_of(call, x)
+    assert not {"_MklLayerNorm", "FusedBatchNormV3"} & kernels
+    wanted = layer_norm_formula(x, norm.gamma, norm.beta, 0.1)
+    if case != "mixed":
+        assert_close(found, wanted, TOLERANCES["float32"])
+
+
+@only_onednn
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_a_norm_of_inference_has_its_gradient(dtype, jit_compile):
+    import tensorflow as tf
+
+    norm, x, gradient = one_layer_norm(dtype), numbers((4, 24, 32), dtype), numbers((4, 24, 32), dtype, seed=3)
+
+    def of_training(training):
+        return lambda x: value_and_gradient(lambda x: norm(x, training=training), x, gradient)
+
+    found = tf.function(of_training(False), jit_compile=jit_compile)(x)
+    for result, wanted in zip(found, of_training(True)(x), strict=True):
+        np.testing.assert_allclose(np.float64(result), np.float64(wanted), rtol=0.02, atol=4 * TOLERANCES[dtype])
+
+
+@only_onednn
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_product_and_bias_are_one_kernel(dtype, shape):
+    import tensorflow as tf
+
+    layer = Dense(64, bias_initializer="normal", dtype=dtype)
+    layer.build((None, None, 32))
+    x = numbers((4, 24, 32), dtype)
+    call = tf.function(lambda x: layer(x * layer.kernel[0, 0]), input_signature=[tf.TensorSpec(shape, dtype)])
+    found, kernels = kernels_of(call, x)
+    assert not {"BiasAdd", "MatMul", "_MklMatMul"} & kernels
+    inputs, kernel, bias = (
+        np.float64(ops.cast(value, "float32")) for value in (x * layer.kernel[0, 0], layer.kernel, layer.bias)
+    )
+    assert found.shape == (4, 24, 64)
+    assert_close(found, inputs @ kernel + bias, TOLERANCES[dtype])
+
+
+@only_onednn
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+def test_product_bias_and_activation_are_one_kernel(activation, dtype, shape):
+    import tensorflow as tf
+
+    layer = FeedForward(64, activation, bias_initializer="normal", dtype=dtype)
+    layer.build((None, None, 32))
+    x = numbers((4, 24, 32), dtype)
+    call = tf.function(lambda x: layer(x * layer.up.kernel[0, 0]), input_signature=[tf.TensorSpec(shape, dtype)])
+    found, kernels = kernels_of(call, x)
+    assert not {"BiasAdd", "Tanh", "Erf", "Relu", "MatMul", "_MklMatMul"} & kernels
+    up, down = (
+        (np.float64(ops.cast(part.kernel, "float32")), np.float64(ops.cast(part.bias, "float32")))
+        for part in (layer.up, layer.down)
+    )
+    hidden = np.float64(ops.cast(x * layer.up.kernel[0, 0], "float32")) @ up[0] + up[1]
+    if activation == "relu":
+        hidden = np.maximum(hidden, 0)
+    else:
+        hidden = FORMULAS["gelu"](hidden)[0]
+    wanted = hidden @ down[0] + down[1]
+    assert found.shape == (4, 24, 32)
+    scale = np.abs(wanted).max()
+    np.testing.assert_allclose(
+        np.float64(ops.cast(found, "float32")) / scale, wanted / scale, atol=2 * TOLERANCES[dtype]
+    )
+
+
+@only_tensorflow
+def test_training_keeps_the_activation_in_one_pass():
+    import tensorflow as tf
+
+    layer = FeedForward(64, "gelu")
+    layer.build((None, None, 32))
+
+    def trace(training):
+        function = tf.function(lambda x: layer(x, training=training), autograph=False)
+        return function.get_concrete_function(tf.TensorSpec((None, None, 32)))
+
+    assert is_compiled(trace(True))
+    assert is_compiled(trace(False)) != has_onednn()

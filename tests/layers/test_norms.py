@@ -242,3 +242,28 @@ def test_make_norm():
 def test_errors(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("kind", [LayerNorm, RMSNorm])
+def test_weights_are_not_rounded_under_half_precision(kind, rng):
+    """Only the result is: the layer stands inside another one, whose policy would round what it reads."""
+    norm = kind(dtype="mixed_bfloat16")
+
+    class Block(keras.layers.Layer):
+        def call(self, x):
+            return norm(x)
+
+    block = Block(dtype="mixed_bfloat16")
+    inputs = rng.normal(size=(4, 16)).astype("float32")
+    block(inputs)
+    for weight in norm.weights:
+        weight.assign(1.0 + 2.0**-10 * rng.uniform(size=weight.shape))  # all of them 1 in bfloat16
+    hidden = ops.convert_to_numpy(ops.cast(ops.cast(inputs, "bfloat16"), "float32")).astype("float64")
+    centred = hidden - hidden.mean(-1, keepdims=True) * (kind is LayerNorm)
+    expected = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + norm.epsilon)
+    weights = [ops.convert_to_numpy(weight.value) for weight in norm.weights]
+    expected = expected * weights[0] + (weights[1] if len(weights) > 1 else 0.0)
+    got = ops.cast(block(inputs), "float32")
+    rounded = ops.cast(ops.cast(ops.convert_to_tensor(expected, dtype="float32"), "bfloat16"), "float32")
+    # but for numbers that lie between two of bfloat16 by less than the rounding of float32
+    np.testing.assert_array_less(np.abs(np.asarray(got) - np.asarray(rounded)).mean(), 1e-3 * np.abs(expected).mean())

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 import zoo
+from recipes.benchmark.configurations import configuration
 from recipes.benchmark.libraries.batches import padding_mask, token_ids
 from recipes.benchmark.works import Work
 from zoo.training import TokenCrossEntropy
@@ -34,7 +35,7 @@ def make(
     keras.config.set_dtype_policy(dtype if trains else dtype.removeprefix("mixed_"))
     keras.utils.set_random_seed(0)
     if work.model == "encoder":
-        model, mask = zoo.Backbone.from_config(_config(work)), padding_mask(work)
+        model, mask = zoo.Backbone.from_config(configuration(work)), padding_mask(work)
         inputs = {"token_ids": token_ids(work), "padding_mask": mask}
         # compiled for the function of predict_on_batch alone
         model.compile(jit_compile=jit_compile)
@@ -47,42 +48,11 @@ def make(
     return lambda: model.train_on_batch(*batch)
 
 
-def operations_of(work: Work) -> float:
-    """Returns the floating-point operations of the products of a call; scores count whole, see `zoo.planning`.
-
-    Args:
-        work: The work.
-    """
-    config = _config(work)
-    shape = zoo.planning.model_shape(zoo.planning.without_values(config))
-    if work.job == "generate":
-        return zoo.planning.generation_operations(shape, work.batch_size * work.beams, work.length, work.new_tokens)
-    if work.job == "infer":
-        return zoo.planning.forward_operations(shape, work.batch_size, work.length)
-    return zoo.planning.operations_of(shape, zoo.planning.Job(config, work.batch_size, work.length)).model
-
-
 _SMOOTHING = {"decoder": 0.0, "encoder_decoder": 0.1}
 
 
-def _config(work: Work) -> zoo.TransformerConfig:
-    original = work.model == "encoder_decoder"
-    return zoo.TransformerConfig(
-        work.model,
-        vocabulary_size=work.vocabulary_size,
-        hidden_dim=work.hidden_dim,
-        num_layers=work.num_layers,
-        max_length=1024 if work.model == "decoder" else 512,
-        attention=zoo.AttentionConfig(work.num_heads, dropout=work.dropout),
-        feed_forward=zoo.FeedForwardConfig(work.intermediate_dim, "relu" if original else "gelu_tanh"),
-        norm=zoo.NormConfig(placement="pre" if work.model == "decoder" else "post"),
-        position=zoo.PositionConfig("sinusoidal" if original else "learned"),
-        dropout=work.dropout,
-    )
-
-
 def _task_and_batch(work: Work, remat: bool) -> tuple[zoo.Task, tuple[Any, ...]]:
-    backbone = zoo.Backbone.from_config(dataclasses.replace(_config(work), remat=remat))
+    backbone = zoo.Backbone.from_config(dataclasses.replace(configuration(work), remat=remat))
     ids = token_ids(work, longer=1)
     if work.model == "decoder":
         inputs = {"token_ids": ids[:, :-1], "padding_mask": ids[:, :-1] > 0}
@@ -94,7 +64,7 @@ def _task_and_batch(work: Work, remat: bool) -> tuple[zoo.Task, tuple[Any, ...]]
 
 
 def _generation(work: Work, jit_compile: bool) -> Callable[[], Any]:
-    model = zoo.CausalLM(zoo.Backbone.from_config(_config(work)))
+    model = zoo.CausalLM(zoo.Backbone.from_config(configuration(work)))
     prompts = token_ids(work).tolist()
     sampler = "greedy" if work.beams == 1 else zoo.Beam(work.beams)
     options = {"max_new_tokens": work.new_tokens, "sampler": sampler, "jit_compile": jit_compile}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from recipes.benchmark import comparison
+from recipes.benchmark.configurations import operations_of
 from recipes.benchmark.contestant import Contestant, ContestantError, Turn
 from recipes.benchmark.libraries import keras_hub as theirs
 from recipes.benchmark.libraries import zoo as ours
@@ -41,15 +42,15 @@ def test_operations_are_those_of_the_products():
     feed_forward = 2 * product(rows, width, wide)
     head = product(rows, width, words)
     layer = 4 * projection + pair + feed_forward
-    assert ours.operations_of(TINY) == 3 * (layer + head)
+    assert operations_of(TINY) == 3 * (layer + head)
     # the encoder, and a decoder that attends twice
     both = dataclasses.replace(TINY, model="encoder_decoder")
-    assert ours.operations_of(both) == 3 * (layer + layer + 4 * projection + pair + head)
-    assert ours.operations_of(dataclasses.replace(TINY, job="infer", model="encoder")) == layer
+    assert operations_of(both) == 3 * (layer + layer + 4 * projection + pair + head)
+    assert operations_of(dataclasses.replace(TINY, job="infer", model="encoder")) == layer
     # from the fourth token on, when three are held, to the fifth: five and a half in the mean
     written = dataclasses.replace(TINY, job="generate", batch_size=1, length=4, new_tokens=3)
     token = 4 * product(1, width, width) + 2 * product(1, width, wide) + product(1, width, words)
-    assert ours.operations_of(written) == 3 * (token + 2 * product(1, width, 1) * 5.5)
+    assert operations_of(written) == 3 * (token + 2 * product(1, width, 1) * 5.5)
     assert written.bytes_read == 4 * 3 * (4 * width * width + 2 * width * wide + width * words)
     assert (both.items, written.items, WORKS["infer_encoder"].items) == (24, 3, 32)
 
@@ -107,7 +108,7 @@ def test_tables_and_pictures(tmp_path):
     row = comparison.summary(work, turns, {"float32": 1e11, "bfloat16": 2e11})
     assert row["items_per_second"] == 2048 / 0.5 and (row["slowest"], row["fastest"]) == (2048 / 0.8, 2048 / 0.4)
     assert row["processor_seconds"] == 1.0 and row["peak_bytes"] == 2**31
-    assert row["share_of_ceiling"] == pytest.approx(ours.operations_of(work) / 1e11)
+    assert row["share_of_ceiling"] == pytest.approx(operations_of(work) / 1e11)
     written = WORKS["generate"]
     row_of_texts = comparison.summary(written, turns, {"memory": 2e10})
     assert row_of_texts["share_of_ceiling"] == pytest.approx(written.bytes_read / 0.5 / 2e10)
