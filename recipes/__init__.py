@@ -5,5 +5,13 @@ import sys
 from recipes.common.lazy_imports import LazyImports
 
 # `import zoo` in a recipe waits until the recipe uses it: configs, their help and their mistakes come before
-LAZY = ("keras", "layers", "recipes.common.batching", "tensorflow", "zoo")
+LAZY = (
+    "keras",
+    "layers",
+    "recipes.common.batching",
+    "recipes.serving.app",
+    "recipes.serving.tensorflow_grpc",
+    "tensorflow",
+    "zoo",
+)
 sys.meta_path.insert(0, LazyImports(*LAZY))

@@ -11,6 +11,7 @@ import logging
 import os
 from pathlib import Path
 
+import recipes.serving.app
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError
 from recipes.serving.limits import LimitsConfig
@@ -64,7 +65,7 @@ def main(config: ServeConfig) -> None:
     try:
         import uvicorn
 
-        from recipes.serving.app import make_app
+        make_app = recipes.serving.app.make_app
     except ImportError as error:
         raise ConfigError(
             f'serving needs the extra serve: pip install -e ".[serve]" ({error.name} is missing)'

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+import recipes.serving.tensorflow_grpc
 from recipes.serving import openai_rest, tensorflow_rest
 from recipes.serving.limits import LimitsConfig
 from recipes.serving.metrics import Metrics
@@ -56,9 +57,8 @@ def make_app(
             state = app.state.server = ServerState(models, limits, Metrics(), api_key)
             grpc_server = None
             if grpc_address is not None:
-                from recipes.serving.tensorflow_grpc import start_grpc  # it imports TensorFlow
-
-                grpc_server, app.state.grpc_port = await start_grpc(state, *grpc_address)
+                start = recipes.serving.tensorflow_grpc.start_grpc
+                grpc_server, app.state.grpc_port = await start(state, *grpc_address)
             yield
             if grpc_server is not None:
                 await grpc_server.stop(drain)
