@@ -4,10 +4,12 @@ The optimizer of Keras itself says which variables it would make. Those of the s
 it does; others, such as the row and column means of Adafactor, are whole on each.
 """
 
+import contextlib
 import math
 from typing import Any
 
 import keras
+import numpy as np
 
 from zoo.planning.job import Job, optimizer_named
 from zoo.planning.kernels import Weight
@@ -40,15 +42,27 @@ def numbers_of_optimizer(shape: ModelShape, job: Job) -> float:
 
 
 def _numbers(name: str, weight: Weight) -> float:
-    """Numbers that an optimizer holds for a weight on one device: it is asked to make them, and none is made."""
+    """Numbers that an optimizer holds for a weight on one device: it is asked to make them for a small one."""
     optimizer, shapes = _new(name), []
     optimizer.add_variable = lambda shape, *_, **__: shapes.append(tuple(shape))
     optimizer.add_variable_from_reference = lambda reference_variable, *_, **__: shapes.append(
         tuple(reference_variable.shape)
     )
-    optimizer.build([weight.variable])
-    own = tuple(weight.variable.shape)
-    return sum(weight.part if shape == own else math.prod(shape) for shape in shapes)
+    # a weight without a value is no variable of TensorFlow; axes of different sizes are told from each other
+    sizes = dict(zip(_SIZES, weight.variable.shape, strict=False))
+    *scopes, own_name = weight.variable.path.split("/")
+    with contextlib.ExitStack() as stack:
+        for scope in scopes:
+            stack.enter_context(keras.name_scope(scope))
+        optimizer.build([keras.Variable(np.zeros(tuple(sizes), "float32"), name=own_name)])
+    numbers = 0
+    for shape in shapes:
+        numbers += weight.part if shape == tuple(sizes) else math.prod(sizes.get(size, size) for size in shape)
+    return numbers
+
+
+# Sizes of the axes of a small weight in the place of a large one, none of which an optimizer makes of its own.
+_SIZES = (11, 13, 17, 19, 23, 29)
 
 
 def _new(name: str) -> Any:
