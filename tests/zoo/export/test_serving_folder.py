@@ -146,7 +146,7 @@ def backbone(architecture, tokenizer, **options):
         vocabulary_size=tokenizer.vocabulary_size,
         hidden_dim=8,
         num_layers=2,
-        max_length=32,
+        max_length=options.pop("max_length", 32),
         attention=AttentionConfig(num_heads=2, **options.pop("attention", {})),
         feed_forward=FeedForwardConfig(8),
         **{"dropout": 0.0, **options},
@@ -169,7 +169,7 @@ EXPORTS = {
     "tagger of bytes": ("normalizing byte level bpe", lambda tokenizer: tagger(tokenizer), {}),
     "tagger of words": ("wordpiece", lambda tokenizer: tagger(tokenizer), {}),
     "answerer": ("sentencepiece", lambda tokenizer: QuestionAnswerer(encoder(tokenizer), tokenizer, stride=4), {}),
-    "chat": ("byte level bpe", lambda tokenizer: decoder(tokenizer.with_chat_format("chatml")), SHORT),
+    "chat": ("byte level bpe", lambda tokenizer: decoder(tokenizer.with_chat_format("chatml"), max_length=64), SHORT),
     "windows": (
         "sentencepiece bpe",
         lambda tokenizer: decoder(tokenizer, attention={"window": (5, 0)}, position=PositionConfig("rotary")),
