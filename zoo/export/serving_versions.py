@@ -22,7 +22,7 @@ OPERATIONS = {
     # in TensorFlow 2.12, and in `ops_lib` of tensorflow-text 2.12.1
     "2.12": """
         AddV2 All Any ArgMax Assert AssignVariableOp BatchMatMulV2 BiasAdd Bitcast BitwiseAnd BitwiseOr BitwiseXor
-        BroadcastTo Cast ConcatV2 Const Cos Cumprod Cumsum DenseBincount DisableCopyOnRead Einsum Equal Erfc Exp
+        BroadcastTo Cast ConcatV2 Const Cos Cumprod Cumsum DenseBincount DisableCopyOnRead Einsum Equal Erf Erfc Exp
         ExpandDims FastWordpieceTokenizeWithOffsets Fill FloorDiv FloorMod GatherNd GatherV2 Greater GreaterEqual
         HashTableV2 Identity IdentityN If IsFinite LeftShift Less LessEqual Log LogicalAnd LogicalNot LogicalOr
         LookupTableFindV2 LookupTableImportV2 LowerBound MatMul Max Maximum Mean MergeV2Checkpoints Min Minimum Mul Neg
