@@ -46,6 +46,8 @@ def _numbers(name: str, weight: Weight) -> float:
     optimizer.add_variable_from_reference = lambda reference_variable, *_, **__: shapes.append(
         tuple(reference_variable.shape)
     )
+    # on TensorFlow the key would be that of the value, which would be made for it
+    optimizer._var_key = id
     optimizer.build([weight.variable])
     own = tuple(weight.variable.shape)
     return sum(weight.part if shape == own else math.prod(shape) for shape in shapes)
