@@ -259,6 +259,8 @@ def test_the_launcher_names_its_own_command_to_go_on(tmp_path, capsys):
         [sys.executable, "-m", "recipes.launch", "--processes", "2", "learn", "--seed", "4"],
         **{"env": environment(PYTHONPATH=paths), "cwd": ROOT, "text": True},
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
+        # which a shell in the background has taken from its children
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert [launcher.stdout.readline() for _ in range(2)] == ["begun\n"] * 2
     launcher.send_signal(signal.SIGINT)
