@@ -11,7 +11,7 @@ import pytest
 import zoo
 from recipes import apply
 from recipes.common.config import parse
-from recipes.common.corpus import application
+from recipes.common.corpus import application, exported_model
 from recipes.common.errors import ConfigError, DataError, RunFolderError
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="exports are TensorFlow's")
@@ -259,6 +259,26 @@ def test_what_each_task_returns(encoders, tmp_path, name, endpoint, inputs):
 
 def decoded(value):
     return [decoded(entry) for entry in value] if isinstance(value, list) else value.decode()
+
+
+def test_outputs_stand_in_the_order_of_the_description(encoders, tmp_path, monkeypatch):
+    """Or the same command would write other bytes in another process, where TensorFlow has them in another order."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"first_texts": "alpha", "second_texts": "beta"}))
+    load = exported_model._load
+    for folder, turn in (("one", list), ("two", reversed)):
+
+        def turned(*given, turn=turn):
+            function, *others = load(*given)
+            return (lambda **inputs: dict(turn(function(**inputs).items())), *others)
+
+        monkeypatch.setattr(exported_model, "_load", turned)
+        run(encoders / "pairs", tmp_path / folder, path)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    signature = json.loads((encoders / "pairs" / "signature.json").read_text())
+    names = [field["name"] for field in signature["endpoints"]["serve"]["outputs"]]
+    (row,) = results(tmp_path / "one")
+    assert list(row["output"]) == names and len(names) > 1
 
 
 def test_another_model_in_the_same_folder(encoders, tmp_path):
