@@ -10,6 +10,7 @@ machines the scheduler starts the processes, see docs/scale.md.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shlex
 import signal
@@ -47,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     backend = os.environ.get("KERAS_BACKEND", "jax")
     if backend != "jax":
         parser.error(f"KERAS_BACKEND must be jax, got {backend!r}: on TensorFlow one process trains on all devices")
+    if importlib.util.find_spec("jax") is None:
+        parser.error('JAX must be installed: pip install -e ".[jax]"')
     again = shlex.join(["python", "-m", "recipes.launch", *words])
     goes_on = f"the same command goes on from the last saved state: {again}"
     processes = _start([sys.executable, "-m", given.recipe, *given.arguments], given.processes)

@@ -235,6 +235,15 @@ def test_mistakes(tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
+def test_the_launcher_without_jax(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    with pytest.raises(SystemExit):
+        launch.main(["--processes", "2", "recipes.language_model"])
+    assert 'JAX must be installed: pip install -e ".[jax]"' in capsys.readouterr().err
+
+
+@needs_jax
 def test_the_launcher_names_its_own_command_to_go_on(tmp_path, capsys):
     """Not that of one process, which would train without the others."""
     assert launch.main(["--processes", "2", "no_such_recipe", "--seed", "4"]) == 1
