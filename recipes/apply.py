@@ -24,7 +24,7 @@ from recipes.common.corpus.application import OUTPUT, Application, ApplyTask, ap
 from recipes.common.corpus.engines import run_all
 from recipes.common.corpus.exported_model import DESCRIPTION_FILE, bind, describe_endpoint, export_folder
 from recipes.common.corpus.output_folder import compare, compare_files, locked, planned, tidy
-from recipes.common.corpus.sources import find_parts, state_of
+from recipes.common.corpus.sources import USUAL_SPLIT, find_parts, require_read, state_of
 from recipes.common.errors import BadLines, ConfigError, DataError
 from recipes.common.processes import threads_each
 
@@ -52,8 +52,10 @@ class ApplyConfig:
         {}, "Key, or column, of each input of texts: {texts: review}; without it text for texts, else the input's name."
     )
     options: dict[str, Any] = setting({}, "Values of the endpoint's other inputs, such as {seed: 1}.")
-    keep: list[str] | None = setting(None, "Keys of the records that stand in the results; null for all.")
-    split: str = setting("train", "Part of a data set of the Hugging Face library.")
+    keep: list[str] | None = setting(
+        None, "Keys of the records that stand in the results, which each must have; null for all."
+    )
+    split: str = setting(USUAL_SPLIT, "Part of a data set of the Hugging Face library.")
     batch_size: int = setting(32, "Records of a call.", least=1, most=1 << 16)
     part_bytes: int = setting(
         _PART_BYTES, "About how long the part of a file is that a shard of results is for.", least=1
@@ -142,6 +144,7 @@ def _shares(config: ApplyConfig) -> list[list[Any]]:
     parts = find_parts(config.input, "line", config.split, config.part_bytes)
     if not parts:
         raise DataError(f"input: {' '.join(config.input)} holds nothing")
+    require_read(parts, split=(config.split, USUAL_SPLIT, ("data_set",)))
     return [[part] for part in parts]
 
 

@@ -10,6 +10,7 @@ machines the scheduler starts the processes, see docs/scale.md.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shlex
 import signal
@@ -40,20 +41,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, required=True, help="Number of processes, at least 2.")
     parser.add_argument("recipe", help="The recipe, such as recipes.language_model.")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="Its arguments.")
-    given = parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    given = parser.parse_args(words)
     if given.processes < 2:
         parser.error(f"--processes must be at least 2, got {given.processes}")
     backend = os.environ.get("KERAS_BACKEND", "jax")
     if backend != "jax":
         parser.error(f"KERAS_BACKEND must be jax, got {backend!r}: on TensorFlow one process trains on all devices")
-    command = [sys.executable, "-m", given.recipe, *given.arguments]
-    processes = _start(command, given.processes)
+    if importlib.util.find_spec("jax") is None:
+        parser.error('JAX must be installed: pip install -e ".[jax]"')
+    again = shlex.join(["python", "-m", "recipes.launch", *words])
+    goes_on = f"the same command goes on from the last saved state: {again}"
+    processes = _start([sys.executable, "-m", given.recipe, *given.arguments], given.processes)
     try:
         with terminated_as_interrupted():
             failed = _wait(processes)
     except KeyboardInterrupt:
         for process in processes:
             process.send_signal(signal.SIGINT)
+        _stop(processes)
+        print(f"\nrecipes.launch: interrupted; {goes_on}", file=sys.stderr)
         raise
     finally:
         _stop(processes)
@@ -63,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ended = f"signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"status {status}"
     print(
         f"recipes.launch: error: process {failed} of {len(processes)} ended with {ended}, and the others were stopped; "
-        f"the same command goes on from the last saved state: {shlex.join(['python', '-m', *command[2:]])}",
+        f"{goes_on}",
         file=sys.stderr,
     )
     return 128 - status if status < 0 else status

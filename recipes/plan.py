@@ -104,8 +104,9 @@ def main(config: PlanConfig) -> dict[str, Any]:
     }
     print(json.dumps(result, indent=2) if config.json else table(result))
     if config.output is not None:
-        Path(config.output).parent.mkdir(parents=True, exist_ok=True)
-        zoo.storage.write_text_atomically(Path(config.output), json.dumps(result, indent=2) + "\n")
+        with errors_of("output"):
+            Path(config.output).parent.mkdir(parents=True, exist_ok=True)
+            zoo.storage.write_text_atomically(Path(config.output), json.dumps(result, indent=2) + "\n")
     return result
 
 

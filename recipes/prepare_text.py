@@ -33,7 +33,7 @@ from recipes.common.corpus.shards import (
     fingerprint,
     is_corpus,
 )
-from recipes.common.corpus.sources import Part, find_parts, import_extra, share_out, state_of
+from recipes.common.corpus.sources import USUAL_SPLIT, Part, find_parts, import_extra, require_read, share_out, state_of
 from recipes.common.errors import BadLines, ConfigError, DataError, errors_of
 from recipes.common.processes import threads_each
 
@@ -55,7 +55,7 @@ class PrepareTextConfig:
     output: str = setting(help="Folder of the corpus; the same command goes on in it.")
     unit: Literal["file", "paragraph", "line"] = setting("paragraph", "What a document of a plain text file is.")
     key: str = setting("text", "Key, or column, of the text in JSON lines, Parquet files and data sets.")
-    split: str = setting("train", "Part of a data set of the Hugging Face library.")
+    split: str = setting(USUAL_SPLIT, "Part of a data set of the Hugging Face library.")
     filters: list[str | dict[str, Any]] = setting(
         [], "Functions of recipes.common.corpus.filters, or my_module.my_filter: [words, {filter: words, least: 5}]."
     )
@@ -149,6 +149,9 @@ def make_plan(
         parts = find_parts(config.input, config.unit, config.split)
         if not parts:
             raise DataError(f"input: {' '.join(config.input)} holds nothing")
+        usual = {field.name: field.default for field in dataclasses.fields(config)}
+        kinds = {"unit": ("text",), "key": ("json_lines", "parquet", "data_set"), "split": ("data_set",)}
+        require_read(parts, **{name: (getattr(config, name), usual[name], kinds[name]) for name in kinds})
         shares = share_out(parts, config.shards)
         with zoo.storage.replace_folder(folder / TOKENIZER_FOLDER, lambda old: True, "tokenizer") as place:
             tokenizer.save(place)
@@ -244,7 +247,8 @@ def report(index: dict[str, Any], bad: BadLines) -> str:
     counts = index["counts"]
     total = sum(counts["documents"].values())
     lines = ["| documents | number | share |", "| --- | ---: | ---: |"]
-    dropped = [(name, number) for name, number in counts["documents"].items() if name != "kept"]
+    filters = dict.fromkeys(name for name, _ in make_filters(index["settings"]["filters"]))
+    dropped = [(name, counts["documents"].get(name, 0)) for name in filters]
     names = {"exact": "exact duplicates", "near": "near duplicates", "held_out": "held out for validation"}
     rows = [("read", total), *((f"left out by the filter {name}", number) for name, number in dropped)]
     rows += [(names[name], number) for name, number in counts["decisions"].items() if name in names]

@@ -52,7 +52,10 @@ def run_recipe(
         command = shlex.join(["python", "-m", f"recipes.{name}", *words])
         resumes = hasattr(config_class, "training") or getattr(config_class, "resumes", False)
         then = "the same command goes on from the last saved state" if resumes else "again"
-        print(f"\nrecipes.{name}: interrupted; {then}: {command}", file=sys.stderr)
+        # of several processes, what has started them knows the command
+        is_one_of_several = int(os.environ.get("KERAS_DISTRIBUTION_NUM_PROCESSES") or 1) > 1
+        hint = "" if is_one_of_several else f"; {then}: {command}"
+        print(f"\nrecipes.{name}: interrupted{hint}", file=sys.stderr)
         raise SystemExit(130) from error
 
 

@@ -11,7 +11,7 @@ import pytest
 import zoo
 from recipes import apply
 from recipes.common.config import parse
-from recipes.common.corpus import application
+from recipes.common.corpus import application, exported_model
 from recipes.common.errors import ConfigError, DataError, RunFolderError
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="exports are TensorFlow's")
@@ -88,6 +88,18 @@ def test_what_is_left_out_is_counted(exported, copied, tmp_path):
         (tmp_path / "raised" / "work" / "plan.json").unlink()
 
 
+def test_bad_records_may_be_left_out_from_now_on(exported, copied, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in copied[:4]) + "{\n", encoding="utf-8")
+    with pytest.raises(DataError, match="rows.jsonl:5: "):
+        run(exported, tmp_path / "out", path, part_bytes=30)
+    run(exported, tmp_path / "out", path, part_bytes=30, on_error="skip")
+    run(exported, tmp_path / "other", path, part_bytes=30, on_error="skip")
+    assert contents(tmp_path / "out") == contents(tmp_path / "other")
+    with pytest.raises(RunFolderError, match="on_error: 'skip' in the folder, 'raise' now"):
+        run(exported, tmp_path / "out", path, part_bytes=30)
+
+
 def test_an_interrupted_run_goes_on(exported, files, tmp_path, monkeypatch):
     options = {"part_bytes": 60, "batch_size": 2}
     run(exported, tmp_path / "whole", files / "a.txt", **options)
@@ -130,6 +142,7 @@ def test_what_cannot_be_done_is_said_at_once(exported, files, tmp_path):
         ({"options": {"seed": 1}}, "options must be among none, got seed"),
         ({"keys": {"prompts": "text"}}, "keys must be among texts, got prompts"),
         ({"keep": ["output"]}, "keep must not hold 'output'"),
+        ({"split": "test"}, "split must be left out, as the input has text alone, got 'test'"),
     ):
         with pytest.raises(ConfigError, match=message):
             run(exported, tmp_path / "out", source, **options)
@@ -137,6 +150,17 @@ def test_what_cannot_be_done_is_said_at_once(exported, files, tmp_path):
         run(tmp_path, tmp_path / "out", source)
     with pytest.raises(DataError, match="there is no file"):
         run(exported, tmp_path / "out", tmp_path / "nothing*.txt")
+
+
+def test_keys_to_keep_that_are_missing(exported, copied, tmp_path):
+    """A word with a mistake in it is not left out of all results."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"id": 0, "text": copied[0]}) + "\n" + json.dumps({"text": copied[1]}), encoding="utf-8")
+    with pytest.raises(DataError, match=r"rows\.jsonl:1: key missing: idd; it has \['id', 'text'\]"):
+        run(exported, tmp_path / "raised", path, keep=["idd"])
+    index = run(exported, tmp_path / "out", path, keep=["id"], on_error="skip")
+    assert results(tmp_path / "out") == [{"id": 0, "output": copied[0]}]
+    assert index["left_out"] == {"key missing": 1}
 
 
 def test_records_with_an_output(exported, tmp_path):
@@ -236,6 +260,26 @@ def test_what_each_task_returns(encoders, tmp_path, name, endpoint, inputs):
 
 def decoded(value):
     return [decoded(entry) for entry in value] if isinstance(value, list) else value.decode()
+
+
+def test_outputs_stand_in_the_order_of_the_description(encoders, tmp_path, monkeypatch):
+    """Or the same command would write other bytes in another process, where TensorFlow has them in another order."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"first_texts": "alpha", "second_texts": "beta"}))
+    load = exported_model._load
+    for folder, turn in (("one", list), ("two", reversed)):
+
+        def turned(*given, turn=turn):
+            function, *others = load(*given)
+            return (lambda **inputs: dict(turn(function(**inputs).items())), *others)
+
+        monkeypatch.setattr(exported_model, "_load", turned)
+        run(encoders / "pairs", tmp_path / folder, path)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    signature = json.loads((encoders / "pairs" / "signature.json").read_text())
+    names = [field["name"] for field in signature["endpoints"]["serve"]["outputs"]]
+    (row,) = results(tmp_path / "one")
+    assert list(row["output"]) == names and len(names) > 1
 
 
 def test_another_model_in_the_same_folder(encoders, tmp_path):

@@ -96,11 +96,28 @@ def test_mirrored_run_has_the_numbers_of_one_device_and_resumes_on_one(tmp_path)
         **{"capture_output": True, "text": True, "env": environment(), "cwd": ROOT},
     )
     assert result.returncode == 9, result.stderr[-3000:]
+    assert ", on 2 devices, mirrored\n" in result.stdout
     # the rest of the training on one device
     run([*one, *words(tmp_path, "two", *stops)], STOPPED="1")
     assert_same(tmp_path / "two", tmp_path / "one")
     assert (tmp_path / "two/export/two/1/saved_model.pb").exists()
     assert len(list((tmp_path / "two/samples").iterdir())) == 2
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of TensorFlow")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--training.jit_compile", "true"], "training.jit_compile must be false .* got true"),
+        (["--training.accumulation_steps", "2"], "training.accumulation_steps must be null .* got 2"),
+        (["--training.dtype", "mixed_float16"], "training.dtype must not be mixed_float16"),
+    ],
+)
+def test_what_mirrored_cannot_do_is_said_before_data_are_read(monkeypatch, words, message):
+    monkeypatch.setattr(zoo.distribution, "use", lambda distribution: None)  # this process has one device
+    config = parse(LanguageModelConfig, ["--training.distribution", "mirrored", *words])
+    with pytest.raises(ConfigError, match=message):
+        prepare(config)
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of TensorFlow")
@@ -159,6 +176,8 @@ def test_processes_have_the_numbers_of_one_device(tmp_path):
         output = run([*two, *words(tmp_path, distribution, *ON_JAX, "--training.distribution", distribution)])
         assert_same(tmp_path / distribution, tmp_path / "one")
         assert output.count("validation_nll_per_token") == 1
+        mesh = {"data": "data 2, model 1", "model": "data 1, model 2"}[distribution]
+        assert f", on devices along the axes {mesh}, of 2 processes\n" in output
 
 
 @needs_jax
@@ -214,6 +233,52 @@ def test_mistakes(tmp_path, capsys):
         with pytest.raises(SystemExit):
             launch.main(given)
         assert message in capsys.readouterr().err
+
+
+def test_the_launcher_without_jax(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    with pytest.raises(SystemExit):
+        launch.main(["--processes", "2", "recipes.language_model"])
+    assert 'JAX must be installed: pip install -e ".[jax]"' in capsys.readouterr().err
+
+
+@needs_jax
+def test_the_launcher_names_its_own_command_to_go_on(tmp_path, capsys):
+    """Not that of one process, which would train without the others."""
+    assert launch.main(["--processes", "2", "no_such_recipe", "--seed", "4"]) == 1
+    command = "python -m recipes.launch --processes 2 no_such_recipe --seed 4"
+    assert capsys.readouterr().err.endswith(f"from the last saved state: {command}\n")
+
+    (tmp_path / "learn.py").write_text(
+        "import dataclasses, sys, time\n"
+        "from recipes.common.config import run_recipe, setting\n"
+        "@dataclasses.dataclass(frozen=True)\n"
+        "class Config:\n"
+        '    """Learns."""\n'
+        "    resumes = True\n"
+        "    seed: int = setting(0, 'Seed.')\n"
+        "def main(config):\n"
+        "    print('begun', flush=True)\n"
+        "    time.sleep(60)\n"
+        "run_recipe(main, Config, 'learn')\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "recipes.launch", "--processes", "2", "learn", "--seed", "4"],
+        **{"env": environment(PYTHONPATH=paths), "cwd": ROOT, "text": True},
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
+        # which a shell in the background has taken from its children
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert [launcher.stdout.readline() for _ in range(2)] == ["begun\n"] * 2
+    launcher.send_signal(signal.SIGINT)
+    _, errors = launcher.communicate(timeout=60)
+    assert launcher.returncode == 130
+    command = "python -m recipes.launch --processes 2 learn --seed 4"
+    lines = [line for line in errors.splitlines() if line]
+    assert lines[-1] == f"recipes.launch: interrupted; the same command goes on from the last saved state: {command}"
+    assert lines[:-1] == ["recipes.learn: interrupted"] * 2
 
 
 def test_mesh_on_the_command_line():

@@ -1,6 +1,7 @@
 """The planner as a program: what it prints and writes, and what it says to a mistake."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +58,7 @@ def test_without_a_mesh_the_smallest_is_planned():
         (["--preset", "gpt2_smal"], "preset: There is no preset 'gpt2_smal'. Did you mean 'gpt2_small'?"),
         (["--device", "h1000"], "device: device must be one of .*, got 'h1000'"),
         (["--figures.speed", "3"], "device: Figures of a device must be of .*, got 'speed'"),
+        (["--mesh", '{"data": 8}', "--output", "/dev/null/plan.json"], "output: .*/dev/null"),
         (["--mesh", '{"rows": 2}'], "mesh must have the axes data and model, got {'rows': 2}"),
         (["--mesh", '{"model": 5}'], "mesh: .* must divide the 12 heads of .*, got 5"),
         (["--mesh", '{"data": 65}'], "mesh: data .* at most the 64 rows of a batch, got 65"),
@@ -82,3 +84,22 @@ def test_defaults_are_those_of_the_planner():
     assert fields["latency"].default == zoo.planning.LATENCY
     named = fields["device"].metadata["help"].rstrip(".").partition(": ")[2]
     assert named.split(", ") == list(zoo.planning.DEVICES)
+
+
+def test_table_of_the_page():
+    """What docs/scale.md says of up to ten thousand devices is what its command prints."""
+    page = (Path(__file__).parents[2] / "docs/scale.md").read_text()
+    table = page[page.index("| devices | rows, batches") :].partition("\n\n")[0]
+    for line in table.splitlines()[2:]:
+        devices, sizes, sent, *seconds, share, hours = (
+            cell.strip().replace(",", "") for cell in line.replace(", ", " ").strip("| ").split("|")
+        )
+        rows, batches = sizes.split()
+        words = ["--preset", "llama_3_8b", "--length", "8192", "--attention", "flash", "--batch", rows]
+        words += ["--accumulation", batches, "--mesh", json.dumps({"data": int(devices) // 8, "model": 8})]
+        _, found = plan.main(parse(plan.PlanConfig, words))["plans"]
+        names = ("products", "gradients", "activations", "update")
+        assert [float(cell) for cell in seconds] == [round(found["seconds"][name], 1) for name in names]
+        assert float(sent) == pytest.approx(found["traffic"]["data"]["bytes"] / 1e9, rel=0.02)
+        assert share == f"{found['share_of_peak']:.1%}".replace("%", " %")
+        assert hours == f"{found['hours_between_failures']:.0f}"

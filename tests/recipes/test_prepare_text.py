@@ -111,6 +111,37 @@ def test_rows_hold_every_document_once(texts, tokenizer, tmp_path):
     np.testing.assert_array_equal(corpus.read(order)[0], tokens[order])
 
 
+def test_report_names_each_filter_in_its_order(texts, tokenizer, tmp_path):
+    """Also one that has left out nothing: it has been there."""
+    filters = "[repeated_lines, {filter: words, most: 45}, {filter: characters, most: 9999}]"
+    prepare(texts[0], tokenizer, tmp_path / "corpus", "--filters", filters)
+    long = sum(len(text.split()) > 45 for found in texts[1] for text in found)
+    report = (tmp_path / "corpus" / "report.md").read_text()
+    rows = re.findall(r"left out by the filter (\w+) \| ([\d,]+)", report)
+    assert rows == [("repeated_lines", "0"), ("words", str(long)), ("characters", "0")]
+
+
+def test_bad_lines_may_be_left_out_from_now_on(tokenizer, tmp_path):
+    """What a run that stops at them has done holds none of them."""
+    for number, text in enumerate(("sun", "moon", "star")):
+        (tmp_path / f"{number}.jsonl").write_text(json.dumps({"text": text}) + "\n")
+    with (tmp_path / "2.jsonl").open("a") as file:
+        file.write("{\n")
+    options = ["--input", str(tmp_path / "?.jsonl"), "--tokenizer", str(tokenizer), "--length", "4", "--processes", "1"]
+    parsed = [
+        parse(prepare_text.PrepareTextConfig, [*options, "--output", str(tmp_path / name), "--on_error", on_error])
+        for name, on_error in (("corpus", "raise"), ("corpus", "skip"), ("other", "skip"))
+    ]
+    with pytest.raises(DataError, match="2.jsonl:2: .*on_error 'skip' leaves such lines out"):
+        prepare_text.main(parsed[0])
+    prepare_text.main(parsed[1])
+    prepare_text.main(parsed[2])
+    assert contents(tmp_path / "corpus") == contents(tmp_path / "other")
+    # what was left out does not come back
+    with pytest.raises(RunFolderError, match="on_error: 'skip' in the folder, 'raise' now"):
+        prepare_text.main(parsed[0])
+
+
 def without(documents, *places):
     return [text for place, text in enumerate(documents) if place not in places]
 
@@ -378,11 +409,20 @@ def test_damaged_corpus(texts, tokenizer, tmp_path):
         (["--filters", "[nonsense]"], "there is no filter 'nonsense'"),
         (["--shards", "99"], "shards must be at most 6"),
         (["--tokenizer", "nowhere"], "tokenizer: "),
+        (["--key", "body"], "key must be left out, as the input has text alone, got 'body'"),
+        (["--split", "test"], "split must be left out, as the input has text alone, got 'test'"),
     ],
 )
 def test_mistakes(texts, tokenizer, tmp_path, words, message):
     with pytest.raises(ConfigError, match=message):
         prepare(texts[0], tokenizer, tmp_path / "corpus", *words)
+
+
+def test_unit_of_json_lines(tokenizer, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}')
+    words = ["--input", str(tmp_path / "a.jsonl"), "--tokenizer", str(tokenizer), "--output", str(tmp_path / "corpus")]
+    with pytest.raises(ConfigError, match="unit must be left out, as the input has json lines alone, got 'line'"):
+        prepare_text.main(parse(prepare_text.PrepareTextConfig, [*words, "--unit", "line"]))
 
 
 def test_two_processes_in_one_folder(texts, tokenizer, tmp_path):

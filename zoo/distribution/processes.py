@@ -1,6 +1,7 @@
 """How several processes that train one model find each other."""
 
 import os
+import re
 
 import keras
 
@@ -8,6 +9,8 @@ from zoo.storage.processes import num_processes
 
 # what `keras.distribution.initialize` reads, and what says that Slurm started several processes
 _NUMBER, _SLURM = "KERAS_DISTRIBUTION_NUM_PROCESSES", "SLURM_NTASKS"
+# how the messages of XLA begin that tell of another process
+_STATUS = re.compile(r"(UNKNOWN|UNAVAILABLE|ABORTED|CANCELLED|INTERNAL|DEADLINE_EXCEEDED): ")
 
 
 def initialize() -> None:
@@ -58,4 +61,8 @@ def lost_others(error: Exception) -> bool:
         return False
     import jax
 
-    return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error)
+    # that JAX raises when it reads what processes have sent to each other comes as a ValueError
+    is_of_jax = isinstance(error, jax.errors.JaxRuntimeError) or (
+        isinstance(error, ValueError) and _STATUS.match(str(error)) is not None
+    )
+    return is_of_jax and "RESOURCE_EXHAUSTED" not in str(error)

@@ -35,7 +35,7 @@ class Application:
         keys: For each input of texts the key, or column, that holds them.
         options: The values of its other inputs.
         split: Which part of a data set is read.
-        keep: Keys of the record that stand in the result as well; None for all.
+        keep: Keys that each record must have and that stand in the result as well; None for all that it has.
         on_error: "raise" or "skip".
         batch_size: Records of a call.
     """
@@ -130,9 +130,10 @@ def _json(result: dict[str, Any]) -> str:
 def _texts(
     records: Iterator[tuple[dict[str, Any], str]], work: Application, bad: BadLines
 ) -> Iterator[tuple[dict[str, Any], str]]:
-    """The records whose keys hold texts."""
+    """The records that have the keys that are read and kept, of which the former hold texts."""
+    needed = [*work.keys.values(), *(work.keep or ())]
     for record, origin in records:
-        missing = next((key for key in work.keys.values() if key not in record), None)
+        missing = next((key for key in needed if key not in record), None)
         other = next((key for key in work.keys.values() if not isinstance(record.get(key), str)), None)
         if missing is not None:
             bad.add(MISSING_KEY, origin, f"{missing}; it has {shown(list(record))}")
@@ -174,7 +175,7 @@ def _results(
     for (record, origin), output in zip(records, outputs, strict=True):
         if output is None:
             continue
-        kept = record if work.keep is None else {key: record[key] for key in work.keep if key in record}
+        kept = record if work.keep is None else {key: record[key] for key in work.keep}
         if OUTPUT in kept:
             raise DataError(
                 f"{line_place(origin)}: the record has a key {OUTPUT!r} of its own; keep names those that stay"

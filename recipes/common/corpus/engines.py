@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 import time
@@ -91,6 +92,8 @@ def _on_ray(function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tu
         ray.init(log_to_driver=False, logging_level="ERROR")
     context = data.DataContext.get_current()
     context.enable_progress_bars = False
+    # it tells of its plans, and that it has no bars, between the lines of this one
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     calls = data.from_items([{"number": number} for number in range(len(tasks))], override_num_blocks=len(tasks))
 
     def call(row: dict[str, Any]) -> dict[str, Any]:

@@ -121,12 +121,13 @@ def call(
     """
     import tensorflow as tf
 
-    function, numbers, axes = _load(model, checksum, endpoint, json.dumps(dict(options)))
+    function, numbers, axes, names = _load(model, checksum, endpoint, json.dumps(dict(options)))
     try:
         outputs = function(**{name: tf.constant(values) for name, values in texts.items()}, **numbers)
     except tf.errors.InvalidArgumentError as error:
         raise Refused(" ".join(str(error.message).split())[:300]) from error
-    arrays = {name: tensor.numpy() for name, tensor in outputs.items()}
+    # the order in which TensorFlow has them differs from process to process
+    arrays = {name: outputs[name].numpy() for name in names}
     counts = _counts(arrays, axes)
     columns = {}
     for name, array in arrays.items():
@@ -154,8 +155,10 @@ def _counts(arrays: Mapping[str, np.ndarray], axes: Mapping[str, str]) -> dict[s
 
 
 @functools.lru_cache(maxsize=1)
-def _load(model: str, checksum: str, endpoint: str, options: str) -> tuple[Any, dict[str, Any], dict[str, str]]:
-    """The endpoint, its inputs that are numbers, and the names of the second axes that the longest record sets."""
+def _load(
+    model: str, checksum: str, endpoint: str, options: str
+) -> tuple[Any, dict[str, Any], dict[str, str], list[str]]:
+    """The endpoint, inputs that are numbers, names of second axes that the longest record sets, names of outputs."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401 (its operations)
 
@@ -168,7 +171,8 @@ def _load(model: str, checksum: str, endpoint: str, options: str) -> tuple[Any, 
     axes = {field["name"]: field["shape"][1] for field in outputs if len(field["shape"]) > 1}
     named = {name: axis for name, axis in axes.items() if isinstance(axis, str)}
     of_texts = {named[field["name"]] for field in outputs if field["dtype"] == "string" and field["name"] in named}
-    return function, numbers, {name: axis for name, axis in named.items() if axis in of_texts}
+    axes = {name: axis for name, axis in named.items() if axis in of_texts}
+    return function, numbers, axes, [field["name"] for field in outputs]
 
 
 def _values(array: np.ndarray) -> list[Any]:

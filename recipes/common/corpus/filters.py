@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import re
+import traceback
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from recipes.common.errors import ConfigError, nearest, shown
+from recipes.common.errors import ConfigError, DataError, nearest, shown
 
 Filter = Callable[[str], bool]
 
@@ -172,9 +174,20 @@ def _make(given: str | dict[str, Any]) -> tuple[str, Filter]:
         function("a text", **options)
     except TypeError as error:
         raise ConfigError(f"filters: {name} takes {inspect.signature(function)}: {error}") from error
-    except ValueError as error:
+    except Exception as error:  # a function of one's own may raise anything
         raise ConfigError(f"filters: {name}: {error}") from error
-    return name, lambda text: bool(function(text, **options))
+
+    def keeps(text: str) -> bool:
+        try:
+            return bool(function(text, **options))
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            raise DataError(
+                f"filters: {name} raised {type(error).__name__} ({error}) in {os.path.basename(place.filename)}:"
+                f"{place.lineno} for the text {shown(text)}"
+            ) from error
+
+    return name, keeps
 
 
 def _imported(path: str) -> Callable[..., bool]:

@@ -55,12 +55,15 @@ def locked(folder: Path) -> Iterator[None]:
 def compare(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
     """Raises a `RunFolderError` that names the settings with which a folder was made otherwise.
 
+    Bad records may be left out from now on (`on_error` "skip"): where they had to stop the work, what is done has none.
+
     Args:
         before: The settings that the folder was begun with.
         now: Those of this process.
         folder: The folder.
     """
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    names = [name for name in names if (name, now.get(name)) != ("on_error", "skip")]
     if names:
         lines = [f"  {name}: {shown(before.get(name))} in the folder, {shown(now.get(name))} now" for name in names]
         raise RunFolderError(
@@ -125,6 +128,7 @@ def planned(
         plan = json.loads(path.read_text(encoding="utf-8"))
         compare(plan["settings"], settings, folder)
         compare_files(plan["files"], files, folder)
+        zoo.storage.write_text_atomically(path, json.dumps({**plan, "settings": dict(settings)}))
         print(f"{folder}: going on")
         return [[Part(**part) for part in share] for share in plan["shares"]]
     content = sorted(entry.name for entry in folder.iterdir() if entry.name not in (_LOCK_FILE, *mine))

@@ -17,6 +17,9 @@ from recipes.common.errors import ConfigError, DataError, errors_of, shown
 
 HUB = "hf://datasets/"
 JSON_LINES = (".jsonl", ".ndjson")
+USUAL_SPLIT = "train"
+# one of which a saved data set has
+_FILES_OF_DATA_SETS = ("state.json", "dataset_dict.json")
 _GZIP_MAGIC = b"\x1f\x8b"
 # where large files are cut; small enough that no part fills the memory
 PART_BYTES, _PART_ROWS = 16 << 20, 20_000
@@ -59,7 +62,7 @@ def import_extra(module: str, extra: str) -> ModuleType:
         if error.name is None or not (module + ".").startswith(error.name + "."):
             raise
         raise ConfigError(
-            f"{error.name} is not installed; the extra {extra} brings it: pip install keras-transformer-zoo[{extra}]"
+            f'{error.name} is not installed; the extra {extra} brings it: pip install -e ".[{extra}]"'
         ) from error
 
 
@@ -119,6 +122,10 @@ def open_data_set(name: str, split: str) -> Any:
     Raises:
         DataError: If there is none, or no such part.
     """
+    if not name.startswith(HUB) and not any((Path(name) / file).is_file() for file in _FILES_OF_DATA_SETS):
+        raise DataError(
+            f"input: {name} is no data set that save_to_disk has written; name files by a pattern: {name}/*.txt"
+        )
     datasets = import_extra("datasets", "datasets")
     with errors_of(f"input: {name}"):
         if name.startswith(HUB):
@@ -128,6 +135,8 @@ def open_data_set(name: str, split: str) -> Any:
             if split not in found:
                 raise DataError(f"input: {name} has no part {split!r}; it has {', '.join(found)}")
             return found[split]
+        if split not in (USUAL_SPLIT, str(found.split)):
+            raise DataError(f"input: {name} has no parts: split must be left out, got {split!r}")
         return found
 
 
@@ -150,6 +159,20 @@ def state_of(names: Sequence[str], split: str, may_lack: bool = False) -> dict[s
         else:
             files.append(source)
     return {file: [os.stat(file).st_size, os.stat(file).st_mtime_ns] for file in sorted(files)}
+
+
+def require_read(parts: Sequence[Part], **keys: tuple[Any, Any, Sequence[str]]) -> None:
+    """Raises a `ConfigError` if a key was given that says how other kinds of files than those of the input are read.
+
+    Args:
+        parts: The parts of the input.
+        **keys: Of each key its value, its default, and the kinds of parts that are read by it.
+    """
+    kinds = {part.kind for part in parts}
+    for name, (given, usual, readers) in keys.items():
+        if given != usual and not kinds & set(readers):
+            found = ", ".join(sorted(kind.replace("_", " ") for kind in kinds))
+            raise ConfigError(f"{name} must be left out, as the input has {found} alone, got {shown(given)}")
 
 
 def share_out(parts: Sequence[Part], shards: int | None) -> list[list[Part]]:

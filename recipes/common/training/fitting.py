@@ -138,11 +138,26 @@ def prepare(config: Any) -> None:
 def _choose_devices(training: TrainingConfig) -> None:
     with errors_of("training.distribution"):
         zoo.distribution.use(training.distribution)
-    if training.distribution == "mirrored" and training.jit_compile:
-        raise ConfigError("training.jit_compile must be false with training.distribution mirrored, got true")
+    if training.distribution == "mirrored":
+        _check_mirrored(training)
     if not zoo.distribution.is_first_process():
         # what it says is what the first one says
         sys.stdout = open(os.devnull, "w")
+
+
+def _check_mirrored(training: TrainingConfig) -> None:
+    # before the data are read; `fit` says why
+    if training.jit_compile:
+        raise ConfigError("training.jit_compile must be false with training.distribution mirrored, got true")
+    if (training.accumulation_steps or 1) > 1:
+        raise ConfigError(
+            "training.accumulation_steps must be null with training.distribution mirrored, got "
+            f"{training.accumulation_steps}: take a larger training.batch_size, or JAX"
+        )
+    if training.dtype == "mixed_float16":
+        raise ConfigError(
+            "training.dtype must not be mixed_float16 with training.distribution mirrored: take mixed_bfloat16"
+        )
 
 
 def require_one_device(config: Any, recipe: str) -> None:
@@ -245,6 +260,7 @@ def train(
             checkpoints / "state", batches, stateful, save_every=config.save_every, monitor=monitor, mode=mode
         )
     except ValueError as error:
+        _end_if_lost(error)
         raise RunFolderError(str(error)) from error
     if state.resumed:
         print(_where_it_goes_on(state.initial_epoch, config.epochs))
@@ -253,7 +269,7 @@ def train(
         others.append(zoo.training.SampleOutputs(lambda: _samples_alone(model, samples), run.folder("samples")))
     # which see in the logs what those before them have added
     others += [callback for callback in own if callback not in stateful]
-    print(describe_step(config.is_compiled))
+    print(describe_step(config.is_compiled) + _devices())
     try:
         history = model.fit(
             batches.dataset,
@@ -266,13 +282,9 @@ def train(
         zoo.distribution.wait_for_all("weights")
     except FloatingPointError as error:
         raise RecipeError(f"training.learning_rate {config.learning_rate:g}? {error}") from error
-    except RuntimeError as error:
-        if not zoo.distribution.lost_others(error):
-            raise
-        raise RecipeError(
-            f"process {zoo.distribution.process_id()} of {zoo.distribution.num_processes()} lost the others ({error}); "
-            "the same command goes on from the last saved state"
-        ) from error
+    except (RuntimeError, ValueError) as error:
+        _end_if_lost(error)
+        raise
     if config.weights == "best":
         if not state.best_weights_path.exists():
             raise RecipeError(f"training.weights 'best': {monitor} was finite after no epoch; lower the rate?")
@@ -294,6 +306,26 @@ def train(
         title="Training",
     )
     return state.seconds
+
+
+def _devices() -> str:
+    """What the log says of several devices."""
+    chosen = zoo.distribution.chosen()
+    if chosen is None:
+        return ""
+    if isinstance(chosen, zoo.distribution.ModelLayouts):
+        mesh, processes = f"data {chosen.data_size}, model {chosen.model_size}", zoo.distribution.num_processes()
+        return f", on devices along the axes {mesh}, of {processes} {'process' if processes == 1 else 'processes'}"
+    return f", on {chosen.num_replicas_in_sync} devices, mirrored"
+
+
+def _end_if_lost(error: Exception) -> None:
+    """Raises a `RecipeError` if an error says that another process is gone."""
+    if zoo.distribution.lost_others(error):
+        raise RecipeError(
+            f"process {zoo.distribution.process_id()} of {zoo.distribution.num_processes()} lost the others ({error}); "
+            "the same command goes on from the last saved state"
+        ) from error
 
 
 def _samples_alone(model: keras.Model, samples: Callable[[], Iterable[str]]) -> list[str]:

@@ -32,6 +32,9 @@ def test_errors_of_others_and_of_this_process(monkeypatch):
     assert lost_others(gone)
     assert not lost_others(jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes"))
     assert not lost_others(ValueError("labels"))
+    # what two processes have seen, one of which was killed when states were looked for
+    peer = "[external/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:48287"
+    assert lost_others(ValueError(f"UNKNOWN: Gloo AllGather failed: {peer}"))
 
 
 @pytest.mark.slow

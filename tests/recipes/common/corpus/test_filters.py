@@ -1,7 +1,7 @@
 import pytest
 
 from recipes.common.corpus.filters import make_filters
-from recipes.common.errors import ConfigError
+from recipes.common.errors import ConfigError, DataError
 
 ENGLISH = "The cat sat on the mat and it was happy that the dog was not in the house with her."
 GERMAN = "Die Katze saß auf der Matte und war froh, dass der Hund nicht mit in dem Haus war."
@@ -51,3 +51,17 @@ def test_a_filter_of_ones_own():
 def test_mistakes(given, message):
     with pytest.raises(ConfigError, match=message):
         make_filters([given])
+
+
+def test_a_filter_that_fails_names_the_text(tmp_path, monkeypatch):
+    (tmp_path / "filters_that_fail.py").write_text(
+        "def fails(text):\n    if 'rain' in text:\n        raise KeyError('umbrella')\n    return True\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    ((_, keeps),) = make_filters(["filters_that_fail.fails"])
+    assert keeps("sun")
+    message = (
+        r"filters: filters_that_fail.fails raised KeyError \('umbrella'\) in filters_that_fail.py:3 for the text 'rain'"
+    )
+    with pytest.raises(DataError, match=message):
+        keeps("rain")

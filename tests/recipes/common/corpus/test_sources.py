@@ -1,6 +1,9 @@
+import configparser
 import gzip
 import json
+import re
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +13,7 @@ from recipes.common.corpus.documents import BadRecords, read_documents
 from recipes.common.corpus.sources import Part, find_parts, share_out, state_of
 from recipes.common.errors import BadLines, ConfigError, DataError
 
+ROOT = Path(__file__).parents[4]
 TEXT = "\ufeffOne line\nand its second.\n\n\n  Two\r\n\r\nThree ü — ß\n   \nFour\nends without a line feed"
 PARAGRAPHS = ["One line and its second.", "Two", "Three ü — ß", "Four ends without a line feed"]
 LINES = ["One line", "and its second.", "Two", "Three ü — ß", "Four", "ends without a line feed"]
@@ -157,6 +161,17 @@ def test_data_set(tmp_path):
     assert before and state_of([str(tmp_path / "set")], "train") != before
     with pytest.raises(DataError, match="has no part 'dev'; it has train, test"):
         find_parts([str(tmp_path / "set")], "line", "dev")
+    rows.save_to_disk(tmp_path / "rows")
+    assert len(find_parts([str(tmp_path / "rows")], "line", "train")) == 1
+    with pytest.raises(DataError, match="rows has no parts: split must be left out, got 'test'"):
+        find_parts([str(tmp_path / "rows")], "line", "test")
+
+
+def test_folder_of_texts(tmp_path):
+    """It is not asked for as a data set, whose library may not be installed."""
+    (tmp_path / "a.txt").write_text("one")
+    with pytest.raises(DataError, match=r"is no data set that .*; name files by a pattern: .*/\*\.txt"):
+        find_parts([str(tmp_path)], "line", "train")
 
 
 def test_shares_are_neighbours_of_about_one_size():
@@ -177,3 +192,21 @@ def test_mistakes(tmp_path):
     for name, message in (("none*.txt", "there is no file"), ("a.json", "write JSON lines")):
         with pytest.raises(DataError, match=message):
             find_parts([str(tmp_path / name)], "line", "train")
+
+
+def test_what_is_not_installed_is_named_with_its_extra():
+    """The package is in no registry: the command is that of docs/corpora.md."""
+    command = 'pip install -e ".[corpus]"'
+    with pytest.raises(
+        ConfigError, match=re.escape(f"no_such_library is not installed; the extra corpus brings it: {command}")
+    ):
+        sources.import_extra("no_such_library.part", "corpus")
+    assert command in (ROOT / "docs/corpora.md").read_text()
+
+
+def test_extra_for_the_benchmark_of_corpora():
+    """docs/recipes.md installs this extra alone for it."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    extras = {name: set(setup["options.extras_require"][name].split()) for name in ("benchmark", "corpus", "datasets")}
+    assert extras["benchmark"] > extras["corpus"] | extras["datasets"]
