@@ -26,7 +26,6 @@ from zoo.planning.job import Job
 from zoo.planning.model import LayerShape, ModelShape
 from zoo.planning.optimizer import numbers_of_optimizer
 from zoo.planning.traffic import pieces_of
-from zoo.training.vocabulary_pieces import tokens_at_a_time
 
 
 class _Kept(NamedTuple):
@@ -122,7 +121,8 @@ def memory_of(shape: ModelShape, job: Job) -> Memory:
         copies /= max(1, len(layers))
     logits = output_gradients = 0.0
     if shape.has_output:
-        at_once = min(job.tokens_of_device, tokens_at_a_time(shape.config.vocabulary_size))
+        # pieces are of one size
+        at_once = -(-job.tokens_of_device // pieces_of(job))
         # a loop over pieces holds two of them
         copies_of_piece = max(kept.logits, 2 if pieces_of(job) > 1 else 1)
         logits = copies_of_piece * 4 * at_once * shape.vocabulary_part
