@@ -100,7 +100,7 @@ def main(config: PlanConfig) -> dict[str, Any]:
         "device": {**dataclasses.asdict(device), "unverified": list(device.unverified)},
         "parameters": plans[0]["parameters"],
         "length": length,
-        "remarks": _remarks(architecture, config),
+        "remarks": _remarks(architecture),
         "plans": plans,
     }
     print(json.dumps(result, indent=2) if config.json else table(result))
@@ -169,10 +169,10 @@ def _plan(config: PlanConfig, backbone: Any, device: Any, length: int, remat: bo
     }
 
 
-def _remarks(architecture: Any, config: PlanConfig) -> list[str]:
+def _remarks(architecture: Any) -> list[str]:
     """What is left out of this plan."""
     remarks = []
-    if architecture.attention.dropout and config.attention == "scores":
+    if architecture.attention.dropout:
         remarks.append("dropout of attention weights may take several times the memory of all else")
     if architecture.architecture == "encoder":
         remarks.append("the head of a task, with its loss")

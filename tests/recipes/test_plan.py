@@ -47,7 +47,7 @@ def test_json_alone_is_printed(capsys):
 def test_what_is_left_out_is_said():
     dropout, head = "dropout of attention weights may take several times the memory of all else", "the head of a task"
     assert run()["remarks"] == [dropout]
-    assert run("--attention", "flash")["remarks"] == []
+    assert run("--preset", "llama_3_8b")["remarks"] == []
     first, second = run("--preset", "bert_base_uncased", "--length", "512")["remarks"]
     assert first == dropout and second.startswith(head)
 

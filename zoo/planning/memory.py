@@ -58,9 +58,9 @@ class _Kept(NamedTuple):
 
 
 # Fitted by hand to compiled programs. "cpu": to those of XLA for processors in float32, which tests compare each time.
-# "accelerator": to a dozen of XLA for TPU v5e (libtpu 0.0.42.1), of small models in float32 and bfloat16, with `remat` and
-# without; `test_programs_of_tpus` compares them where libtpu is installed. Dropout of attention weights takes far more
-# there than is planned. No program for a GPU has been looked at.
+# "accelerator": to a dozen of XLA for TPU v5e (libtpu 0.0.42.1), of small models in float32 and bfloat16, with `remat`
+# and without; `test_programs_of_tpus` compares them where libtpu is installed. Dropout of attention weights takes far
+# more there than is planned. No program for a GPU has been looked at.
 _KEPT = {
     "cpu": _Kept(3, 5, 3, 3, 4, 4, True, 1, 2, 1, 4),
     "accelerator": _Kept(1, 3, 2, 1, None, 1, False, 0.25, 0.25, 0.5, None),
