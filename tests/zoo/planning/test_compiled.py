@@ -199,7 +199,8 @@ def test_programs_of_tpus():
         hidden_dim=512,
         feed_forward=zoo.FeedForwardConfig(1408, "silu", gated=True, use_bias=False),
     )
-    own_keys = dataclasses.replace(decoder, attention=zoo.AttentionConfig(4, use_bias=False))
+    deeper = dataclasses.replace(decoder, vocabulary_size=4096, num_layers=4)
+    own_keys = dataclasses.replace(deeper, attention=zoo.AttentionConfig(4, use_bias=False))
     plain = dataclasses.replace(
         decoder,
         attention=zoo.AttentionConfig(4),
@@ -208,14 +209,22 @@ def test_programs_of_tpus():
         feed_forward=zoo.FeedForwardConfig(2048, "gelu"),
         embedding=zoo.EmbeddingConfig(tie_output=True),
     )
-    both = dataclasses.replace(plain, architecture="encoder_decoder", num_layers=1)
+    both = dataclasses.replace(
+        decoder,
+        architecture="encoder_decoder",
+        num_layers=1,
+        attention=zoo.AttentionConfig(4),
+        position=zoo.PositionConfig("sinusoidal"),
+        norm=zoo.NormConfig("layer", "post"),
+        feed_forward=zoo.FeedForwardConfig(2048, "relu"),
+    )
     dropout = dataclasses.replace(plain, attention=zoo.AttentionConfig(4, dropout=0.1), dropout=0.1)
     cases = [
         (Job(decoder, 16, 256), {}, 1.01),
         (Job(decoder, 16, 256, remat=True), {}, 1.06),
         (Job(decoder, 8, 512), {}, 0.92),
-        (Job(decoder, 16, 256, data=4), {}, 1.04),
-        (Job(own_keys, 16, 256, model=4), {}, 1.16),
+        (Job(deeper, 8, 256, data=4), {}, 1.04),
+        (Job(own_keys, 8, 256, model=4), {}, 1.16),
         (Job(decoder, 16, 256), {"lora_rank": 8}, 1.13),
         (Job(decoder, 16, 256, dtype="float32"), {}, 0.86),
         (Job(both, 16, 256), {}, 0.81),
