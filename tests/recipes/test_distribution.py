@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import filelock
 import keras
 import pytest
 from distributed_runs import needs_jax
@@ -200,6 +201,27 @@ def test_a_killed_process_ends_the_others_and_the_run_resumes(tmp_path):
     assert_same(tmp_path / "two", tmp_path / "one")
 
 
+@needs_jax
+@pytest.mark.parametrize("mistake", ["a folder in use", "an error of the first process"])
+def test_what_stops_one_process_stops_all(tmp_path, mistake):
+    """At once: without end(), the process that failed would wait for the others, and they for it."""
+    more = [*ON_JAX, "--training.distribution", "data"]
+    command = [sys.executable, "-m", "recipes.launch", "--processes", "2", "recipes.language_model"]
+    lock = filelock.FileLock(tmp_path / "two/run.lock")
+    if mistake == "a folder in use":
+        (tmp_path / "two").mkdir()
+        lock.acquire()
+    else:
+        # the tokenizer is trained by the first one alone
+        more += ["--tokenizer.kind", "bpe", "--tokenizer.vocabulary_size", "2"]
+    command += words(tmp_path, "two", *more)
+    result = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=ROOT, timeout=60)
+    lock.release()
+    assert ("is in use by another process" if mistake == "a folder in use" else "error: tokenizer") in result.stderr
+    assert "process 0 of 2 ended with status 2, and the others were stopped" in result.stderr
+    assert result.returncode == 2
+
+
 def test_mistakes(tmp_path, capsys):
     backend = keras.backend.backend()
     wrong = "data" if backend != "jax" else "mirrored"
@@ -209,6 +231,10 @@ def test_mistakes(tmp_path, capsys):
     config = parse(DistillConfig, ["--training.distribution", wrong, "--export", "false"])
     with pytest.raises(ConfigError, match="training.distribution must be null with recipes.distill"):
         check_distill(config)
+    for key, value in (("jit_compile", "true"), ("accumulation_steps", "2"), ("dtype", "mixed_float16")):
+        given = ["--training.distribution", "mirrored", f"--training.{key}", value, "--export", "false"]
+        with pytest.raises(ConfigError, match=f"training.{key} must be .* with training.distribution mirrored"):
+            prepare(parse(LanguageModelConfig, given))
     for given, message in (
         (["--processes", "1", "recipes.translate"], "--processes must be at least 2, got 1"),
         (["--processes", "2"], "required: recipe"),
@@ -216,6 +242,24 @@ def test_mistakes(tmp_path, capsys):
         with pytest.raises(SystemExit):
             launch.main(given)
         assert message in capsys.readouterr().err
+
+
+def test_each_process_has_a_gpu_of_its_own(monkeypatch, capsys):
+    for given, expected in (
+        (None, [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]),
+        ("4,7", [{"CUDA_VISIBLE_DEVICES": "4"}, {"CUDA_VISIBLE_DEVICES": "7"}]),
+        # no GPU, as the user has it
+        ("", [{}, {}]),
+    ):
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if given is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+        assert [launch._device(index) for index in range(2)] == expected
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    with pytest.raises(SystemExit):
+        launch.main(["--processes", "3", "recipes.translate"])
+    assert "CUDA_VISIBLE_DEVICES must name a GPU for each of 3 processes" in capsys.readouterr().err
 
 
 def test_mesh_on_the_command_line():
