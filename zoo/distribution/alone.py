@@ -97,8 +97,13 @@ def leave(model: keras.Model) -> bool:
     if keras.backend.backend() == "tensorflow":
         strategy, model._distribute_strategy = model._distribute_strategy, None
         if strategy is not None:
+            import tensorflow as tf
+
             for variable in _variables_of(model):
-                variable._value = strategy.experimental_local_results(variable.value)[0]
+                of_replica = strategy.experimental_local_results(variable.value)[0]
+                # another one: optimizers would know that of a replica by the one of all replicas, which goes
+                with tf.device(of_replica.device):
+                    variable._value = tf.Variable(of_replica, trainable=of_replica.trainable, name=variable.name)
             forget()
             model.renew_training()
         return True

@@ -134,9 +134,9 @@ def require_fillable(loss: Any, metrics: Any = None) -> None:
         reduction = getattr(each, "reduction", "sum_over_batch_size")
         if reduction not in ("mean_with_sample_weight", "sum"):
             raise ValueError(
-                f"The loss {getattr(each, 'name', each)} must be a keras.losses.Loss with "
-                "reduction='mean_with_sample_weight' or 'sum' where a batch is shared by several devices, got "
-                f"{reduction!r}: rows that fill up a batch would count in its mean."
+                f"The loss {getattr(each, 'name', each)} must have reduction='mean_with_sample_weight' or 'sum' where "
+                f"a batch is shared by several devices, got {reduction!r}: rows that fill up a batch would count in "
+                "its mean."
             )
     unweighted = [each for each in keras.tree.flatten(metrics) if each is not None]
     if unweighted:
