@@ -47,18 +47,25 @@ def run_recipe(
         main(parse(config_class, words, prog=f"python -m recipes.{name}"))
     except RecipeError as error:
         print(f"recipes.{name}: error: {error}", file=sys.stderr)
-        zoo.distribution.end(2)
+        _end(2)
         raise SystemExit(2) from error
     except KeyboardInterrupt as error:
         command = shlex.join(["python", "-m", f"recipes.{name}", *words])
         resumes = hasattr(config_class, "training") or getattr(config_class, "resumes", False)
         then = "the same command goes on from the last saved state" if resumes else "again"
         print(f"\nrecipes.{name}: interrupted; {then}: {command}", file=sys.stderr)
-        zoo.distribution.end(130)
+        _end(130)
         raise SystemExit(130) from error
     except Exception as error:
-        zoo.distribution.end(1, error)
+        _end(1, error)
         raise
+
+
+def _end(status: int, error: Exception | None = None) -> None:
+    # processes are joined by what has been imported; an interruption may come before
+    end = getattr(sys.modules.get("zoo.distribution"), "end", None)
+    if end is not None:
+        end(status, error)
 
 
 def _is_no_retracing(record: logging.LogRecord) -> bool:
