@@ -24,6 +24,7 @@ from recipes.common.processes import THREAD_VARIABLES, terminated_as_interrupted
 
 # seconds between two looks at the processes, and that they have for ending by themselves when one of them has failed
 _BETWEEN, _GRACE = 0.2, 30
+_RANKS = {-signal.SIGABRT: 2}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,6 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"KERAS_BACKEND must be jax, got {backend!r}: on TensorFlow one process trains on all devices")
     if importlib.util.find_spec("jax") is None:
         parser.error('JAX must be installed: pip install -e ".[jax]"')
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    if visible and len(visible) < given.processes:
+        parser.error(f"CUDA_VISIBLE_DEVICES must name a GPU for each of {given.processes} processes, got {visible}")
     again = shlex.join(["python", "-m", "recipes.launch", *words])
     goes_on = f"the same command goes on from the last saved state: {again}"
     processes = _start([sys.executable, "-m", given.recipe, *given.arguments], given.processes)
@@ -98,9 +102,12 @@ def _start(command: Sequence[str], count: int) -> list[subprocess.Popen]:
 
 
 def _device(index: int) -> dict[str, str]:
-    """What gives a process a GPU of its own; a machine without GPUs ignores it."""
-    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    return {"CUDA_VISIBLE_DEVICES": visible[index] if index < len(visible) else str(index)}
+    """What gives a process a GPU of its own; a machine without GPUs ignores it, as does one that is to show none."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = None if given is None else [name for name in given.split(",") if name]
+    if visible == []:
+        return {}
+    return {"CUDA_VISIBLE_DEVICES": str(index) if visible is None else visible[index]}
 
 
 def _free_port() -> int:
@@ -115,8 +122,9 @@ def _wait(processes: Sequence[subprocess.Popen]) -> int | None:
         statuses = [process.poll() for process in processes]
         failed = [index for index, status in enumerate(statuses) if status]
         if failed:
-            # one that a signal ended is the cause, and others that fail at the same time the consequence
-            return min(failed, key=lambda index: (statuses[index] > 0, index))
+            # one that a signal ended is the cause, and others that fail at the same time the consequence, as are those
+            # that JAX aborts
+            return min(failed, key=lambda index: (_RANKS.get(statuses[index], int(statuses[index] > 0)), index))
         if None not in statuses:
             return None
         time.sleep(_BETWEEN)

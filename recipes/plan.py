@@ -100,6 +100,7 @@ def main(config: PlanConfig) -> dict[str, Any]:
         "device": {**dataclasses.asdict(device), "unverified": list(device.unverified)},
         "parameters": plans[0]["parameters"],
         "length": length,
+        "remarks": _remarks(architecture),
         "plans": plans,
     }
     print(json.dumps(result, indent=2) if config.json else table(result))
@@ -169,6 +170,16 @@ def _plan(config: PlanConfig, backbone: Any, device: Any, length: int, remat: bo
     }
 
 
+def _remarks(architecture: Any) -> list[str]:
+    """What is left out of this plan."""
+    remarks = []
+    if architecture.attention.dropout:
+        remarks.append("dropout of attention weights may take several times the memory of all else")
+    if architecture.architecture == "encoder":
+        remarks.append("the head of a task, with its loss")
+    return remarks
+
+
 def table(result: dict[str, Any]) -> str:
     """Returns a Markdown table of what `main` returns.
 
@@ -183,6 +194,7 @@ def table(result: dict[str, Any]) -> str:
         "",
         f"{device['name']}, figures by {device['source']}",
         *([f"without a source: {', '.join(unverified)}"] if unverified else []),
+        *([f"not planned: {'; '.join(result['remarks'])}"] if result["remarks"] else []),
         "",
         "| | without remat | with remat |",
         "| --- | ---: | ---: |",

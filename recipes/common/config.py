@@ -47,6 +47,7 @@ def run_recipe(
         main(parse(config_class, words, prog=f"python -m recipes.{name}"))
     except RecipeError as error:
         print(f"recipes.{name}: error: {error}", file=sys.stderr)
+        _end(2)
         raise SystemExit(2) from error
     except KeyboardInterrupt as error:
         command = shlex.join(["python", "-m", f"recipes.{name}", *words])
@@ -56,7 +57,18 @@ def run_recipe(
         is_one_of_several = int(os.environ.get("KERAS_DISTRIBUTION_NUM_PROCESSES") or 1) > 1
         hint = "" if is_one_of_several else f"; {then}: {command}"
         print(f"\nrecipes.{name}: interrupted{hint}", file=sys.stderr)
+        _end(130)
         raise SystemExit(130) from error
+    except Exception as error:
+        _end(1, error)
+        raise
+
+
+def _end(status: int, error: Exception | None = None) -> None:
+    # processes are joined by what has been imported; an interruption may come before
+    end = getattr(sys.modules.get("zoo.distribution"), "end", None)
+    if end is not None:
+        end(status, error)
 
 
 def _is_no_retracing(record: logging.LogRecord) -> bool:

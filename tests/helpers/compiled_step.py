@@ -3,7 +3,8 @@
 Options of each: `config` (of a Transformer, as `to_dict` writes it), `batch_size` (rows of a step), `length`, `mesh`
 (of 4 devices, such as `{"data": 2, "model": 2}`; left out for one), `dtype` (policy), `optimizer` (its name),
 `accumulation` (steps of an update), `lora_rank`, `freeze` (parts that do not train), `run` (whether a step also runs,
-and by how much the resident set grows).
+and by how much the resident set grows), `topology` (name of devices that are not there, such as "v5e:2x2" for four TPUs
+that the library libtpu compiles for).
 """
 
 import json
@@ -20,6 +21,8 @@ os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable
 import jax  # noqa: E402
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+from jax.experimental import topologies  # noqa: E402
+from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding  # noqa: E402
 
 import zoo  # noqa: E402
 from zoo import distribution  # noqa: E402
@@ -102,6 +105,23 @@ def collectives(text):
     return found
 
 
+def on_topology(name, arrays):
+    """Shapes of arrays as they would lie on devices that need not be there."""
+    devices = np.array(topologies.get_topology_desc(name, "tpu").devices)
+
+    def move(array):
+        layout = array.sharding
+        if isinstance(layout, NamedSharding):
+            mesh = layout.mesh.devices
+            moved = Mesh(devices[: mesh.size].reshape(mesh.shape), layout.mesh.axis_names)
+            layout = NamedSharding(moved, layout.spec)
+        else:
+            layout = SingleDeviceSharding(devices[0])
+        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=layout)
+
+    return jax.tree.map(move, arrays)
+
+
 def compile_step(options):
     config = zoo.TransformerConfig.from_dict(options["config"])
     distribution.use(options.get("mesh"))
@@ -118,10 +138,12 @@ def compile_step(options):
             task.metrics_variables,
         )
     )
+    if "topology" in options:
+        state, batch = on_topology(options["topology"], (state, batch))
     step = jax.jit(task.train_step, donate_argnums=0).lower(state, batch).compile()
     memory, cost = step.memory_analysis(), step.cost_analysis()
     result = {
-        "parameters": task.backbone.count_params(),
+        "parameters": task.count_params(),
         "operations": cost["flops"],
         "arguments": memory.argument_size_in_bytes,
         "temporary": memory.temp_size_in_bytes,

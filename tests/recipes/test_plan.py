@@ -31,6 +31,7 @@ def test_a_plan(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "gpt2_small: 124,439,808 parameters, 124,439,808 train; 64 rows of 1024 tokens, mixed_bfloat16" in printed
     assert "a100, figures by data sheet" in printed and "without a source: network" in printed
+    assert "not planned: dropout of attention weights may take several times" in printed
     assert "| mesh | data 4, model 2 | data 4, model 2 |" in printed
     names = {"products": "products", "gradients": "sums of gradients", "activations": "sums of activations"}
     assert f"| bottleneck | {names[plain['bottleneck']]} | {names[remat['bottleneck']]} |" in printed
@@ -42,6 +43,14 @@ def test_json_alone_is_printed(capsys):
     # of query and value in 12 layers
     assert result["plans"][0]["trainable_parameters"] == 12 * 2 * 2 * 4 * 768
     assert result["plans"][0]["memory"]["optimizer"] == 8 * 12 * 2 * 2 * 4 * 768
+
+
+def test_what_is_left_out_is_said():
+    dropout, head = "dropout of attention weights may take several times the memory of all else", "the head of a task"
+    assert run()["remarks"] == [dropout]
+    assert run("--preset", "llama_3_8b")["remarks"] == []
+    first, second = run("--preset", "bert_base_uncased", "--length", "512")["remarks"]
+    assert first == dropout and second.startswith(head)
 
 
 def test_without_a_mesh_the_smallest_is_planned():

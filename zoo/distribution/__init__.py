@@ -8,7 +8,7 @@ from zoo.distribution.alone import alone, leave
 from zoo.distribution.choice import check, chosen, scope, use
 from zoo.distribution.layouts import ModelLayouts, laid_out, partitions_of, roles_of
 from zoo.distribution.model import DistributedModel
-from zoo.distribution.processes import initialize, lost_others
+from zoo.distribution.processes import end, initialize, lost_others
 from zoo.storage.processes import (
     first_process_first,
     is_first_process,
@@ -25,6 +25,7 @@ __all__ = [
     "check",
     "alone",
     "chosen",
+    "end",
     "first_process_first",
     "initialize",
     "is_first_process",

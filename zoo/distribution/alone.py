@@ -8,7 +8,7 @@ import keras
 
 from zoo.distribution.choice import forget
 from zoo.distribution.layouts import ModelLayouts
-from zoo.storage.processes import is_first_process, part, whole_value
+from zoo.storage.processes import is_first_process, num_processes, part, whole_value
 
 
 @contextlib.contextmanager
@@ -55,11 +55,40 @@ def alone(model: keras.Model) -> Iterator[bool]:
         _set_functions(model, functions)
 
 
-def leave(model: keras.Model) -> bool:
-    """Takes a trained model off the devices for good: it is one of a single device from here on.
+@contextlib.contextmanager
+def predicting(model: keras.Model, *, by_batch: bool = False) -> Iterator[None]:
+    """In which a model predicts, by one device where Keras would want as many rows for each replica.
+
+    On TensorFlow each replica would compute all rows of a single batch, and Keras put these one behind the other.
 
     Args:
         model: The model, whose weights must fit on one device.
+        by_batch: Whether Keras is given single batches, which it leaves whole on JAX.
+
+    Raises:
+        ValueError: If there are several processes, and not single batches.
+    """
+    is_mirrored = keras.backend.backend() == "tensorflow" and model._distribute_strategy is not None
+    is_divided = isinstance(keras.distribution.distribution(), ModelLayouts) and not by_batch
+    if not is_mirrored and not is_divided:
+        yield
+        return
+    if num_processes() > 1:
+        raise ValueError(
+            f"{num_processes()} processes do not predict together: do it in `with zoo.distribution.alone(model) as "
+            "may_compute`, which all must enter."
+        )
+    with alone(model):
+        yield
+
+
+def leave(model: keras.Model) -> bool:
+    """Takes a trained model off the devices for good: it is one of a single device from here on.
+
+    Where it trains again, that is with a fresh optimizer.
+
+    Args:
+        model: The compiled model, whose weights must fit on one device.
 
     Returns:
         Whether this is the first process. The others have nothing to do any more: they should end.
@@ -68,15 +97,23 @@ def leave(model: keras.Model) -> bool:
     if keras.backend.backend() == "tensorflow":
         strategy, model._distribute_strategy = model._distribute_strategy, None
         if strategy is not None:
+            import tensorflow as tf
+
             for variable in _variables_of(model):
-                variable._value = strategy.experimental_local_results(variable.value)[0]
+                of_replica = strategy.experimental_local_results(variable.value)[0]
+                # another one: optimizers would know that of a replica by the one of all replicas, which goes
+                with tf.device(of_replica.device):
+                    variable._value = tf.Variable(of_replica, trainable=of_replica.trainable, name=variable.name)
             forget()
+            model.renew_training()
         return True
     if keras.backend.backend() != "jax" or not isinstance(keras.distribution.distribution(), ModelLayouts):
         return True
     _hold_whole(_variables_of(model))
     forget()
     part()
+    if is_first_process():
+        model.renew_training()
     return is_first_process()
 
 

@@ -1,10 +1,9 @@
 """The part of a batch that each replica and each process has: whole batches, of which the last is filled up."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
-
-from zoo.storage.processes import num_processes, process_id
 
 
 def for_replicas(
@@ -13,8 +12,7 @@ def for_replicas(
     *,
     fills_up: bool = True,
     weighs_tokens: bool = False,
-    model_size: int = 1,
-    num_devices: int = 1,
+    own: Sequence[int] | None = None,
 ) -> Any:
     """Returns a dataset whose batches have as many rows for each replica, and of these the rows of this process.
 
@@ -27,14 +25,9 @@ def for_replicas(
         fills_up: Whether a batch is filled up; otherwise one of which the replicas would not have as many rows each is
             an error when it comes.
         weighs_tokens: Whether batches without weights have one for each label, or for each row.
-        model_size: Devices that share a replica.
-        num_devices: Devices of this process.
+        own: Replicas of this process; None for all.
     """
     import tensorflow as tf
-
-    own = max(1, num_devices // model_size)
-    first = process_id() * num_devices // model_size if num_processes() > 1 else 0
-    own = own if num_processes() > 1 else num_replicas
 
     @tf.autograph.experimental.do_not_convert
     def divide(*batch: Any) -> tuple[Any, Any, Any]:
@@ -50,7 +43,10 @@ def for_replicas(
 
         def part(values: Any) -> Any:
             missing = [[0, each * num_replicas - rows], *[[0, 0]] * (values.shape.rank - 1)]
-            return tf.pad(values, missing)[first * each : (first + own) * each]
+            filled = tf.pad(values, missing)
+            if own is None or len(own) == num_replicas:
+                return filled
+            return tf.concat([filled[index * each : (index + 1) * each] for index in own], axis=0)
 
         return keras.tree.map_structure(part, (inputs, labels, weights))
 

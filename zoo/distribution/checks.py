@@ -32,17 +32,16 @@ def require_distributable(model: keras.Model) -> None:
         )
     if keras.backend.backend() != "jax" or not model.weights:
         return
-    if layouts is None and _lies_on_mesh(model):
-        raise ValueError("The model was made for another distribution: choose it again, or make the model anew.")
-    if layouts is not None and not _lies_on_mesh(model):
+    # the layout that Keras has given it; without one it lies on one device
+    layout = getattr(model.weights[0], "_layout", None)
+    if layout is None and layouts is not None:
         raise ValueError(
             "The model was made before zoo.distribution.use(): choose the distribution first, then make the model."
         )
-
-
-def _lies_on_mesh(model: keras.Model) -> bool:
-    # the layout that Keras has given it; without one it lies on one device
-    return getattr(model.weights[0], "_layout", None) is not None
+    if layout is not None and (
+        layouts is None or getattr(layout, "backend_layout", layout).mesh != layouts.device_mesh.backend_mesh
+    ):
+        raise ValueError("The model was made for another distribution: choose it again, or make the model anew.")
 
 
 def _require_mirrored(model: keras.Model) -> None:
@@ -67,6 +66,11 @@ def _require_mirrored(model: keras.Model) -> None:
         )
     if strategy.num_replicas_in_sync == 1:
         return
+    if getattr(model.optimizer, "_distribution_strategy", strategy) is not strategy:
+        raise ValueError(
+            "The optimizer was made outside of the scope of the strategy that the model was made in: make it inside of "
+            "it, with zoo.distribution.scope()."
+        )
     if model.jit_compile:
         raise ValueError(
             "jit_compile must be False with tf.distribute: replicas within programs of XLA wait for each other without "
@@ -104,20 +108,42 @@ def compares_rows(loss: Any) -> bool:
     return any(getattr(each, "compares_rows", False) for each in keras.tree.flatten(loss))
 
 
-def require_fillable(loss: Any) -> None:
+def adds_up(loss: Any) -> bool:
+    """Returns whether a loss is a sum over rows or tokens, where others are means.
+
+    Args:
+        loss: The loss of `compile`, nested in any way.
+    """
+    return any(getattr(each, "reduction", None) == "sum" for each in _parts_of(loss))
+
+
+def _parts_of(loss: Any) -> list[Any]:
+    # one around another leaves the rows to that
+    return [getattr(each, "loss", each) for each in keras.tree.flatten(loss) if each is not None]
+
+
+def require_fillable(loss: Any, metrics: Any = None) -> None:
     """Raises a ValueError if a batch cannot be filled up with rows without weight.
 
     Args:
         loss: The loss of `compile`, in which these rows must not count.
+        metrics: The `metrics` of `compile`, which do not look at weights.
     """
-    for each in keras.tree.flatten(loss):
-        # one around another leaves the rows to that
-        each = getattr(each, "loss", each)
-        if isinstance(each, keras.losses.Loss) and each.reduction not in ("mean_with_sample_weight", "sum"):
+    for each in _parts_of(loss):
+        # Keras makes a mean over all rows of a name or a function
+        reduction = getattr(each, "reduction", "sum_over_batch_size")
+        if reduction not in ("mean_with_sample_weight", "sum"):
             raise ValueError(
-                f"The loss {each.name} must have reduction='mean_with_sample_weight' or 'sum' where a batch is shared "
-                f"by several devices, got {each.reduction!r}: rows that fill up a batch would count in its mean."
+                f"The loss {getattr(each, 'name', each)} must have reduction='mean_with_sample_weight' or 'sum' where "
+                f"a batch is shared by several devices, got {reduction!r}: rows that fill up a batch would count in "
+                "its mean."
             )
+    unweighted = [each for each in keras.tree.flatten(metrics) if each is not None]
+    if unweighted:
+        raise ValueError(
+            "metrics must be given as weighted_metrics where a batch is shared by several devices, got metrics="
+            f"{[getattr(each, 'name', each) for each in unweighted]}: they would count rows that fill up a batch."
+        )
 
 
 def replicas_of(model: keras.Model) -> int:

@@ -1,6 +1,7 @@
 """What a training runs on: one device, the devices of a machine, or a mesh of devices of any number of machines."""
 
 import contextlib
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -47,13 +48,10 @@ def use(distribution: str | Mapping[str, int] | None) -> None:
     """
     global _chosen
     check(distribution)
+    initialize()
     if distribution == "mirrored":
-        import tensorflow as tf
-
-        _chosen = tf.distribute.MirroredStrategy([device.name for device in _tensorflow_devices()])
+        _chosen = _mirrored(tuple(device.name for device in _tensorflow_devices()))
         return
-    if keras.backend.backend() == "jax":
-        initialize()
     if distribution is None:
         if num_processes() > 1:
             raise ValueError(
@@ -121,6 +119,14 @@ def _mesh_of(distribution: Any, devices: int) -> Mesh:
             f"{devices} (of {num_processes()} processes)."
         )
     return mesh
+
+
+@functools.cache
+def _mirrored(devices: tuple[str, ...]) -> Any:
+    # a second one would number its sums over the devices as the first one does, and get them mixed up
+    import tensorflow as tf
+
+    return tf.distribute.MirroredStrategy(devices)
 
 
 def _tensorflow_devices() -> list[Any]:

@@ -27,14 +27,12 @@ def distributed_data(model: keras.Model, given: dict[str, Any], *, shuffle: bool
     if replicas == 1 and layouts is None:
         return given
     loss = model.loss
-    require_fillable(loss)
     options = {"num_replicas": replicas, "fills_up": not compares_rows(loss)}
+    require_fillable(loss, model.unweighted_metrics if options["fills_up"] else None)
     # a label for each token, or one for a row
     options["weighs_tokens"] = getattr(model, "token_head", None) is not None
     if isinstance(layouts, ModelLayouts):
-        import jax
-
-        options |= {"model_size": layouts.model_size, "num_devices": len(jax.local_devices())}
+        options["own"] = layouts.own_replicas
 
     def divided(name: str, x: Any, y: Any, weight: Any, size: int | None, shuffle: bool) -> Any:
         if not hasattr(x, "element_spec"):
@@ -59,3 +57,20 @@ def distributed_data(model: keras.Model, given: dict[str, Any], *, shuffle: bool
         size = given.get("validation_batch_size") or size
         result["validation_data"] = divided("validation_data", *(*parts, None, None)[:3], size, False)
     return result | ({"shuffle": False} if "shuffle" in given else {})
+
+
+def distributed_batch(model: keras.Model, x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    """Returns a batch of which each replica has as many rows, and of these the rows of this process.
+
+    Args:
+        model: The compiled model.
+        x, y, sample_weight: The batch, on token level. Without several devices it stays as it is.
+
+    Raises:
+        ValueError: If the model cannot train on the devices.
+    """
+    given = {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": len(keras.tree.flatten(x)[0])}
+    data = distributed_data(model, given)
+    if data is given:
+        return x, y, sample_weight
+    return keras.tree.map_structure(lambda part: part.numpy(), next(iter(data["x"])))

@@ -5,10 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
+import numpy as np
 
 from layers.dense import LowRankUpdate
 from layers.roles import Role
 from zoo.storage.deferred import deferred
+from zoo.storage.processes import process_id
 
 MODEL = "model"
 Partition = tuple[str | None, ...]
@@ -22,6 +24,12 @@ class ModelLayouts(keras.distribution.ModelParallel):
 
     Args:
         data, model: Sizes of the axes; their product is the number of devices of all processes.
+
+    Attributes:
+        own_replicas: Parts of the batch that devices of this process have.
+
+    Raises:
+        ValueError: If processes have some replicas in common, and others not.
     """
 
     def __init__(self, data: int, model: int) -> None:
@@ -29,6 +37,8 @@ class ModelLayouts(keras.distribution.ModelParallel):
         # each process makes its own part of a batch, see `zoo.distribution.batches`
         super().__init__(layout_map=keras.distribution.LayoutMap(mesh), batch_dim_name="data", auto_shard_dataset=False)
         self.data_size, self.model_size = data, model
+        processes = np.vectorize(lambda device: device.process_index, otypes=[int])(mesh.backend_mesh.devices)
+        self.own_replicas = own_replicas(processes, process_id())
         # by identity: paths need not be unique. Variables are kept, so that no number is used twice.
         self._partitions: dict[int, tuple[keras.Variable, Partition]] = {}
 
@@ -48,6 +58,31 @@ class ModelLayouts(keras.distribution.ModelParallel):
     def get_tensor_layout(self, path: str) -> None:
         """See `keras.distribution.ModelParallel`: what is computed lies as it comes."""
         return None
+
+
+def own_replicas(processes: np.ndarray, process: int) -> list[int]:
+    """Returns the replicas that devices of a process belong to, which need not follow each other.
+
+    Args:
+        processes: The process of each device of the mesh, `(data, model)`.
+        process: The process.
+
+    Raises:
+        ValueError: If processes have some replicas in common, and others not.
+
+    Example:
+
+    >>> own_replicas(np.array([[0, 0], [1, 1]]), 1)
+    [1]
+    """
+    together = {frozenset(row) for row in processes.tolist()}
+    if sum(map(len, together)) != len(frozenset().union(*together)):
+        sizes, count = dict(zip(("data", MODEL), processes.shape, strict=True)), len(np.unique(processes))
+        raise ValueError(
+            f"The axis 'model' of the mesh must divide the devices of a process, or these divide it, got {sizes} on "
+            f"{count} processes with {processes.size // count} devices each."
+        )
+    return [index for index, row in enumerate(processes) if process in row]
 
 
 @contextlib.contextmanager

@@ -4,10 +4,11 @@ from typing import Any
 
 import keras
 
-from zoo.distribution.checks import require_distributable
-from zoo.distribution.data import distributed_data
+from zoo.distribution.alone import predicting
+from zoo.distribution.checks import adds_up, require_distributable
+from zoo.distribution.data import distributed_batch, distributed_data
 from zoo.distribution.layouts import ModelLayouts
-from zoo.distribution.replicas import add_gradients_first, first_replica, weighted_over_replicas
+from zoo.distribution.replicas import add_gradients_first, first_replica, scope_of, weighted_over_replicas
 
 
 class DistributedModel(keras.Model):
@@ -25,9 +26,19 @@ class DistributedModel(keras.Model):
         if isinstance(keras.distribution.distribution(), ModelLayouts):
             # step by step, each operation would be a program that all processes start together
             kwargs["jit_compile"] = True
-        super().compile(*args, **kwargs)
-        require_distributable(self)
-        add_gradients_first(self.optimizer)
+        metrics = kwargs.get("metrics", args[3] if len(args) > 3 else None)
+        # a function: Keras would track what is assigned
+        self._unweighted_metrics = lambda: metrics
+        # also where `fit` compiles, which is called outside of it
+        with scope_of(self):
+            super().compile(*args, **kwargs)
+            require_distributable(self)
+            add_gradients_first(self.optimizer)
+
+    @property
+    def unweighted_metrics(self) -> Any:
+        """The `metrics` that `compile` was given, which do not look at weights."""
+        return self._unweighted_metrics() if self.compiled else None
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """As `keras.Model.fit`; each device has its part of a batch."""
@@ -43,11 +54,31 @@ class DistributedModel(keras.Model):
             return super().evaluate(**kwargs)
         return super().evaluate(**distributed_data(self, kwargs))
 
+    def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
+        """As `keras.Model.train_on_batch`; each device has its part of the batch."""
+        return super().train_on_batch(*distributed_batch(self, x, y, sample_weight), **kwargs)
+
+    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
+        """As `keras.Model.test_on_batch`; each device has its part of the batch."""
+        return super().test_on_batch(*distributed_batch(self, x, y, sample_weight), **kwargs)
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """As `keras.Model.predict`; of several devices one does it, and several processes raise a ValueError."""
+        with predicting(self):
+            return super().predict(*args, **kwargs)
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """As `keras.Model.predict_on_batch`; of several replicas one does it."""
+        with predicting(self, by_batch=True):
+            return super().predict_on_batch(x)
+
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
     ) -> Any:
         """As `keras.Model.compute_loss`; of a replica of `tf.distribute` its part of the loss of the whole batch."""
-        return weighted_over_replicas(super().compute_loss(x, y, y_pred, sample_weight, training), sample_weight)
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        # a sum over the rows of a replica is its part already
+        return loss if adds_up(self.loss) else weighted_over_replicas(loss, sample_weight)
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         # TensorFlow's trainer takes the mean of a batch over the replicas, and masks have none

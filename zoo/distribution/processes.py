@@ -2,6 +2,8 @@
 
 import os
 import re
+import sys
+import traceback
 
 import keras
 
@@ -20,7 +22,7 @@ def initialize() -> None:
     and `KERAS_DISTRIBUTION_PROCESS_ID`, or as a step of Slurm (`srun`). Call it before anything is computed.
 
     Raises:
-        ValueError: If there are several processes and the backend is not JAX, or variables are missing.
+        ValueError: If variables name several processes and the backend is not JAX, or some are missing.
 
     Example:
 
@@ -31,6 +33,9 @@ def initialize() -> None:
     if count < 2 and not in_slurm:
         return
     if keras.backend.backend() != "jax":
+        if in_slurm:
+            # whose tasks may have a run each
+            return
         raise ValueError(
             f"Several processes need KERAS_BACKEND=jax, got {keras.backend.backend()!r}: Keras 3 has no working "
             "MultiWorkerMirroredStrategy."
@@ -66,3 +71,26 @@ def lost_others(error: Exception) -> bool:
         isinstance(error, ValueError) and _STATUS.match(str(error)) is not None
     )
     return is_of_jax and "RESOURCE_EXHAUSTED" not in str(error)
+
+
+def end(status: int, error: BaseException | None = None) -> None:
+    """Ends this process at once if others train with it; returns if there are none.
+
+    At a regular end JAX waits for the others, and they wait for what this one has not done.
+
+    Args:
+        status: The exit status.
+        error: What is printed with its traceback before.
+
+    Example:
+
+    >>> end(2)  # of several processes
+    """
+    jax = sys.modules.get("jax")
+    if jax is None or not jax.distributed.is_initialized():
+        return
+    if error is not None:
+        traceback.print_exception(error)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

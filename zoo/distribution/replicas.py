@@ -5,6 +5,7 @@ tokens of a replica and gives all replicas the same weight, clips the gradient o
 the parts of a sparse gradient. Here all of these are as on one device that has the whole batch.
 """
 
+import contextlib
 import types
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,6 +14,18 @@ import keras
 from keras import ops
 
 from layers.devices import num_replicas
+
+
+def scope_of(model: keras.Model) -> contextlib.AbstractContextManager:
+    """Returns the scope of the strategy that a model was made in, where variables for it are made.
+
+    Args:
+        model: The model; without a strategy, and within a scope, nothing is done.
+    """
+    strategy = getattr(model, "_distribute_strategy", None)
+    if keras.backend.backend() != "tensorflow" or strategy is None or num_replicas() > 1:
+        return contextlib.nullcontext()
+    return strategy.scope()
 
 
 def weighted_over_replicas(loss: Any, sample_weight: Any) -> Any:

@@ -105,7 +105,7 @@ class ModelShape:
 
     @property
     def has_output(self) -> bool:
-        """Whether it predicts tokens; the head of an encoder depends on the task, and is not planned."""
+        """Whether its loss is over the vocabulary; what an encoder predicts depends on the task, and is not planned."""
         return self.config.architecture != "encoder"
 
 
@@ -124,11 +124,12 @@ def without_values(config: TransformerConfig) -> Backbone:
         return Backbone.from_config(config)
 
 
-def model_shape(backbone: Backbone, model_size: int = 1) -> ModelShape:
+def model_shape(model: Any, model_size: int = 1) -> ModelShape:
     """Returns what a plan must know of a model.
 
     Args:
-        backbone: The model; its weights need no values.
+        model: A `Backbone`, or a task around one; its weights need no values. Of what a task has besides its backbone,
+            such as the head of a classifier, the weights count, which are whole on each device, and nothing else.
         model_size: Devices that share the weights.
 
     Raises:
@@ -139,6 +140,7 @@ def model_shape(backbone: Backbone, model_size: int = 1) -> ModelShape:
     >>> model_shape(without_values(zoo.preset_config("llama_3_8b")), 8).parameters
     8030261248
     """
+    backbone = model if isinstance(model, Backbone) else model.backbone
     config = backbone.config
     partitions = partitions_of(backbone, model_size)
     parts = {
@@ -152,7 +154,9 @@ def model_shape(backbone: Backbone, model_size: int = 1) -> ModelShape:
     vocabulary_axis = 0 if output is table else 1
     shared = {name: model_size > 1 and MODEL in axes[id(weight)] for name, weight in (("in", table), ("out", output))}
     by_vocabulary = shared["out"] and axes[id(output)][vocabulary_axis] == MODEL
-    weights = tuple(Weight(weight, sizes[id(weight)], parts[id(weight)]) for weight, _ in partitions)
+    of_backbone = [Weight(weight, sizes[id(weight)], parts[id(weight)]) for weight, _ in partitions]
+    of_head = [weight for weight in model.weights if id(weight) not in sizes]
+    weights = (*of_backbone, *(Weight(weight, math.prod(weight.shape), math.prod(weight.shape)) for weight in of_head))
     layers = _layers_of(backbone)
     kernels = [*kernels_of_layers(backbone, layers, weights), *kernels_around(backbone, output, weights)]
     return ModelShape(

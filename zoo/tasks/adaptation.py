@@ -17,6 +17,7 @@ from zoo.backbones.adapter_targets import choose_layers
 from zoo.backbones.adapters import DEFAULT_TARGETS, LoraReport, size_of
 from zoo.backbones.backbone import Backbone, quick_collection, require_quantization_mode
 from zoo.distribution.layouts import require_whole_weights
+from zoo.distribution.replicas import scope_of
 from zoo.huggingface.adapters import load_adapter, save_adapter
 from zoo.preprocessing.rows import require_count
 from zoo.storage import fetch
@@ -157,7 +158,8 @@ class Adaptation:
         require_count(rank, "rank")
         adapters = self._task.backbone.adapters
         paths = choose_layers(dict(adapters.candidates()), targets, blocks)
-        adapters.add(name, {path: (rank, alpha) for path in paths}, dropout)
+        with scope_of(self._task):
+            adapters.add(name, {path: (rank, alpha) for path in paths}, dropout)
         self.renew_training()
         return self._report(paths, rank)
 
@@ -229,7 +231,8 @@ class Adaptation:
         """
         directory = Path(fetch(str(source)) if str(source).startswith(HUB) else source)
         options = options_for_head(self._task, directory) if head else {}
-        paths, has_head = load_adapter(self._task, directory, name, head=head)
+        with scope_of(self._task):
+            paths, has_head = load_adapter(self._task, directory, name, head=head)
         if has_head:
             take_options(self._task, options)
         self.renew_training()
@@ -301,7 +304,7 @@ class Adaptation:
         if self._quantized_layers():
             raise ValueError(f"{self._quantized_layers()[0]} is quantized already: quantize() can be called once.")
         before = sum(_bytes(variable) for variable in self._task.weights)
-        with warnings.catch_warnings(), quick_collection():
+        with warnings.catch_warnings(), quick_collection(), scope_of(self._task):
             # layers without weights to quantize; what was and what was not is in the report
             warnings.filterwarnings("ignore", message=".*does not have a `quantize.*")
             inside = {id(layer) for layer in self._task.backbone._flatten_layers()}

@@ -7,7 +7,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from zoo.distribution.alone import predicting
 from zoo.distribution.model import DistributedModel
+from zoo.distribution.replicas import scope_of
 from zoo.preprocessing import EVALUATION_SEED, Examples, Preprocessor, map_by_length
 from zoo.preprocessing.rows import is_raw, require_count
 from zoo.tasks.feed import Feed
@@ -93,7 +95,8 @@ class TextModel(DistributedModel):
         # a function: Keras would track what a dictionary holds
         self._given_to_compile = lambda: given
         if isinstance(optimizer, str) and optimizer == "auto":
-            optimizer = self.default_optimizer()
+            with scope_of(self):
+                optimizer = self.default_optimizer()
         if isinstance(loss, str) and loss == "auto":
             loss = self.default_loss()
         elif self.returns_logits:
@@ -102,7 +105,10 @@ class TextModel(DistributedModel):
             if name in kwargs:
                 kwargs[name] = metrics_of_logits(kwargs[name], self.logits_are_binary, name)
         if "metrics" not in kwargs and "weighted_metrics" not in kwargs:
-            kwargs["weighted_metrics"] = self.default_metrics() or None
+            kwargs["weighted_metrics"] = self.default_metrics()
+        if kwargs.get("metrics") is None and kwargs.get("weighted_metrics") is None:
+            # without a list Keras keeps those of the `compile` before
+            kwargs["weighted_metrics"] = []
         if self.token_head is not None:
             self.token_head.compile(type(self), loss, [kwargs.get("metrics"), kwargs.get("weighted_metrics")])
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
@@ -113,7 +119,8 @@ class TextModel(DistributedModel):
         self.train_function = self.test_function = self.predict_function = None
         if not self.compiled:
             return
-        self.compile(**renewed(self._given_to_compile()))
+        with scope_of(self):
+            self.compile(**renewed(self._given_to_compile()))
         self._build_optimizer()
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
@@ -287,7 +294,8 @@ class TextModel(DistributedModel):
             inputs = {name: np.asarray(value) for name, value in inputs.items()}
             return function(numbers, inputs, self.predict_on_batch(inputs))
 
-        return map_by_length(run, rows.lengths, require_count(batch_size, "batch_size"))
+        with predicting(self, by_batch=True):
+            return map_by_length(run, rows.lengths, require_count(batch_size, "batch_size"))
 
     def _prepare_training(self, what: str) -> None:
         self.require_trainable(what)

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from zoo.distribution.model import DistributedModel
+from zoo.distribution.replicas import scope_of
 from zoo.training.layerwise import keep_exclusions
 
 
@@ -45,7 +46,8 @@ class TaskModel(DistributedModel):
         """Compiles again with what `compile` was given and a fresh optimizer, for the variables that train now."""
         self.train_function = self.test_function = self.predict_function = None
         if self.compiled:
-            self.compile(**renewed(self._given_to_compile()))
+            with scope_of(self):
+                self.compile(**renewed(self._given_to_compile()))
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """As `keras.Model.fit`.

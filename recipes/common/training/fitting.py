@@ -136,28 +136,26 @@ def prepare(config: Any) -> None:
 
 
 def _choose_devices(training: TrainingConfig) -> None:
+    if training.distribution == "mirrored":
+        _require_mirrored(training)
     with errors_of("training.distribution"):
         zoo.distribution.use(training.distribution)
-    if training.distribution == "mirrored":
-        _check_mirrored(training)
     if not zoo.distribution.is_first_process():
         # what it says is what the first one says
         sys.stdout = open(os.devnull, "w")
 
 
-def _check_mirrored(training: TrainingConfig) -> None:
-    # before the data are read; `fit` says why
-    if training.jit_compile:
-        raise ConfigError("training.jit_compile must be false with training.distribution mirrored, got true")
-    if (training.accumulation_steps or 1) > 1:
-        raise ConfigError(
-            "training.accumulation_steps must be null with training.distribution mirrored, got "
-            f"{training.accumulation_steps}: take a larger training.batch_size, or JAX"
-        )
-    if training.dtype == "mixed_float16":
-        raise ConfigError(
-            "training.dtype must not be mixed_float16 with training.distribution mirrored: take mixed_bfloat16"
-        )
+def _require_mirrored(training: TrainingConfig) -> None:
+    for key, allowed, is_allowed in (
+        ("jit_compile", "false", not training.jit_compile),
+        ("accumulation_steps", "null", (training.accumulation_steps or 1) == 1),
+        ("dtype", "float32 or mixed_bfloat16", training.dtype != "mixed_float16"),
+    ):
+        if not is_allowed:
+            raise ConfigError(
+                f"training.{key} must be {allowed} with training.distribution mirrored, got "
+                f"{shown(getattr(training, key))}"
+            )
 
 
 def require_one_device(config: Any, recipe: str) -> None:

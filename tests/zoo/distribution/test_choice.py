@@ -34,6 +34,16 @@ def test_the_backend_must_be_able():
         distribution.use(given)
 
 
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="of other backends")
+@pytest.mark.parametrize("given", [None, "mirrored"])
+def test_several_processes_need_jax(monkeypatch, given):
+    """Or each of them would train by itself."""
+    monkeypatch.setenv("KERAS_DISTRIBUTION_NUM_PROCESSES", "2")
+    if given is None or keras.backend.backend() == "tensorflow":
+        with pytest.raises(ValueError, match="Several processes need KERAS_BACKEND=jax"):
+            distribution.use(given)
+
+
 def errors_of(code, **variables):
     """What each block of a program raises, in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
@@ -56,7 +66,7 @@ MODEL = """
 import zoo
 from zoo import distribution
 def model():
-    sizes = {"hidden_dim": 8, "num_layers": 1, "max_length": 8, "attention": zoo.AttentionConfig(2)}
+    sizes = {"hidden_dim": 8, "num_layers": 1, "max_length": 8, "attention": zoo.AttentionConfig(2), "dropout": 0.0}
     return zoo.CausalLM(zoo.Backbone.from_config(zoo.TransformerConfig("decoder", 10, **sizes)))
 ids = np.ones((6, 4), "int32")
 data = ({"token_ids": ids, "padding_mask": ids > 0}, ids)
@@ -146,6 +156,69 @@ print(json.dumps(found))
     assert found["dropout"] == [True, True, True]
 
 
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of TensorFlow")
+def test_replicas_have_the_weights_of_one_device():
+    """Whatever is done outside of the scope in which a model was made, and with losses that add up."""
+    code = f"""{BEGINNING}{TENSORFLOW}{MODEL}
+generator = np.random.default_rng(0)
+ids = generator.integers(0, 10, (7, 4)).astype("int32")
+# replicas with different numbers of tokens
+weights = (np.arange(4) < generator.integers(1, 5, (7, 1))).astype("float32")
+inputs = {{"token_ids": ids, "padding_mask": weights > 0}}
+def in_scope(made):
+    with distribution.scope():
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+        made.compile(keras.optimizers.SGD(0.01), loss)
+def low_rank(made):
+    made.compile()
+    made.enable_lora(2)
+ways = {{"auto": lambda made: None, "sum": in_scope, "low rank": low_rank}}
+def trained(prepare):
+    keras.utils.set_random_seed(0)
+    with distribution.scope():
+        made = model()
+    prepare(made)
+    made.fit(inputs, ids, sample_weight=weights, batch_size=5, epochs=2, shuffle=False, verbose=0)
+    values = [np.asarray(weight) for weight in made.weights if not weight.path.endswith("key/bias")]
+    strategy = made.distribute_strategy
+    copies = [[copy.numpy() for copy in strategy.experimental_local_results(weight.value)] for weight in made.weights]
+    return values, max(float(np.abs(each - first).max()) for first, *rest in copies for each in rest or [first])
+one = {{name: trained(way)[0] for name, way in ways.items()}}
+distribution.use("mirrored")
+for name, way in ways.items():
+    def compare():
+        values, apart = trained(way)
+        found[name] = [max(float(np.abs(a - b).max()) for a, b in zip(values, one[name], strict=True)), apart]
+    found[name + " error"] = None
+    caught(name + " error", compare)
+def made_outside():
+    with distribution.scope():
+        made = model()
+    made.compile(keras.optimizers.Adam())
+caught("optimizer", made_outside)
+def unweighted():
+    with distribution.scope():
+        made = model()
+        made.compile(metrics=["accuracy"])
+    made.evaluate(inputs, ids, verbose=0)
+caught("unweighted", unweighted)
+def by_name():
+    with distribution.scope():
+        made = model()
+        made.compile(loss="mean_squared_error")
+    made.evaluate(inputs, ids, verbose=0)
+caught("mean", by_name)
+print(json.dumps(found))
+"""
+    found = errors_of(code, KERAS_BACKEND="tensorflow")
+    for way in ("auto", "sum", "low rank"):
+        assert found[f"{way} error"] == "nothing", way
+        assert found[way] == pytest.approx([0, 0], abs=2e-5), way
+    assert "optimizer was made outside of the scope" in found["optimizer"]
+    assert "metrics must be given as weighted_metrics" in found["unweighted"]
+    assert "The loss mean_squared_error must have reduction" in found["mean"]
+
+
 @needs_jax
 def test_what_jax_cannot():
     code = f"""{BEGINNING}{MODEL}
@@ -164,6 +237,8 @@ within.fit(*data, batch_size=4, verbose=0)
 found["updates"] = sorted({{str(v.value.sharding.spec) for v in within.backbone.weights if "lora" in v.path}})
 moments = [v for v in within.optimizer.variables if "lora_b" in v.path]
 found["moments"] = [len(moments) > 0, sorted({{str(v.value.sharding.spec) for v in moments}})]
+distribution.use("data")
+caught("other", lambda: within.fit(*data, verbose=0))
 distribution.use(None)
 caught("after", lambda: within.fit(*data, verbose=0))
 print(json.dumps(found))
@@ -176,3 +251,37 @@ print(json.dumps(found))
     assert any("model" in spec for spec in found["updates"])
     assert found["moments"][0] and any("model" in spec for spec in found["moments"][1])
     assert "made for another distribution" in found["after"]
+    assert "made for another distribution" in found["other"]
+
+
+@pytest.mark.parametrize(
+    "given", {"tensorflow": ["mirrored"], "jax": ["data", "model"]}.get(keras.backend.backend(), [])
+)
+def test_what_is_not_fit_has_the_results_of_one_device(given):
+    """With batches that the devices do not divide."""
+    backend = keras.backend.backend()
+    code = f"""{BEGINNING}{TENSORFLOW if backend == "tensorflow" else ""}{MODEL}
+ids = np.random.default_rng(0).integers(0, 10, (3, 4)).astype("int32")
+mask = np.arange(4) < [[1], [4], [2]]
+inputs, weights = {{"token_ids": ids, "padding_mask": mask}}, mask.astype("float32")
+def results():
+    keras.utils.set_random_seed(0)
+    with distribution.scope():
+        made = model()
+        made.compile(keras.optimizers.SGD(0.1), weighted_metrics=[zoo.training.TokenAccuracy()])
+    values = [made.predict(inputs, verbose=0), made.predict_on_batch(inputs)]
+    values += [made.train_on_batch(inputs, ids, weights)[0], made.test_on_batch(inputs, ids, weights)[0]]
+    # of the model as before, on its devices
+    values.append(made.evaluate(inputs, ids, sample_weight=weights, batch_size=3, verbose=0)[1])
+    values.append(made.predict(inputs, batch_size=2, verbose=0))
+    distribution.leave(made)
+    made.fit(inputs, ids, sample_weight=weights, batch_size=3, shuffle=False, verbose=0)
+    values.append(made.predict(inputs, verbose=0))
+    return [np.asarray(value) for value in values]
+one = results()
+distribution.use({given!r})
+found["same"] = [float(np.abs(ours - theirs).max()) for ours, theirs in zip(results(), one, strict=True)]
+print(json.dumps(found))
+"""
+    found = errors_of(code, KERAS_BACKEND=backend, JAX_NUM_CPU_DEVICES="2")
+    assert found["same"] == pytest.approx([0] * 7, abs=1e-5)

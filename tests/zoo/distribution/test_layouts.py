@@ -7,7 +7,7 @@ import pytest
 import zoo
 from layers import FeedForward, MultiHeadAttention
 from layers.roles import COLUMNS, ROWS, WHOLE, Role
-from zoo.distribution.layouts import partition_of, partitions_of, roles_of
+from zoo.distribution.layouts import own_replicas, partition_of, partitions_of, roles_of
 from zoo.storage.deferred import shapes_only
 
 
@@ -149,6 +149,24 @@ def test_a_width_that_the_devices_do_not_divide():
     layer.build((None, None, 8))
     with pytest.raises(ValueError, match="must divide the width 6 of .*up/kernel, got 4"):
         partitions_of(in_model(layer), 4)
+
+
+@pytest.mark.parametrize(
+    ("processes", "expected"),
+    [
+        ([[0, 0], [1, 1]], [[0], [1]]),
+        ([[0], [1], [0], [1]], [[0, 2], [1, 3]]),  # as devices of a slice of TPUs may be numbered
+        ([[0, 1], [0, 1]], [[0, 1], [0, 1]]),
+        ([[0, 1], [2, 3]], [[0], [0], [1], [1]]),
+    ],
+)
+def test_replicas_of_each_process(processes, expected):
+    assert [own_replicas(np.array(processes), index) for index in range(len(expected))] == expected
+
+
+def test_processes_that_have_a_part_of_a_replica():
+    with pytest.raises(ValueError, match=r"got \{'data': 3, 'model': 2\} on 2 processes with 3 devices each"):
+        own_replicas(np.array([[0, 0], [0, 1], [1, 1]]), 0)
 
 
 def test_all_presets():

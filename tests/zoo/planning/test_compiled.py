@@ -1,6 +1,7 @@
 """Operations, memory and traffic of plans against what XLA makes of training steps, and against a measured peak."""
 
 import dataclasses
+import importlib.util
 import json
 import os
 import subprocess
@@ -15,12 +16,13 @@ from zoo.storage.deferred import shapes_only
 
 pytestmark = needs_jax
 PROGRAM = ROOT / "tests/helpers/compiled_step.py"
+ON_PROCESSORS = {"dtype": "float32", "compiler": "cpu"}
 
 LLAMA = zoo.TransformerConfig(
     "decoder",
     vocabulary_size=4096,
     hidden_dim=256,
-    num_layers=4,
+    num_layers=2,
     max_length=512,
     attention=zoo.AttentionConfig(4, num_key_value_heads=2, use_bias=False),
     position=zoo.PositionConfig("rotary"),
@@ -30,53 +32,74 @@ LLAMA = zoo.TransformerConfig(
     dropout=0.0,
 )
 
-
-ALIKE = {"attention": zoo.AttentionConfig(4), "position": zoo.PositionConfig("learned"), "num_layers": 2}
 BOTH = dataclasses.replace(
     LLAMA,
     architecture="encoder_decoder",
+    attention=zoo.AttentionConfig(4),
+    position=zoo.PositionConfig("learned"),
     norm=zoo.NormConfig("layer", "post"),
     feed_forward=zoo.FeedForwardConfig(1024),
     embedding=zoo.EmbeddingConfig(tie_output=True),
-    **ALIKE,
 )
 ENCODER = dataclasses.replace(BOTH, architecture="encoder", feed_forward=zoo.FeedForwardConfig(1024, "gelu"))
-EXPERTS = dataclasses.replace(
-    LLAMA,
-    num_layers=2,
-    feed_forward=zoo.FeedForwardConfig(
-        352, "silu", gated=True, use_bias=False, num_experts=4, experts_per_token=2, capacity_factor=1.25
+
+
+def with_experts(width, number, **options):
+    network = zoo.FeedForwardConfig(
+        width, "silu", gated=True, use_bias=False, num_experts=number, experts_per_token=2, **options
+    )
+    return dataclasses.replace(LLAMA, feed_forward=network)
+
+
+CAPACITY = with_experts(352, 4, capacity_factor=1.25)
+FREE = dataclasses.replace(with_experts(704, 8), vocabulary_size=512, num_layers=1)
+EXPERTS = [
+    Job(FREE, 8, 64, **ON_PROCESSORS),
+    Job(FREE, 8, 64, data=4, **ON_PROCESSORS),
+    Job(dataclasses.replace(FREE, attention=zoo.AttentionConfig(4)), 8, 64, model=4, **ON_PROCESSORS),
+]
+PIECES = Job(
+    dataclasses.replace(
+        LLAMA, vocabulary_size=16_384, hidden_dim=32, num_layers=1, feed_forward=zoo.FeedForwardConfig(32)
     ),
+    8,
+    512,
+    data=4,
+    **ON_PROCESSORS,
 )
 
 
-def compiled(*jobs, changes=None, run=False):
+def compiled(*jobs, changes=None, **options):
     """What XLA says of the training steps of jobs, one after the other in a process of its own."""
     cases = []
     for job, change in zip(jobs, changes or [{}] * len(jobs), strict=True):
         config = dataclasses.replace(job.config, remat=job.remat).to_dict()
-        case = {"config": config, "batch_size": job.batch_size // job.accumulation, "length": job.length, "run": run}
+        case = {"config": config, "batch_size": job.batch_size // job.accumulation, "length": job.length, **options}
         if job.devices > 1:
             case["mesh"] = {"data": job.data, "model": job.model}
         given = {name: getattr(job, name) for name in ("dtype", "optimizer", "accumulation")}
         cases.append({**case, **given, **change})
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
+    if "topology" in options:
+        environment |= {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost"}
+        environment |= {"TPU_ACCELERATOR_TYPE": "v5litepod-4"}
     command = [sys.executable, str(PROGRAM), json.dumps(cases)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=3000)
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 def shape_of(job, change):
+    kind = {"decoder": zoo.CausalLM, "encoder_decoder": zoo.Seq2SeqLM, "encoder": zoo.TextClassifier}
+    labels = {"labels": ["no", "yes"]} if job.config.architecture == "encoder" else {}
     backbone = without_values(job.config)
-    if change:
-        with shapes_only():
-            task = zoo.CausalLM(backbone)
-            if "lora_rank" in change:
-                task.enable_lora(change["lora_rank"])
-            if "freeze" in change:
-                task.freeze(*change["freeze"])
-    return model_shape(backbone, job.model)
+    with shapes_only():
+        task = kind[job.config.architecture](backbone, **labels)
+        if "lora_rank" in change:
+            task.enable_lora(change["lora_rank"])
+        if "freeze" in change:
+            task.freeze(*change["freeze"])
+    return model_shape(task, job.model)
 
 
 def sent(row, devices):
@@ -85,79 +108,132 @@ def sent(row, devices):
     return sum(factors[each["kind"]] * each["bytes"] * (devices - 1) / devices for each in row["collectives"])
 
 
-def test_operations_memory_and_traffic():
+def test_programs_of_processors():
+    """All in one process, which takes seconds to start: plans, the loss in pieces, and experts on several devices."""
     own_keys = dataclasses.replace(LLAMA, attention=zoo.AttentionConfig(4, use_bias=False))
-    small, on_cpu = dataclasses.replace(LLAMA, num_layers=2), {"dtype": "float32", "compiler": "cpu"}
-    cases = [
-        (Job(LLAMA, 8, 256, **on_cpu), {}),
-        (Job(LLAMA, 8, 256, data=4, **on_cpu), {}),
-        (Job(own_keys, 8, 256, model=4, **on_cpu), {}),
-        (Job(small, 8, 256, data=2, model=2, **on_cpu), {}),
-        (Job(BOTH, 8, 256, data=4, **on_cpu), {}),
-        (Job(ENCODER, 8, 256, **on_cpu), {}),
-        (Job(EXPERTS, 8, 256, **on_cpu), {}),
-        (Job(small, 8, 256, data=4, **on_cpu), {"lora_rank": 8}),
-        (Job(small, 8, 256, **on_cpu), {"freeze": ["embeddings", "block_0"]}),
-        (Job(small, 16, 256, data=4, accumulation=2, optimizer="adafactor", **on_cpu), {}),
+    plans = [
+        (Job(LLAMA, 8, 256, **ON_PROCESSORS), {}),
+        (Job(own_keys, 8, 256, model=4, **ON_PROCESSORS), {}),
+        (Job(LLAMA, 8, 256, data=2, model=2, **ON_PROCESSORS), {}),
+        (Job(BOTH, 8, 256, data=4, **ON_PROCESSORS), {}),
+        (Job(ENCODER, 8, 256, **ON_PROCESSORS), {}),
+        (Job(CAPACITY, 8, 256, **ON_PROCESSORS), {}),
+        (Job(LLAMA, 8, 256, data=4, **ON_PROCESSORS), {"lora_rank": 8}),
+        (Job(LLAMA, 8, 256, **ON_PROCESSORS), {"freeze": ["embeddings", "block_0"]}),
+        (Job(LLAMA, 16, 256, data=4, accumulation=2, optimizer="adafactor", **ON_PROCESSORS), {}),
         # operations and traffic of what processors do not save memory by
-        (Job(small, 8, 256, remat=True, dtype="float32"), {}),
-        (Job(small, 8, 256, data=4, dtype="mixed_bfloat16"), {}),
+        (Job(LLAMA, 8, 256, data=4, remat=True, dtype="mixed_bfloat16"), {}),
     ]
-    jobs, changes = zip(*cases, strict=True)
-    for job, change, row in zip(jobs, changes, compiled(*jobs, changes=changes), strict=True):
-        shape = shape_of(job, change)
-        assert row["parameters"] == shape.parameters
+    others = [(job, {}) for job in (PIECES, *EXPERTS)]
+    jobs, changes = zip(*plans, *others, strict=True)
+    rows = compiled(*jobs, changes=changes)
+    wrong = [each for plan, row in zip(plans, rows, strict=False) for each in differences(*plan, row)]
+    assert not wrong, "\n".join(wrong)
+    check_pieces(rows[len(plans)])
+    check_experts(rows[len(plans) + 1 :])
+
+
+def differences(job, change, row):
+    """What a plan says otherwise than the program: 5 % of the operations, 15 % of the memory, 2 % of the traffic."""
+    shape = shape_of(job, change)
+    assert row["parameters"] == shape.parameters
+    memory = memory_of(shape, job)
+    traffic = sum(each.bytes for each in traffic_of(shape, job).values()) / job.accumulation
+    pairs = {
         # XLA also counts norms, softmax and activations
-        found = operations_of(shape, job).of_device / job.accumulation
-        assert found == pytest.approx(row["operations"], rel=0.05), (job, change)
-        memory = memory_of(shape, job)
-        assert memory.weights + memory.optimizer == pytest.approx(row["arguments"], rel=0.02), (job, change)
-        if job.compiler == "cpu":
-            assert memory.peak == pytest.approx(row["arguments"] + row["temporary"], rel=0.15), (job, change)
-        planned = sum(traffic.bytes for traffic in traffic_of(shape, job).values()) / job.accumulation
-        assert planned == pytest.approx(sent(row, max(job.data, job.model)), rel=0.02), (job, change)
+        "operations": (operations_of(shape, job).of_device / job.accumulation, row["operations"], 0.05),
+        "weights and moments": (memory.weights + memory.optimizer, row["arguments"], 0.02),
+        "traffic": (traffic, sent(row, max(job.data, job.model)), 0.02),
+    }
+    if job.compiler == "cpu":
+        pairs["memory"] = (memory.peak, row["arguments"] + row["temporary"], 0.15)
+    for name, (planned, found, limit) in pairs.items():
+        if planned != pytest.approx(found, rel=limit):
+            yield f"{name} planned as {planned:,.0f}, found {found:,.0f}, {planned / found:.3f}: {job}, {change}"
 
 
-def test_gradients_are_added_up_once():
-    """Each device takes its 1,024 tokens in four pieces over the vocabulary, of which it adds up the gradients."""
-    config = dataclasses.replace(
-        LLAMA, vocabulary_size=16_384, hidden_dim=32, num_layers=1, feed_forward=zoo.FeedForwardConfig(32)
-    )
-    job = Job(config, 8, 512, data=4, dtype="float32", compiler="cpu")
-    (row,) = compiled(job)
+def check_pieces(row):
+    """Each device takes its 1,024 tokens in four pieces over the vocabulary, of which it adds up the gradients once."""
     assert not [each for each in row["collectives"] if each["in_loop"]]
-    planned = traffic_of(model_shape(without_values(config)), job)["data"].bytes
+    planned = traffic_of(shape_of(PIECES, {}), PIECES)["data"].bytes
     assert planned == pytest.approx(sent(row, 4), rel=0.01)
     # more than half of all, and it is there once
     head = 4 * 16_384 * 32
     assert head < planned / (2 * 3 / 4) < 2 * 1.1 * head
 
 
-def test_devices_share_the_work_of_experts():
+def check_experts(rows):
     """Each routes the tokens of its rows, or has a part of the width of each expert; kernels stay where they are."""
-    network = zoo.FeedForwardConfig(704, "silu", gated=True, use_bias=False, num_experts=8, experts_per_token=2)
-    config = dataclasses.replace(LLAMA, vocabulary_size=512, num_layers=1, feed_forward=network)
-    jobs = [
-        Job(config, 8, 64, dtype="float32", compiler="cpu"),
-        Job(config, 8, 64, data=4, dtype="float32", compiler="cpu"),
-        Job(config, 8, 64, model=4, dtype="float32", compiler="cpu"),
-    ]
-    jobs[2] = dataclasses.replace(jobs[2], config=dataclasses.replace(config, attention=zoo.AttentionConfig(4)))
-    one, *others = compiled(*jobs)
-    for job, row in zip(jobs[1:], others, strict=True):
+    one, *others = rows
+    for job, row in zip(EXPERTS[1:], others, strict=True):
         assert row["operations"] == pytest.approx(one["operations"] / 4, rel=0.15)
-        shape = model_shape(without_values(job.config), job.model)
-        planned = sum(traffic.bytes for traffic in traffic_of(shape, job).values())
+        planned = sum(traffic.bytes for traffic in traffic_of(shape_of(job, {}), job).values())
         assert planned == pytest.approx(sent(row, 4), rel=0.03)
 
 
 @pytest.mark.slow
 def test_measured_peaks():
     """The resident set of a process grows by what a plan says, besides weights and moments, which are there before."""
-    wide = dataclasses.replace(LLAMA, hidden_dim=512, feed_forward=zoo.FeedForwardConfig(1408, "silu", gated=True))
-    on_cpu = {"dtype": "float32", "compiler": "cpu"}
-    jobs = [Job(LLAMA, 8, 256, **on_cpu), Job(LLAMA, 8, 512, **on_cpu), Job(wide, 2, 32, **on_cpu)]
+    network = zoo.FeedForwardConfig(1408, "silu", gated=True)
+    wide = dataclasses.replace(LLAMA, num_layers=4, hidden_dim=512, feed_forward=network)
+    deep = dataclasses.replace(LLAMA, num_layers=4)
+    jobs = [Job(deep, 8, 256, **ON_PROCESSORS), Job(deep, 8, 512, **ON_PROCESSORS), Job(wide, 2, 32, **ON_PROCESSORS)]
     for job, row in zip(jobs, compiled(*jobs, run=True), strict=True):
-        memory = memory_of(model_shape(without_values(job.config)), job)
+        memory = memory_of(shape_of(job, {}), job)
         held = memory.weights + memory.optimizer
         assert memory.peak == pytest.approx(held + row["grown"], rel=0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed, which compiles for TPUs"
+)
+def test_programs_of_tpus():
+    """Plans are for accelerators unless told otherwise: their memory against programs for TPU v5e. No TPU is needed.
+
+    Not all agree. What is planned by what XLA says, as docs/scale.md shows it:
+    """
+    decoder = dataclasses.replace(
+        LLAMA,
+        vocabulary_size=1024,
+        hidden_dim=512,
+        feed_forward=zoo.FeedForwardConfig(1408, "silu", gated=True, use_bias=False),
+    )
+    deeper = dataclasses.replace(decoder, vocabulary_size=4096, num_layers=4)
+    own_keys = dataclasses.replace(deeper, attention=zoo.AttentionConfig(4, use_bias=False))
+    plain = dataclasses.replace(
+        decoder,
+        attention=zoo.AttentionConfig(4),
+        position=zoo.PositionConfig("learned"),
+        norm=zoo.NormConfig("layer", "pre"),
+        feed_forward=zoo.FeedForwardConfig(2048, "gelu"),
+        embedding=zoo.EmbeddingConfig(tie_output=True),
+    )
+    both = dataclasses.replace(
+        decoder,
+        architecture="encoder_decoder",
+        num_layers=1,
+        attention=zoo.AttentionConfig(4),
+        position=zoo.PositionConfig("sinusoidal"),
+        norm=zoo.NormConfig("layer", "post"),
+        feed_forward=zoo.FeedForwardConfig(2048, "relu"),
+    )
+    dropout = dataclasses.replace(plain, attention=zoo.AttentionConfig(4, dropout=0.1), dropout=0.1)
+    cases = [
+        (Job(decoder, 16, 256), {}, 1.01),
+        (Job(decoder, 16, 256, remat=True), {}, 1.06),
+        (Job(decoder, 8, 512), {}, 0.92),
+        (Job(deeper, 8, 256, data=4), {}, 1.14),
+        (Job(own_keys, 8, 256, model=4), {}, 1.66),
+        (Job(decoder, 16, 256), {"lora_rank": 8}, 1.13),
+        (Job(decoder, 16, 256, dtype="float32"), {}, 0.86),
+        (Job(both, 16, 256), {}, 0.81),
+        (Job(dropout, 16, 256), {}, 0.16),
+    ]
+    jobs, changes, ratios = zip(*cases, strict=True)
+    rows = compiled(*jobs, changes=changes, topology="v5e:2x2")
+    found = [
+        memory_of(shape_of(job, change), job).peak / (row["arguments"] + row["temporary"])
+        for job, change, row in zip(jobs, changes, rows, strict=True)
+    ]
+    assert found == pytest.approx(ratios, abs=0.02)

@@ -9,6 +9,7 @@ tf = pytest.importorskip("tensorflow")
 from zoo import Backbone, CausalLM, Seq2SeqLM, TransformerConfig  # noqa: E402
 from zoo.preprocessing.datasets import batches_of, weigh_labels  # noqa: E402
 from zoo.tasks import MaskedLM, TextClassifier, TextEmbedder, TokenClassifier  # noqa: E402
+from zoo.training import TokenAccuracy  # noqa: E402
 
 X, Y = ["alpha beta", "omega", "kappa iota alpha"], ["good", "bad", "good"]
 NUMBERS = np.array([1, 0, 1])
@@ -54,6 +55,14 @@ def test_losses_by_name_are_of_the_probabilities(classifier, loss):
     np.testing.assert_allclose(values["loss"], expected, rtol=1e-5)
     np.testing.assert_allclose(values["sparse_categorical_crossentropy"], expected, rtol=1e-5)
     np.testing.assert_allclose(values["accuracy"], np.mean(classifier.predict(X).argmax(-1) == NUMBERS))
+
+
+def test_metrics_of_an_earlier_compile_are_gone(language_model):
+    language_model.compile("sgd", weighted_metrics=[TokenAccuracy()], run_eagerly=True)
+    assert set(language_model.evaluate(X, return_dict=True, verbose=0)) == {"loss", "token_accuracy"}
+    for none in ({}, {"weighted_metrics": None}):
+        language_model.compile("sgd", run_eagerly=True, **none)
+        assert set(language_model.evaluate(X, return_dict=True, verbose=0)) == {"loss"}
 
 
 def nats(model, labels, at=slice(None), **token_ids):
