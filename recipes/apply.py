@@ -22,7 +22,7 @@ import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.corpus.application import OUTPUT, Application, ApplyTask, apply_shard
 from recipes.common.corpus.engines import run_all
-from recipes.common.corpus.exported_model import DESCRIPTION_FILE, bind, describe_endpoint, export_folder
+from recipes.common.corpus.exported_model import bind, describe_endpoint, export_folder
 from recipes.common.corpus.output_folder import compare, compare_files, locked, planned, tidy
 from recipes.common.corpus.sources import USUAL_SPLIT, find_parts, require_read, state_of
 from recipes.common.errors import BadLines, ConfigError, DataError
@@ -152,7 +152,7 @@ def _fingerprint(model: Path) -> str:
     """What tells a SavedModel from another one: program, description and weights."""
     hashed = hashlib.sha256()
     variables = model / "variables"
-    for path in [model / "saved_model.pb", model / DESCRIPTION_FILE, *sorted(variables.glob("variables.data-*"))]:
+    for path in [model / "saved_model.pb", model / zoo.export.DESCRIPTION_FILE, *sorted(variables.glob("variables.data-*"))]:
         with open(path, "rb") as stream:
             hashed.update(hashlib.file_digest(stream, "sha256").digest())
     return hashed.hexdigest()

@@ -59,7 +59,7 @@ def run_recipe(
         print(f"\nrecipes.{name}: interrupted{hint}", file=sys.stderr)
         _end(130)
         raise SystemExit(130) from error
-    except Exception as error:
+    except Exception as error:  # of any kind: other processes would wait for this one
         _end(1, error)
         raise
 

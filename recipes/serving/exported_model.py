@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-DESCRIPTION_FILE = "signature.json"
+import zoo
 
 
 class ExportedModel:
@@ -36,7 +36,7 @@ class ExportedModel:
         # its operations are those of SavedModels with a tokenizer
         import tensorflow_text  # noqa: F401
 
-        description = json.loads((Path(directory) / DESCRIPTION_FILE).read_text(encoding="utf-8"))
+        description = json.loads((Path(directory) / zoo.export.DESCRIPTION_FILE).read_text(encoding="utf-8"))
         self.default, self.endpoints = description["default"], description["endpoints"]
         # its functions do not keep their variables
         self._model = tf.saved_model.load(str(directory))
@@ -44,7 +44,7 @@ class ExportedModel:
         missing = sorted(set(self.endpoints) - set(self._signatures))
         if missing:
             raise ValueError(
-                f"{directory} must have a signature for each endpoint of {DESCRIPTION_FILE}, got none of {missing}."
+                f"{directory} must have a signature for each endpoint of its description, got none of {missing}."
             )
 
     def call(self, endpoint: str, **inputs: Any) -> dict[str, np.ndarray]:

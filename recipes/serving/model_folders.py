@@ -48,7 +48,10 @@ def find_versions(folder: Path) -> dict[str, dict[int, Path]]:
 
 
 def _versions(folder: Path) -> dict[int, Path]:
-    """The versions of a model: folders whose names are numbers, which hold a whole export."""
+    """The versions of a model: folders whose names are numbers, which hold a whole export.
+
+    Not those of `zoo.export.versions`: what answers requests starts without Keras.
+    """
     return {
         int(entry.name): entry
         for entry in sorted(folder.iterdir())

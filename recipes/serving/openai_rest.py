@@ -206,7 +206,7 @@ async def _lines(first: dict[str, Any], events: AsyncIterator[dict[str, Any]]) -
         try:
             async for event in events:
                 yield _line(event)
-        except Exception as error:
+        except Exception as error:  # the answer has begun: only an event can say so
             problem = problem_of(error)
             yield _line({"error": {"message": problem.reason, "code": problem.status}})
             return

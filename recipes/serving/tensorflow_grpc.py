@@ -103,7 +103,7 @@ class _Service:
             headers = {key: value for key, value in context.invocation_metadata() or ()}
             self._state.require_key(headers.get("authorization"))
             return await function()
-        except Exception as error:
+        except Exception as error:  # whatever a method raises has a status
             problem = problem_of(error)
             if problem.status not in _CODES:
                 _log.error("A request failed: %s", type(error).__name__)

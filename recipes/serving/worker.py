@@ -91,7 +91,7 @@ class Worker:
                 self._send({"id": number, **self.state()})
             else:
                 raise RefusedError(f"There is no operation {operation!r}.")
-        except Exception as error:
+        except Exception as error:  # each request is answered, whatever it raises
             self._fail(number, error)
 
     def state(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Worker:
     def _guarded(self, number: int, function: Callable[..., None], request: dict[str, Any]) -> None:
         try:
             function(number, request)
-        except Exception as error:
+        except Exception as error:  # each request is answered, whatever it raises
             self._fail(number, error)
 
     def _write(self, number: int, request: dict[str, Any]) -> None:
@@ -209,7 +209,7 @@ def main(arguments: list[str]) -> None:
         model = ExportedModel(Path(directory))
         warm_up(model)
         worker = Worker(model, json.loads(options), send)
-    except Exception as error:
+    except Exception as error:  # whatever a damaged export raises
         logging.getLogger(__name__).error("The model could not be loaded: %s: %s", type(error).__name__, error)
         send({"id": 0, "error": FAILED, "message": f"The model could not be loaded: {type(error).__name__}."})
         sys.exit(1)

@@ -23,7 +23,7 @@ def python_blocks(page: Path) -> list[tuple[int, str]]:
 def test_blocks_run(page, tmp_path, monkeypatch):
     for line in NEEDS.findall(page.read_text(encoding="utf-8")):
         for package in line.split(", "):
-            pytest.importorskip(package)
+            pytest.importorskip(package, reason=f"{page.name} needs {package}")
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "documentation"}
     for line, block in python_blocks(page):

@@ -13,7 +13,6 @@ import numpy as np
 import zoo
 from recipes.common.errors import ConfigError, DataError, shown
 
-DESCRIPTION_FILE = "signature.json"
 _NUMBERS = {"int32": int, "int64": int, "float32": float, "bool": bool}
 _BITS = {"int32": 32, "int64": 64}
 
@@ -33,7 +32,7 @@ def describe_endpoint(model: str, endpoint: str | None) -> tuple[str, dict[str, 
         DataError: If the folder holds no SavedModel of this library.
         ConfigError: If there is no such endpoint.
     """
-    path = export_folder(model) / DESCRIPTION_FILE
+    path = export_folder(model) / zoo.export.DESCRIPTION_FILE
     try:
         described = json.loads(path.read_text(encoding="utf-8"))
         endpoints, name = described["endpoints"], endpoint or described["default"]
