@@ -12,8 +12,8 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator
+from typing import Any
 
 import numpy as np
 from starlette.requests import Request
@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from recipes.serving.bodies import read_json
+from recipes.serving.disconnects import all_or_none, unless_gone
 from recipes.serving.openai_fields import ChatBody, CompletionBody, EmbeddingBody, WritingBody
 from recipes.serving.problems import Problem, problem_of
 from recipes.serving.server_state import ServerState
@@ -31,7 +32,6 @@ FIRST_RESULTS = 1 << 24
 # Where errors are objects, as clients of this interface read them.
 PATHS = ("/v1/models", "/v1/completions", "/v1/chat/completions", "/v1/embeddings")
 _REASONS = {"deadline": Problem(504, "The text was not complete in time."), "failed": Problem(500, "The text failed.")}
-_Result = TypeVar("_Result")
 
 
 def routes() -> list[Route]:
@@ -82,7 +82,7 @@ async def embeddings(request: Request) -> Response:
         if outputs != {"embeddings"}:
             raise Problem(422, f"The model {body.model!r} makes no embeddings.")
         call = worker.call(worker.about["default"], {"texts": body.texts}, state.limits.seconds)
-        vectors = (await _unless_gone(request, call))["embeddings"].astype("float32")
+        vectors = (await unless_gone(request, call))["embeddings"].astype("float32")
     if body.dimensions not in (None, vectors.shape[1]):
         raise Problem(422, f"dimensions must be {vectors.shape[1]} with this model.")
 
@@ -135,12 +135,12 @@ async def _answer(request: Request, body: WritingBody, asked: list[dict[str, Any
     if body.stream:
         # the first piece is awaited here, so that what is refused has a status of its own
         events = _events(state, body, asked, form)
-        first = await anext(events)
+        first = await unless_gone(request, anext(events))
         return _Stream(_lines(first, events), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
     began = time.monotonic()
     async with state.models.worker(body.model) as worker:
         _require_writer(worker, body.model)
-        results = await _unless_gone(request, asyncio.gather(*(_whole(worker, each) for each in asked)))
+        results = await unless_gone(request, all_or_none(_whole(worker, each) for each in asked))
     state.metrics.first_text(time.monotonic() - began)
     choices = [form.whole(index, text, last["reason"]) for index, (text, last) in enumerate(results)]
     answer = {**form.head, "object": form.kind, "choices": choices}
@@ -223,26 +223,6 @@ class _Stream(StreamingResponse):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         async with contextlib.aclosing(self.body_iterator):
             await super().__call__(scope, receive, send)
-
-
-async def _unless_gone(request: Request, answer: Awaitable[_Result]) -> _Result:
-    """Returns an answer; cancels it when the client goes."""
-    task = asyncio.ensure_future(answer)
-
-    async def gone() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    leaving = asyncio.create_task(gone())
-    try:
-        await asyncio.wait([task, leaving], return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise Problem(499, "The client has gone.")
-        return task.result()
-    finally:
-        leaving.cancel()
-        task.cancel()
-        await asyncio.gather(task, leaving, return_exceptions=True)
 
 
 def _require_writer(worker: WorkerClient, name: str) -> None:

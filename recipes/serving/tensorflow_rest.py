@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from recipes.serving import openai_rest
 from recipes.serving.bodies import read_json
+from recipes.serving.disconnects import unless_gone
 from recipes.serving.problems import Problem
 from recipes.serving.server_state import ServerState
 
@@ -25,7 +26,7 @@ _STATES = {"LOADING": "LOADING", "AVAILABLE": "AVAILABLE", "UNLOADING": "UNLOADI
 def routes() -> list[Route]:
     """Returns the routes `/v1/models/NAME[/versions/N][:predict|:classify|/metadata]`."""
     found = []
-    for path in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}"):
+    for path in ("/v1/models/{name}", "/v1/models/{name}/versions/{version}"):
         found += [
             Route(path + ":predict", predict, methods=["POST"]),
             Route(path + ":classify", classify, methods=["POST"]),
@@ -48,7 +49,7 @@ async def predict(request: Request) -> JSONResponse:
         by_row = "instances" in body
         inputs = _from_instances(body["instances"], fields) if by_row else _from_inputs(body["inputs"], fields)
         state.require_rows(inputs.values())
-        outputs = await worker.call(name, inputs, state.limits.seconds)
+        outputs = await unless_gone(request, worker.call(name, inputs, state.limits.seconds))
     if not by_row:
         values = {key: _to_json(value, key) for key, value in outputs.items()}
         return JSONResponse({"outputs": values if len(values) > 1 else next(iter(values.values()))})
@@ -78,7 +79,7 @@ async def classify(request: Request) -> JSONResponse:
         fields = {field["name"]: field for field in endpoint["inputs"]}
         inputs = _from_instances([{**context, **example} for example in examples], fields)
         state.require_rows(inputs.values())
-        answer = await worker.call(name, inputs, state.limits.seconds)
+        answer = await unless_gone(request, worker.call(name, inputs, state.limits.seconds))
         names = await worker.call("label_names", {}, state.limits.seconds)
     labels = _to_json(next(iter(names.values())), "labels")
     rows = answer["probabilities"].tolist()
@@ -118,7 +119,10 @@ async def metadata(request: Request) -> JSONResponse:
 
 
 def _place(request: Request) -> tuple[str, int | None]:
-    return request.path_params["name"], request.path_params.get("version")
+    number = request.path_params.get("version")
+    if number is not None and not (number.isascii() and number.isdigit() and len(number) < 19):
+        raise Problem(404, "A version must be a number.")
+    return request.path_params["name"], None if number is None else int(number)
 
 
 def _require_keys(body: dict[str, Any], allowed: set[str]) -> None:

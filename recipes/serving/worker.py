@@ -8,6 +8,7 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import logging
+import os
 import signal
 import socket
 import sys
@@ -22,6 +23,7 @@ import tensorflow as tf
 from recipes.serving.continuous_batch import BatchOptions, ContinuousBatch, QueueFullError
 from recipes.serving.dynamic_batch import DynamicBatch, LateError
 from recipes.serving.exported_model import ExportedModel
+from recipes.serving.logs import set_up_logs
 from recipes.serving.messages import pack, receive
 from recipes.serving.writing import WritingRequest, Written
 
@@ -33,6 +35,39 @@ _ASSERTION = "assertion failed: ["
 
 class RefusedError(ValueError):
     """A request that cannot be answered; the message holds no text of the user's."""
+
+
+class _Asked:
+    """A request that is being answered; it may be cancelled at any moment, in any thread.
+
+    Args:
+        deadline: Time of `time.monotonic()` after which nobody waits for the answer; None for never.
+    """
+
+    def __init__(self, deadline: float | None) -> None:
+        self.deadline = deadline
+        self._lock, self._cancel = threading.Lock(), None
+        self.is_cancelled = False
+
+    @property
+    def is_late(self) -> bool:
+        return self.deadline is not None and self.deadline < time.monotonic()
+
+    def begins(self, cancel: Callable[[], None]) -> None:
+        """Takes the function that ends what has begun; calls it if it has been cancelled in the meantime."""
+        with self._lock:
+            self._cancel = cancel
+            is_cancelled = self.is_cancelled
+        if is_cancelled:
+            cancel()
+
+    def cancel(self) -> None:
+        """Ends it, or does not let it begin."""
+        with self._lock:
+            self.is_cancelled = True
+            cancel = self._cancel
+        if cancel is not None:
+            cancel()
 
 
 class Worker:
@@ -65,28 +100,24 @@ class Worker:
             )
             for name, endpoint in model.endpoints.items()
         }
-        self._cancel: dict[int, Callable[[], None]] = {}
+        self._asked: dict[int, _Asked] = {}
         self._tokenizing = concurrent.futures.ThreadPoolExecutor(2, "tokens")
-
-    def close(self) -> None:
-        """Answers what was asked, and stops."""
-        self._tokenizing.shutdown()
-        for batch in (*self._batches.values(), *([self._writer] if self._writer else [])):
-            batch.close()
+        self._places = threading.BoundedSemaphore(waiting)  # for texts whose prompts are not tokenized yet
 
     def handle(self, request: dict[str, Any]) -> None:
         """Answers a request, now or later."""
         number, operation = request["id"], request["operation"]
         try:
             if operation == "call":
-                self._call(number, request)
+                self._call(number, request, self._begin(number, request))
             elif operation == "write":
-                self._cancel[number] = None
-                self._tokenizing.submit(self._guarded, number, self._write, request)
+                if not self._places.acquire(blocking=False):
+                    raise QueueFullError("Too many texts wait already.")
+                self._tokenizing.submit(self._write_when_free, number, request, self._begin(number, request))
             elif operation == "cancel":
-                cancel = self._cancel.pop(number, None)
-                if cancel is not None:
-                    cancel()
+                asked = self._asked.pop(number, None)
+                if asked is not None:
+                    asked.cancel()
             elif operation == "state":
                 self._send({"id": number, **self.state()})
             else:
@@ -104,31 +135,41 @@ class Worker:
             state |= {name: getattr(writer, name) for name in ("tokens_written", "tokens_fed", "tokens_shared")}
         return state
 
-    def _call(self, number: int, request: dict[str, Any]) -> None:
+    def _begin(self, number: int, request: dict[str, Any]) -> _Asked:
+        seconds = request.get("seconds")
+        asked = self._asked[number] = _Asked(None if seconds is None else time.monotonic() + seconds)
+        return asked
+
+    def _call(self, number: int, request: dict[str, Any], asked: _Asked) -> None:
         batch = self._batches.get(request["endpoint"])
         if batch is None:
             raise RefusedError(f"endpoint must be one of {sorted(self._batches)}.")
 
         def tell(answer: Any) -> None:
-            self._cancel.pop(number, None)
+            self._asked.pop(number, None)
             if isinstance(answer, Exception):
                 self._fail(number, answer)
             else:
                 self._send({"id": number, "outputs": answer})
 
         try:
-            cancel = batch.call(request["inputs"], tell, _deadline(request))
+            asked.begins(batch.call(request["inputs"], tell, asked.deadline))
         except ValueError as error:  # of the checks of shapes and types, which show no values
             raise RefusedError(str(error)) from error
-        self._cancel[number] = cancel
 
-    def _guarded(self, number: int, function: Callable[..., None], request: dict[str, Any]) -> None:
+    def _write_when_free(self, number: int, request: dict[str, Any], asked: _Asked) -> None:
         try:
-            function(number, request)
+            if asked.is_cancelled:
+                return
+            if asked.is_late:
+                raise LateError("Nobody waits for the text.")
+            self._write(number, request, asked)
         except Exception as error:
             self._fail(number, error)
+        finally:
+            self._places.release()
 
-    def _write(self, number: int, request: dict[str, Any]) -> None:
+    def _write(self, number: int, request: dict[str, Any], asked: _Asked) -> None:
         writer = self._writer
         if writer is None:
             raise RefusedError("This model does not write texts token by token: use its endpoint serve or generate.")
@@ -145,18 +186,18 @@ class Worker:
         def tell(written: Written) -> None:
             answer = {"id": number, "text": written.text, "tokens": written.tokens, "prompt_tokens": len(prompt)}
             if written.reason is not None:
-                self._cancel.pop(number, None)
+                self._asked.pop(number, None)
                 answer |= {"reason": written.reason, "log_probability": written.log_probability}
             if written.error:
                 logging.getLogger(__name__).error("A text could not be written: %s", written.error)
             self._send(answer)
 
-        asked = WritingRequest(prompt, most, is_chat=is_chat, deadline=_deadline(request), **settings)
-        if number in self._cancel:  # else it was cancelled in the meantime
-            self._cancel[number] = writer.write(asked, tell).cancel
+        wanted = WritingRequest(prompt, most, is_chat=is_chat, deadline=asked.deadline, **settings)
+        if not asked.is_cancelled:
+            asked.begins(writer.write(wanted, tell).cancel)
 
     def _fail(self, number: int, error: Exception) -> None:
-        self._cancel.pop(number, None)
+        self._asked.pop(number, None)
         if isinstance(error, RefusedError):
             kind, message = INVALID, str(error)
         elif isinstance(error, QueueFullError):
@@ -169,11 +210,6 @@ class Worker:
             kind, message = FAILED, "The model could not answer."
             logging.getLogger(__name__).error("A request failed: %s", type(error).__name__)
         self._send({"id": number, "error": kind, "message": message})
-
-
-def _deadline(request: dict[str, Any]) -> float | None:
-    seconds = request.get("seconds")
-    return None if seconds is None else time.monotonic() + seconds
 
 
 def _assertion(message: str) -> str:
@@ -196,9 +232,11 @@ def main(arguments: list[str]) -> None:
         arguments: The number of an open socket, the folder of the model, and options as JSON.
     """
     descriptor, directory, options = arguments
+    set_up_logs()
     connection = socket.socket(fileno=int(descriptor))
-    # the server ends its workers itself, after what they were asked
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # the server ends its workers itself, when it has got what it asked for; others may tell a whole group to end
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     lock = threading.Lock()
 
     def send(answer: dict[str, Any]) -> None:
@@ -210,14 +248,17 @@ def main(arguments: list[str]) -> None:
         warm_up(model)
         worker = Worker(model, json.loads(options), send)
     except Exception as error:
-        logging.getLogger(__name__).error("The model could not be loaded: %s: %s", type(error).__name__, error)
+        # the message of a folder that is no model may show where it is
+        said = str(error).replace(directory, Path(directory).name).replace(str(Path(directory).resolve()), "")
+        logging.getLogger(__name__).error("The model could not be loaded: %s: %s", type(error).__name__, said)
         send({"id": 0, "error": FAILED, "message": f"The model could not be loaded: {type(error).__name__}."})
         sys.exit(1)
     about = {"default": model.default, "endpoints": model.endpoints}
     send({"id": 0, "ready": about})
     while (request := receive(connection)) is not None:
         worker.handle(request)
-    worker.close()
+    # nobody waits for an answer any more: what is being computed need not come to its end
+    os._exit(0)
 
 
 if __name__ == "__main__":
