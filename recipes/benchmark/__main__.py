@@ -16,6 +16,7 @@ BENCHMARKS = {
     "programs": "operations, bytes and kernels of compiled training steps, for sizes of accelerators",
     "loading": "time and peak of memory of loading a model from the files of each library",
     "corpora": "prepared corpora: formats, batches beside those of Grain, preparing beside other tools, memory",
+    "serving": "a server of exported models under load: latency, throughput, wrong answers, memory",
     "layers": "growth of layers with the length, and attention compared with that of Keras and KerasHub",
 }
 

@@ -68,7 +68,7 @@ class WritingBody:
     def request(self) -> dict[str, Any]:
         """Returns the fields of a request to a worker, but for the prompt."""
         settings = {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "min_p")}
-        return {"max_new_tokens": self.max_tokens, "stop": list(self.stop), **settings}
+        return {"max_new_tokens": self.max_tokens, "seed": self.seed, "stop": list(self.stop), **settings}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -130,8 +130,7 @@ async def _answer(request: Request, body: WritingBody, asked: list[dict[str, Any
     state: ServerState = request.app.state.server
     if len(asked) > state.limits.rows:
         raise Problem(413, f"A request must have at most {state.limits.rows} results.")
-    seed = secrets.randbits(32) if body.seed is None else body.seed
-    asked = [{**each, "seed": seed, "streams_text": body.stream, "seconds": state.limits.seconds} for each in asked]
+    asked = [{**each, "streams_text": body.stream, "seconds": state.limits.seconds} for each in asked]
     if body.stream:
         # the first piece is awaited here, so that what is refused has a status of its own
         events = _events(state, body, asked, form)
@@ -143,8 +142,8 @@ async def _answer(request: Request, body: WritingBody, asked: list[dict[str, Any
         results = await unless_gone(request, all_or_none(_whole(worker, each) for each in asked))
     state.metrics.first_text(time.monotonic() - began)
     choices = [form.whole(index, text, last["reason"]) for index, (text, last) in enumerate(results)]
-    answer = {**form.head, "object": form.kind, "choices": choices}
-    return JSONResponse({**answer, "usage": _usage([last for _, last in results], body.results_per_prompt)})
+    usage = _usage([last for _, last in results], body.results_per_prompt)
+    return JSONResponse({**form.head, "object": form.kind, "choices": choices, "usage": usage})
 
 
 async def _whole(worker: WorkerClient, asked: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -226,8 +225,8 @@ class _Stream(StreamingResponse):
 
 
 def _require_writer(worker: WorkerClient, name: str) -> None:
-    if "advance" not in worker.about["endpoints"]:
-        raise Problem(422, f"The model {name!r} does not continue texts token by token.")
+    if not {"advance", "generate"} & set(worker.about["endpoints"]):
+        raise Problem(422, f"The model {name!r} does not write texts.")
 
 
 def _require_complete(piece: dict[str, Any]) -> None:
@@ -235,8 +234,10 @@ def _require_complete(piece: dict[str, Any]) -> None:
         raise _REASONS[piece["reason"]]
 
 
-def _usage(lasts: list[dict[str, Any]], per_prompt: int) -> dict[str, int]:
-    """Tokens of prompts, each counted once, and of texts."""
+def _usage(lasts: list[dict[str, Any]], per_prompt: int) -> dict[str, int] | None:
+    """Tokens of prompts, each counted once, and of texts; None where the model does not count them."""
+    if any("tokens" not in last for last in lasts):
+        return None
     prompts = sum(last["prompt_tokens"] for last in lasts[::per_prompt])
     written = sum(last["tokens"] for last in lasts)
     return {"prompt_tokens": prompts, "completion_tokens": written, "total_tokens": prompts + written}

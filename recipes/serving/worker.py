@@ -9,6 +9,7 @@ import concurrent.futures
 import json
 import logging
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -25,7 +26,8 @@ from recipes.serving.dynamic_batch import DynamicBatch, LateError
 from recipes.serving.exported_model import ExportedModel
 from recipes.serving.logs import set_up_logs
 from recipes.serving.messages import pack, receive
-from recipes.serving.writing import WritingRequest, Written
+from recipes.serving.whole_texts import UnknownSettingError, call_of, text_of
+from recipes.serving.writing import STOP, WritingRequest, Written
 
 # Kinds of errors, as the server tells them from each other.
 INVALID, BUSY, LATE, FAILED = "invalid", "busy", "late", "failed"
@@ -77,7 +79,7 @@ class Worker:
 
     * `call`: `endpoint` and `inputs`; the answer has `outputs`;
     * `write`: a `text` or `messages`, and fields of `WritingRequest`; answers have a `text` piece each, the last one
-      also a `reason`;
+      also a `reason`; models that cannot write token by token answer once, without the number of tokens;
     * `cancel`: the `id` of another request;
     * `state`: the answer has the loads and counts.
 
@@ -172,7 +174,8 @@ class Worker:
     def _write(self, number: int, request: dict[str, Any], asked: _Asked) -> None:
         writer = self._writer
         if writer is None:
-            raise RefusedError("This model does not write texts token by token: use its endpoint serve or generate.")
+            self._write_whole(number, request, asked)
+            return
         is_chat = "messages" in request
         if is_chat and not writer.is_chat:
             raise RefusedError("This model has no chat format: send a text.")
@@ -181,6 +184,7 @@ class Worker:
             raise RefusedError(f"The prompt must have from 1 to {writer.max_length - 1} tokens, it has {len(prompt)}.")
         names = ("temperature", "top_k", "top_p", "min_p", "seed", "stream", "stop", "streams_text")
         settings = {**writer.settings, **{name: request[name] for name in names if request.get(name) is not None}}
+        settings.setdefault("seed", secrets.randbits(32))
         most = request.get("max_new_tokens") or writer.properties["max_new_tokens"]
 
         def tell(written: Written) -> None:
@@ -196,9 +200,22 @@ class Worker:
         if not asked.is_cancelled:
             asked.begins(writer.write(wanted, tell).cancel)
 
+    def _write_whole(self, number: int, request: dict[str, Any], asked: _Asked) -> None:
+        name, inputs = call_of(self._model.endpoints, request)
+
+        def tell(answer: Any) -> None:
+            self._asked.pop(number, None)
+            if isinstance(answer, Exception):
+                self._fail(number, answer)
+            else:
+                text = text_of(self._model.endpoints[name], request, answer)
+                self._send({"id": number, "text": text, "reason": STOP})
+
+        asked.begins(self._batches[name].call(inputs, tell, asked.deadline))
+
     def _fail(self, number: int, error: Exception) -> None:
         self._asked.pop(number, None)
-        if isinstance(error, RefusedError):
+        if isinstance(error, (RefusedError, UnknownSettingError)):
             kind, message = INVALID, str(error)
         elif isinstance(error, QueueFullError):
             kind, message = BUSY, str(error)

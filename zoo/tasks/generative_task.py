@@ -110,6 +110,9 @@ class GenerativeTask(Task):
         * `forward`: token-level inputs to "logits" `(batch, length, vocabulary)`, float32;
         * those of continuous batching, where a model can do that, see `zoo.tasks.row_endpoints`.
 
+        Where results are drawn, the property `draws` of `serve`, `generate` and `chat` is true: a text then depends on
+        its place in the batch. Where texts begin with their prompts, so is `begins_with_prompt`.
+
         A text longer than the model is an `InvalidArgumentError` that names the rows, unless `truncate` is true.
 
         The caches have room for `max_new_tokens` from the beginning: give it for a model that takes long texts.
@@ -137,20 +140,26 @@ class GenerativeTask(Task):
             lookahead=lookahead,
             jit_compile=jit_compile,
         )
+        chosen_sampler = get_sampler(self.generator.chosen(sampler=sampler).sampler)
         if num_results is None:
-            num_results = get_sampler(self.generator.chosen(sampler=sampler).sampler).num_texts
+            num_results = chosen_sampler.num_texts
         shape = ("batch",) if num_results is None else ("batch", num_results)
         outputs = (Field("texts", shape, "string", "results"),)
         if return_scores:
             outputs += (Field("scores", shape, "float32", "log-probabilities, with beam search normalised by length"),)
 
+        draws = {"draws": True} if chosen_sampler.needs_numbers else {}
+        continues = self.generator.backbone.config.architecture == "decoder" and not strip_prompt
+        repeats = {"begins_with_prompt": True} if continues else {}
         seed = int(as_seed(seed))
         generate = _named(graph.texts(), return_scores)
-        serve = Endpoint(_with_defaults(generate, seed), (TEXTS,), outputs, "Writes a text for each text.")
+        serve = Endpoint(
+            _with_defaults(generate, seed), (TEXTS,), outputs, "Writes a text for each text.", draws | repeats
+        )
         chat = {}
         if getattr(self.tokenizer, "chat_format", None) is not None and self.preprocessor.takes_conversations:
             answer = _with_defaults(_named(graph.chat(), return_scores), seed)
-            chat = {"chat": Endpoint(answer, (ROLES, CONTENTS), outputs, "Answers each conversation.")}
+            chat = {"chat": Endpoint(answer, (ROLES, CONTENTS), outputs, "Answers each conversation.", draws)}
         given = {"sampler": sampler, "processors": processors, "stop": stop}
         chosen = self.generator.chosen(**given, max_length=max_length, max_new_tokens=max_new_tokens)
         is_single = num_results is None and draft is None
@@ -158,7 +167,11 @@ class GenerativeTask(Task):
         return {
             "serve": serve,
             "generate": Endpoint(
-                generate, (TEXTS, SEED, MAX_NEW_TOKENS), outputs, "As serve, with another seed and length."
+                generate,
+                (TEXTS, SEED, MAX_NEW_TOKENS),
+                outputs,
+                "As serve, with another seed and length.",
+                draws | repeats,
             ),
             **chat,
             **rows,
