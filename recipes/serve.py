@@ -69,11 +69,11 @@ def main(config: ServeConfig) -> None:
         raise ConfigError(
             f'serving needs the extra serve: pip install -e ".[serve]" ({error.name} is missing)'
         ) from error
-    set_up_logs()
-    allow_many_connections()
     listener = listen(config.host, config.port)
     if config.grpc_port is not None:
         listen(config.host, config.grpc_port).close()
+    set_up_logs()
+    allow_many_connections()
     app = make_app(
         Path(config.models),
         config.limits,

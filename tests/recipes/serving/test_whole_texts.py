@@ -47,9 +47,7 @@ def test_a_stream_has_the_text_in_one_piece(address, copied):
 def test_a_decoder_with_processors(client, chat_model):
     options = {"processors": [{"name": "repetition_penalty", "penalty": 1.3}], "jit_compile": False}
     answer = client.post("/v1/completions", json={"model": "chat", "prompt": "hello", "max_tokens": 5}).json()
-    assert answer["choices"][0]["text"] == chat_model.generate(
-        "hello", max_new_tokens=5, strip_prompt=True, **options
-    )
+    assert answer["choices"][0]["text"] == chat_model.generate("hello", max_new_tokens=5, strip_prompt=True, **options)
     answer = client.post("/v1/chat/completions", json={"model": "chat", "messages": TALK}).json()
     assert answer["choices"][0]["message"]["content"] == chat_model.generate(TALK, max_new_tokens=9, **options)
 
@@ -61,7 +59,9 @@ def test_drawn_texts_do_not_depend_on_others(client, chat_model):
     body = {"model": "draws", "prompt": prompts, "seed": 7}
     answer = client.post("/v1/completions", json=body).json()
     options = {"max_new_tokens": 9, "strip_prompt": True, "sampler": sampler, "seed": 7, "jit_compile": False}
-    assert [choice["text"] for choice in answer["choices"]] == [chat_model.generate(each, **options) for each in prompts]
+    assert [choice["text"] for choice in answer["choices"]] == [
+        chat_model.generate(each, **options) for each in prompts
+    ]
     about = client.post("/v1/completions", json={**body, "seed": None}).json()
     assert len(about["choices"]) == 4
 
