@@ -19,6 +19,8 @@ from recipes.serving.exported_model import ExportedModel
 # Most numbers or texts of an output of a call, where its shape follows from those of the inputs: a small request can
 # ask for logits that no memory holds.
 MOST_OUTPUTS = 2**26
+# Longest rows of inputs: the memory of attention grows with the square of the length.
+MOST_LENGTH = 2**13
 
 
 class LateError(RuntimeError):
@@ -96,8 +98,8 @@ class DynamicBatch:
             A function that cancels the call, if it has not begun.
 
         Raises:
-            ValueError: If inputs are missing, unknown, or of another shape than the endpoint takes; or if there would
-                be more outputs than `MOST_OUTPUTS`.
+            ValueError: If inputs are missing, unknown, or of another shape than the endpoint takes; or if they are
+                longer than `MOST_LENGTH`, or there would be more outputs than `MOST_OUTPUTS`.
             QueueFullError: If too many calls wait.
         """
         arrays, rows, kind = self._checked(inputs)
@@ -141,6 +143,8 @@ class DynamicBatch:
             for size, have in zip(shape, array.shape, strict=True):
                 if size == "batch" and sizes.get(size, have) != have:
                     raise ValueError(f"All inputs must have as many rows as others, got {sizes[size]} and {have}.")
+                if isinstance(size, str) and size != "batch" and have > MOST_LENGTH:
+                    raise ValueError(f"The input {name!r} must have rows of at most {MOST_LENGTH}, got {have}.")
                 if isinstance(size, str):
                     sizes[size] = max(have, sizes.get(size, 0))
             if shape and shape[0] == "batch":

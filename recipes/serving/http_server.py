@@ -17,6 +17,8 @@ from recipes.serving.limits import LimitsConfig
 
 # Most bytes of the head of a request.
 _HEAD_BYTES = 2**16
+# Bytes that a client must read within `write_seconds` of what waits for it.
+_LEAST_READ = 2**14
 # Open files that are asked for, as each connection needs one; many systems allow 1,024 unless asked.
 _OPEN_FILES = 65_536
 
@@ -103,15 +105,25 @@ def _protocol(limits: LimitsConfig) -> type[H11Protocol]:
             super().connection_lost(exc)
 
         def _look(self, last: Any) -> None:
-            is_idle = self.cycle is None or self.cycle.response_complete
+            # what is complete may still be on its way to the client
+            is_idle = self.cycle is None or (
+                self.cycle.response_complete and not self.transport.get_write_buffer_size()
+            )
             if is_idle and self.cycle is last:
                 self.transport.abort()
             else:
-                self._looking = self.loop.call_later(limits.read_seconds, self._look, self.cycle)
+                self._looking = self.loop.call_later(limits.read_seconds, self._look, self.cycle if is_idle else ...)
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            self._writing = self.loop.call_later(limits.write_seconds, self.transport.abort)
+            self._await_reader(math.inf)
+
+        def _await_reader(self, before: float) -> None:
+            left = self.transport.get_write_buffer_size()
+            if left > before - _LEAST_READ:
+                self.transport.abort()
+            else:
+                self._writing = self.loop.call_later(limits.write_seconds, self._await_reader, left)
 
         def resume_writing(self) -> None:
             if self._writing is not None:

@@ -217,12 +217,17 @@ class ServedModels:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _watch(self) -> None:
+        known = None  # each kind of error is logged once, not at each look
         while True:
             await asyncio.sleep(self._interval)
+            kind = None
             try:
                 await self.look()
             except Exception as error:  # such as a folder that is being written: it is looked at again
-                _log.error("The models could not be looked at: %s", type(error).__name__)
+                kind = type(error).__name__
+            if kind is not None and kind != known:
+                _log.error("The models could not be looked at: %s", kind)
+            known = kind
 
     async def _load(self, name: str, version: Version) -> bool:
         """Loads a version and serves it; returns whether it could be loaded."""

@@ -31,6 +31,8 @@ from recipes.serving.writing import STOP, WritingRequest, Written
 
 # Kinds of errors, as the server tells them from each other.
 INVALID, BUSY, LATE, FAILED = "invalid", "busy", "late", "failed"
+# Endpoints for the server alone: what they are fed says how much memory and time they take.
+_OF_THE_WRITER = ("begin", "advance")
 # What the assertions in a graph begin with, when TensorFlow raises them.
 _ASSERTION = "assertion failed: ["
 
@@ -101,6 +103,7 @@ class Worker:
                 model, name, rows, waiting, shares=not endpoint.get("properties", {}).get("draws", False)
             )
             for name, endpoint in model.endpoints.items()
+            if name not in _OF_THE_WRITER
         }
         self._asked: dict[int, _Asked] = {}
         self._tokenizing = concurrent.futures.ThreadPoolExecutor(2, "tokens")

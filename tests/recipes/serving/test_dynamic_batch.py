@@ -105,5 +105,7 @@ def test_cancelled_calls_take_no_place(model):
 
 def test_outputs_that_no_memory_holds_are_refused(model):
     with DynamicBatch(model, "forward") as batch:
-        with pytest.raises(ValueError, match="'logits' must have at most 67108864 entries, not 5000000000"):
-            batch.call({"ids": np.zeros((10, 10_000), "int32")}, print)
+        with pytest.raises(ValueError, match="'logits' must have at most 67108864 entries, not 500000000"):
+            batch.call({"ids": np.zeros((10, 1000), "int32")}, print)
+        with pytest.raises(ValueError, match="'ids' must have rows of at most 8192, got 10000"):
+            batch.call({"ids": np.zeros((1, 10_000), "int32")}, print)

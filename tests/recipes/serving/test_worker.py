@@ -95,6 +95,7 @@ def test_requests_that_are_refused(loop, worker, request_, message):
     ("endpoint", "inputs", "message"),
     [
         ("nothing", {}, "endpoint must be one of"),
+        ("advance", {"steps": 2**31 - 1}, "endpoint must be one of"),
         ("score", {"texts": ["a"]}, "The inputs must be"),
         ("score", {"texts": [1], "prompts": ["a"]}, "must hold texts"),
         ("score", {"texts": [["a"]], "prompts": ["a"]}, "must have the shape"),
@@ -262,12 +263,13 @@ def test_nothing_is_left_of_a_worker(loop, chat_export):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_worker_ends_with_its_server(loop, fresh):
+def test_a_worker_ends_with_its_server(loop, fresh, monkeypatch):
     async def vanish():
         pieces = fresh.write({"text": "hello", "max_new_tokens": 150})
         asking = asyncio.ensure_future(anext(pieces))
         asking.add_done_callback(lambda task: task.exception())
         await asyncio.sleep(0.01)
+        monkeypatch.setattr(fresh._process, "kill", lambda: None)
         fresh._writer.transport.abort()  # as when the server is killed
 
     loop.run(vanish())
