@@ -378,7 +378,7 @@ def test_a_full_disk_and_the_end(folder, tmp_path):
     """The log cannot be written, and nothing else; then the server ends as one that is told to."""
     log = tmp_path / "log"
     log.write_bytes(b" " * 4096)
-    server = Server(folder, log, "--drain", "30", most_bytes=4096)
+    server = Server(folder, log, "--batching.steps", "1", "--batching.rows", "1", most_bytes=4096)
     try:
         os.kill(server.workers["other"], signal.SIGKILL)  # which is something to be logged
         stream = {**BODY, "max_tokens": 140, "n": 4, "stream": True}
