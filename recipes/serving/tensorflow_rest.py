@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from typing import Any
@@ -19,6 +20,8 @@ from recipes.serving.server_state import ServerState
 
 # The signature that is meant when none is named.
 DEFAULT_SIGNATURE = "serving_default"
+# Numbers and texts of an answer that takes a while to be written.
+_LARGE = 10_000
 _TYPES = {"string": "DT_STRING", "bool": "DT_BOOL", "int32": "DT_INT32", "int64": "DT_INT64", "float32": "DT_FLOAT"}
 _STATES = {"LOADING": "LOADING", "AVAILABLE": "AVAILABLE", "UNLOADING": "UNLOADING", "FAILED": "END"}
 
@@ -50,6 +53,14 @@ async def predict(request: Request) -> JSONResponse:
         inputs = _from_instances(body["instances"], fields) if by_row else _from_inputs(body["inputs"], fields)
         state.require_rows(inputs.values())
         outputs = await unless_gone(request, worker.call(name, inputs, state.limits.seconds))
+    if sum(value.size for value in outputs.values()) < _LARGE:
+        return _predictions(outputs, by_row)
+    # others are answered while it is written
+    return await asyncio.to_thread(_predictions, outputs, by_row)
+
+
+def _predictions(outputs: dict[str, np.ndarray], by_row: bool) -> JSONResponse:
+    """The answer with outputs, row by row or tensor by tensor."""
     if not by_row:
         values = {key: _to_json(value, key) for key, value in outputs.items()}
         return JSONResponse({"outputs": values if len(values) > 1 else next(iter(values.values()))})
