@@ -213,6 +213,8 @@ class DynamicBatch:
 
     def _split(self, calls: list[_Call], outputs: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
         """The outputs of each call."""
+        if set(outputs) != set(self._outputs):
+            raise ValueError(f"The outputs must be {sorted(self._outputs)}, got {sorted(outputs)}.")
         by_row = {name for name, shape in self._outputs.items() if shape[:1] == ["batch"]}
         parts, start = [], 0
         for call in calls:
