@@ -55,7 +55,7 @@ def make_models(folder: Path, preset: str, sizes: Mapping[str, Any], max_new_tok
     classifier = zoo.TextClassifier(zoo.Backbone.from_config(encoder), pieces, labels=labels)
     classifier.export(folder / "classify" / "1")
     zoo.TextEmbedder(zoo.Backbone.from_config(encoder), pieces).export(folder / "embed" / "1")
-    pair_pieces = zoo.tokenizers.SentencePieceTokenizer.train(texts, vocabulary_size=500)
+    pair_pieces = zoo.tokenizers.SentencePieceTokenizer.train(texts, vocabulary_size=250)
     seq2seq = zoo.preset_config("transformer_tiny", vocabulary_size=pair_pieces.vocabulary_size)
     translator = zoo.Seq2SeqLM(zoo.Backbone.from_config(seq2seq), pair_pieces)
     translator.export(folder / "translate" / "1", sampler="greedy", max_new_tokens=min(max_new_tokens, 32))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import Any
 
 from recipes.serving.limits import LimitsConfig
@@ -190,7 +191,9 @@ class _Fields:
             self._left.pop(name, None)
         for name, value in self._left.items():
             if name not in _IDLE:
-                raise Problem(422, f"There is no field {name[:40]!r}.")
+                # a mistyped name is shown; what else stands there may be a text
+                shown = f" {name!r}" if re.fullmatch(r"[A-Za-z_]{1,40}", name) else " of one of the names given"
+                raise Problem(422, f"There is no field{shown}.")
             if not any(isinstance(value, bool) is isinstance(idle, bool) and value == idle for idle in _IDLE[name]):
                 raise Problem(422, f"{name} is not supported.")
         return {}

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import re
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -113,7 +114,9 @@ class ServedModels:
         current = self._current.get(name)
         versions = [*([current] if current else []), *self._others.get(name, [])]
         if not versions:
-            raise NoSuchModelError(f"There is no model {name[:80]!r}.")
+            # a mistyped name is shown; what else stands there may be a text
+            shown = f" {name!r}" if re.fullmatch(r"[\w.-]{1,80}", name, re.ASCII) else " of the name given"
+            raise NoSuchModelError(f"There is no model{shown}.")
         return versions
 
     def served(self, name: str, number: int | None = None) -> Version:

@@ -102,7 +102,7 @@ def folder(chat_export, tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(folder, tmp_path_factory):
     log = tmp_path_factory.mktemp("log") / "log"
-    options = ["--limits.read_seconds", "1", "--limits.write_seconds", "1", "--limits.body_bytes", "30000"]
+    options = ["--limits.read_seconds", "3", "--limits.write_seconds", "1", "--limits.body_bytes", "30000"]
     server = Server(folder, log, *options, "--batching.rows", "4")
     yield server
     server.stop()
@@ -220,7 +220,7 @@ def test_malformed_requests(server, count):
             codes.add(answer.status_code)
             assert answer.status_code in (200, 400, 404, 405, 413, 422), (answer.status_code, path, content[:300])
             if answer.status_code >= 400:
-                shows_nothing(answer.text.replace("'chat'", ""))
+                shows_nothing(re.sub(r"There is no (model|field) '[\w.-]+'", "", answer.text))
         assert {200, 400, 404, 422} <= codes
         assert client.post("/v1/completions", json=BODY).status_code == 200
     assert server.workers == workers and server.becomes_idle()
@@ -324,7 +324,8 @@ def test_a_result_that_is_refused_ends_the_others(server):
     body = {**BODY, "prompt": ["hello"] * 8 + ["hello " * 400], "max_tokens": 150}
     for stream in (False, True):
         answer = httpx.post(f"{server.address}/v1/completions", json={**body, "stream": stream}, timeout=60)
-        assert answer.status_code == 422
+        # a stream may have begun with another result
+        assert answer.status_code == 422 or (stream and '"code": 422' in answer.text)
     assert server.becomes_idle(5)
 
 
@@ -333,10 +334,10 @@ def test_thousands_that_wait(server):
     codes = []
 
     async def ask_all():
-        limits = httpx.Limits(max_connections=1500)
+        limits = httpx.Limits(max_connections=1000)
         async with httpx.AsyncClient(base_url=server.address, timeout=120, limits=limits) as client:
             answers = await asyncio.gather(
-                *(client.post("/v1/completions", json=BODY) for _ in range(1500)), return_exceptions=True
+                *(client.post("/v1/completions", json=BODY) for _ in range(1000)), return_exceptions=True
             )
             codes.extend(getattr(answer, "status_code", answer) for answer in answers)
 
