@@ -49,11 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     backend = os.environ.get("KERAS_BACKEND", "jax")
     if backend != "jax":
         parser.error(f"KERAS_BACKEND must be jax, got {backend!r}: on TensorFlow one process trains on all devices")
-    if importlib.util.find_spec("jax") is None:
-        parser.error('JAX must be installed: pip install -e ".[jax]"')
     visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     if visible and len(visible) < given.processes:
         parser.error(f"CUDA_VISIBLE_DEVICES must name a GPU for each of {given.processes} processes, got {visible}")
+    if importlib.util.find_spec("jax") is None:
+        parser.error('JAX must be installed: pip install -e ".[jax]"')
     again = shlex.join(["python", "-m", "recipes.launch", *words])
     goes_on = f"the same command goes on from the last saved state: {again}"
     processes = _start([sys.executable, "-m", given.recipe, *given.arguments], given.processes)
