@@ -151,8 +151,8 @@ def _shares(config: ApplyConfig) -> list[list[Any]]:
 def _fingerprint(model: Path) -> str:
     """What tells a SavedModel from another one: program, description and weights."""
     hashed = hashlib.sha256()
-    variables = model / "variables"
-    for path in [model / "saved_model.pb", model / zoo.export.DESCRIPTION_FILE, *sorted(variables.glob("variables.data-*"))]:
+    weights = sorted((model / "variables").glob("variables.data-*"))
+    for path in [model / "saved_model.pb", model / zoo.export.DESCRIPTION_FILE, *weights]:
         with open(path, "rb") as stream:
             hashed.update(hashlib.file_digest(stream, "sha256").digest())
     return hashed.hexdigest()

@@ -63,14 +63,19 @@ def main(config: ServeConfig) -> None:
     if not find_versions(Path(config.models)):
         raise ConfigError(f"models must be a folder with exported models, got {config.models!r}, which holds none")
     try:
-        import uvicorn
+        from recipes.serving.http_server import HttpServer, allow_many_connections, listen
+        from recipes.serving.logs import set_up_logs
 
         make_app = recipes.serving.app.make_app
     except ImportError as error:
         raise ConfigError(
             f'serving needs the extra serve: pip install -e ".[serve]" ({error.name} is missing)'
         ) from error
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    listener = listen(config.host, config.port)
+    if config.grpc_port is not None:
+        listen(config.host, config.grpc_port).close()
+    set_up_logs()
+    allow_many_connections()
     app = make_app(
         Path(config.models),
         config.limits,
@@ -80,16 +85,8 @@ def main(config: ServeConfig) -> None:
         drain=config.drain,
         grpc_address=None if config.grpc_port is None else (config.host, config.grpc_port),
     )
-    # without a log of requests, which hold names that users give
-    uvicorn.run(
-        app,
-        host=config.host,
-        port=config.port,
-        access_log=False,
-        log_config=None,
-        timeout_graceful_shutdown=int(config.drain),
-        h11_max_incomplete_event_size=2**16,
-    )
+    logging.getLogger(__name__).info("http://%s:%d is where to ask.", *listener.getsockname()[:2])
+    HttpServer(app, config.limits, config.drain, app.state.begin_end).run([listener])
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ BENCHMARKS = {
     "loading": "time and peak of memory of loading a model from the files of each library",
     "corpora": "prepared corpora: formats, batches beside those of Grain, preparing beside other tools, memory",
     "distribution": "training on several devices compared with one: weights after 20 updates, tokens per second",
+    "serving": "a server of exported models under load: latency, throughput, wrong answers, memory",
     "layers": "growth of layers with the length, and attention compared with that of Keras and KerasHub",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import time
@@ -51,17 +52,28 @@ def make_app(
         grpc_address: Host and port of gRPC; None for none.
     """
 
+    servers: dict[str, Any] = {}
+    ending: list[asyncio.Task] = []
+
+    async def stop() -> None:
+        if "grpc" in servers:
+            await servers["grpc"].stop(drain)
+
+    def begin_end() -> asyncio.Task:
+        """Lets gRPC end, too, from the moment on that HTTP begins to."""
+        if not ending:
+            ending.append(asyncio.get_running_loop().create_task(stop()))
+        return ending[0]
+
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with ServedModels(folder, {**options, "waiting": limits.waiting}, interval, drain) as models:
             state = app.state.server = ServerState(models, limits, Metrics(), api_key)
-            grpc_server = None
             if grpc_address is not None:
                 start = recipes.serving.tensorflow_grpc.start_grpc
-                grpc_server, app.state.grpc_port = await start(state, *grpc_address)
+                servers["grpc"], app.state.grpc_port = await start(state, *grpc_address)
             yield
-            if grpc_server is not None:
-                await grpc_server.stop(drain)
+            await app.state.begin_end()
 
     routes = [
         Route("/health", health, methods=["GET"]),
@@ -71,6 +83,7 @@ def make_app(
         *tensorflow_rest.routes(),
     ]
     app = Starlette(routes=routes, lifespan=lifespan)
+    app.state.begin_end = begin_end
     app.add_exception_handler(Problem, answer_problem)
     app.add_exception_handler(HTTPException, answer_problem)
     app.add_middleware(Watched)

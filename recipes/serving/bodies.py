@@ -40,7 +40,7 @@ async def read_json(request: Request, limits: LimitsConfig) -> dict[str, Any]:
         content = json.loads(bytes(body).decode("utf-8"), parse_constant=_refused)
     except UnicodeDecodeError as error:
         raise Problem(400, "The body must be JSON in UTF-8.") from error
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
         place = f": line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
         raise Problem(400, f"The body must be JSON{place}.") from error
     if not isinstance(content, dict):

@@ -52,7 +52,7 @@ class BatchOptions:
                 raise ValueError(f"{name} must be an integer of at least {smallest}, got {value!r}.")
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class _Filling:
     """A text whose prompt is being fed: all but its last token."""
 
@@ -188,18 +188,20 @@ class ContinuousBatch:
                 self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        writings = [*self._rows, *(filling.writing for filling in self._filling)]
-        self._rows, self._filling = [], collections.deque()
-        self._arrange([])
-        for writing in writings:
-            writing.end(FAILED, error=f"{type(error).__name__}: {error}")
+        writings = {id(writing): writing for writing in (*self._rows, *(each.writing for each in self._filling))}
+        # without a state: it may be that there is no memory for another one
+        self._rows, self._filling, self._state = [], collections.deque(), {}
+        for writing in writings.values():
+            writing.end(FAILED, error=type(error).__name__)
 
     def _turn(self) -> None:
         self._drop_unwanted()
         self._admit()
         began = self._feed()
         if began:
+            # they stay among those that are being fed until they have a row: what fails in between ends them too
             self._arrange(began)
+            self._filling = collections.deque(filling for filling in self._filling if filling not in began)
         if self._rows:
             self._advance()
 
@@ -233,13 +235,14 @@ class ContinuousBatch:
             with self._changed:
                 if not self._waiting or not self._has_room(self._waiting[0]):
                     return
-                writing = self._waiting.popleft()
-            prompt = writing.request.prompt[:-1]
+                filling = _Filling(self._waiting.popleft(), {}, 0)
+                self._filling.append(filling)
+            prompt = filling.writing.request.prompt[:-1]
             shared, state = self._prefixes.find(prompt)
             positions = rounded_positions(len(prompt) + 1, self.max_length)
             parts = [] if state is None else [(state, [0])]
+            filling.state, filling.fed = self._format.arrange(parts, 1, positions), shared
             self.tokens_shared += shared
-            self._filling.append(_Filling(writing, self._format.arrange(parts, 1, positions), shared))
 
     def _has_room(self, writing: Writing) -> bool:
         others = [*self._rows, *(filling.writing for filling in self._filling)]
@@ -258,8 +261,7 @@ class ContinuousBatch:
     def _feed(self) -> list[_Filling]:
         """Feeds pieces of prompts, each text in its turn; returns those that are ready to be written."""
         ready, budget = [], self._options.prefill
-        for _ in range(len(self._filling)):
-            filling = self._filling.popleft()
+        for filling in tuple(self._filling):
             prompt = filling.writing.request.prompt[:-1]
             piece = prompt[filling.fed : filling.fed + budget]
             if piece:
@@ -273,7 +275,8 @@ class ContinuousBatch:
                     self._prefixes.keep(prompt, filling.state)
             if filling.fed == len(prompt):
                 ready.append(filling)
-            else:
+            elif piece:  # others come first the next time
+                self._filling.remove(filling)
                 self._filling.append(filling)
         return ready
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +15,12 @@ import numpy as np
 
 from recipes.serving.continuous_batch import QueueFullError
 from recipes.serving.exported_model import ExportedModel
+
+# Most numbers or texts of an output of a call, where its shape follows from those of the inputs: a small request can
+# ask for logits that no memory holds.
+MOST_OUTPUTS = 2**26
+# Longest rows of inputs: the memory of attention grows with the square of the length.
+MOST_LENGTH = 2**13
 
 
 class LateError(RuntimeError):
@@ -58,9 +65,7 @@ class DynamicBatch:
         self._model, self._endpoint, self._most, self._limit, self._shares = model, endpoint, rows, waiting, shares
         description = model.endpoints[endpoint]
         self._inputs = {field["name"]: field for field in description["inputs"]}
-        self._by_row = {
-            field["name"]: bool(field["shape"]) and field["shape"][0] == "batch" for field in description["outputs"]
-        }
+        self._outputs = {field["name"]: field["shape"] for field in description["outputs"]}
         self._waiting: collections.deque[_Call] = collections.deque()
         self._changed = threading.Condition()
         self._closing = False
@@ -93,7 +98,8 @@ class DynamicBatch:
             A function that cancels the call, if it has not begun.
 
         Raises:
-            ValueError: If inputs are missing, unknown, or of another shape than the endpoint takes.
+            ValueError: If inputs are missing, unknown, or of another shape than the endpoint takes; or if they are
+                longer than `MOST_LENGTH`, or there would be more outputs than `MOST_OUTPUTS`.
             QueueFullError: If too many calls wait.
         """
         arrays, rows, kind = self._checked(inputs)
@@ -101,6 +107,8 @@ class DynamicBatch:
         with self._changed:
             if self._closing:
                 raise QueueFullError("The model is being closed.")
+            if len(self._waiting) >= self._limit:
+                self._waiting = collections.deque(each for each in self._waiting if not each.is_cancelled)
             if len(self._waiting) >= self._limit:
                 raise QueueFullError(f"{len(self._waiting)} calls wait already.")
             self._waiting.append(call)
@@ -123,7 +131,7 @@ class DynamicBatch:
         missing, unknown = set(self._inputs) - set(inputs), set(inputs) - set(self._inputs)
         if missing or unknown:
             raise ValueError(f"The inputs must be {sorted(self._inputs)}, got {sorted(inputs)}.")
-        arrays, rows, kind = {}, {}, []
+        arrays, sizes, kind = {}, {}, []
         for name, field in self._inputs.items():
             array = arrays[name] = as_array(inputs[name], field["dtype"], name)
             shape = field["shape"]
@@ -132,14 +140,23 @@ class DynamicBatch:
             )
             if not fits:
                 raise ValueError(f"The input {name!r} must have the shape {shape}, got {list(array.shape)}.")
+            for size, have in zip(shape, array.shape, strict=True):
+                if size == "batch" and sizes.get(size, have) != have:
+                    raise ValueError(f"All inputs must have as many rows as others, got {sizes[size]} and {have}.")
+                if isinstance(size, str) and size != "batch" and have > MOST_LENGTH:
+                    raise ValueError(f"The input {name!r} must have rows of at most {MOST_LENGTH}, got {have}.")
+                if isinstance(size, str):
+                    sizes[size] = max(have, sizes.get(size, 0))
             if shape and shape[0] == "batch":
-                rows[name] = array.shape[0]
                 kind.append((name, array.shape[1:], _length_class(array) if array.dtype == object else 0))
             else:
                 kind.append((name, array.shape, array.tobytes() if array.dtype != object else tuple(array.ravel())))
-        if len(set(rows.values())) > 1:
-            raise ValueError(f"All inputs must have as many rows as others, got {rows}.")
-        return arrays, next(iter(rows.values()), 1), tuple(kind) if rows and self._shares else object()
+        for name, shape in self._outputs.items():
+            count = math.prod(sizes.get(size, 1) if isinstance(size, str) else size for size in shape)
+            if count > MOST_OUTPUTS:
+                raise ValueError(f"The output {name!r} must have at most {MOST_OUTPUTS} entries, not {count}.")
+        is_shared = self._shares and "batch" in sizes
+        return arrays, sizes.get("batch", 1), tuple(kind) if is_shared else object()
 
     def _run(self) -> None:
         while True:
@@ -171,14 +188,8 @@ class DynamicBatch:
         return taken, dropped
 
     def _answer(self, calls: list[_Call]) -> None:
-        joined = {
-            name: np.concatenate([call.inputs[name] for call in calls])
-            if field["shape"] and field["shape"][0] == "batch"
-            else calls[0].inputs[name]
-            for name, field in self._inputs.items()
-        }
         try:
-            outputs = self._model.call(self._endpoint, **joined)
+            parts = self._split(calls, self._model.call(self._endpoint, **self._joined(calls)))
         except Exception as error:  # whatever TensorFlow raises
             if len(calls) == 1:
                 _say(calls[0], error)
@@ -187,12 +198,30 @@ class DynamicBatch:
                 self._answer([call])
             return
         self.batches += 1
-        start = 0
+        self.rows += sum(call.rows for call in calls)
+        for call, part in zip(calls, parts, strict=True):
+            _say(call, part)
+
+    def _joined(self, calls: list[_Call]) -> dict[str, np.ndarray]:
+        """The inputs of all calls together."""
+        return {
+            name: np.concatenate([call.inputs[name] for call in calls])
+            if field["shape"] and field["shape"][0] == "batch"
+            else calls[0].inputs[name]
+            for name, field in self._inputs.items()
+        }
+
+    def _split(self, calls: list[_Call], outputs: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+        """The outputs of each call."""
+        if set(outputs) != set(self._outputs):
+            raise ValueError(f"The outputs must be {sorted(self._outputs)}, got {sorted(outputs)}.")
+        by_row = {name for name, shape in self._outputs.items() if shape[:1] == ["batch"]}
+        parts, start = [], 0
         for call in calls:
             rows = slice(start, start + call.rows)
-            _say(call, {name: value[rows] if self._by_row[name] else value for name, value in outputs.items()})
-            self.rows += call.rows
+            parts.append({name: value[rows] if name in by_row else value for name, value in outputs.items()})
             start += call.rows
+        return parts
 
 
 def as_array(value: Any, dtype: str, name: str) -> np.ndarray:
@@ -242,4 +271,4 @@ def _say(call: _Call, answer: Any) -> None:
     try:
         call.tell(answer)
     except Exception:  # whoever listened is gone
-        logging.getLogger(__name__).exception("A call has lost its listener.")
+        logging.getLogger(__name__).error("A call has lost its listener.")

@@ -18,3 +18,4 @@ class LimitsConfig:
     waiting: int = setting(256, "Most requests that wait for a model; more are answered 429.", least=1)
     seconds: float = setting(60.0, "Seconds after which a request is given up.", above=0)
     read_seconds: float = setting(10.0, "Seconds within which a request must have arrived.", above=0)
+    write_seconds: float = setting(30.0, "Seconds after which a client that reads nothing is given up.", above=0)

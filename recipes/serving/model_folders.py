@@ -19,7 +19,7 @@ def find_versions(folder: Path) -> dict[str, dict[int, Path]]:
         folder: The folder.
 
     Returns:
-        `{name: {version: folder}}`; models without a version are left out.
+        `{name: {version: folder}}`; models without a version are left out, those that cannot be read have none.
 
     Raises:
         ConfigError: If there is no such folder.
@@ -41,7 +41,11 @@ def find_versions(folder: Path) -> dict[str, dict[int, Path]]:
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith(".") or not entry.is_dir():
             continue
-        versions = {1: entry} if (entry / SAVED_MODEL_FILE).is_file() else _versions(entry)
+        try:
+            versions = {1: entry} if (entry / SAVED_MODEL_FILE).is_file() else _versions(entry)
+        except OSError:
+            found[entry.name] = {}
+            continue
         if versions:
             found[entry.name] = versions
     return found

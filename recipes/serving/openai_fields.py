@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import Any
 
 from recipes.serving.limits import LimitsConfig
@@ -68,7 +69,7 @@ class WritingBody:
     def request(self) -> dict[str, Any]:
         """Returns the fields of a request to a worker, but for the prompt."""
         settings = {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "min_p")}
-        return {"max_new_tokens": self.max_tokens, "stop": list(self.stop), **settings}
+        return {"max_new_tokens": self.max_tokens, "seed": self.seed, "stop": list(self.stop), **settings}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,7 +191,9 @@ class _Fields:
             self._left.pop(name, None)
         for name, value in self._left.items():
             if name not in _IDLE:
-                raise Problem(422, f"There is no field {name[:40]!r}.")
+                # a mistyped name is shown; what else stands there may be a text
+                shown = f" {name!r}" if re.fullmatch(r"[A-Za-z_]{1,40}", name) else " of one of the names given"
+                raise Problem(422, f"There is no field{shown}.")
             if not any(isinstance(value, bool) is isinstance(idle, bool) and value == idle for idle in _IDLE[name]):
                 raise Problem(422, f"{name} is not supported.")
         return {}
@@ -230,9 +233,10 @@ def _message(message: Any, place: int) -> dict[str, str]:
         raise Problem(422, f"messages[{place}] must have a role and a content alone.")
     content = message.get("content")
     if isinstance(content, list):
-        if not all(isinstance(part, dict) and part.get("type") == "text" for part in content):
+        kinds = [isinstance(part, dict) and part.get("type") == "text" for part in content]
+        if not all(kinds) or not all(isinstance(part.get("text"), str) for part in content):
             raise Problem(422, f"messages[{place}].content must have parts of the type text alone.")
-        content = "".join(str(part.get("text", "")) for part in content)
+        content = "".join(part["text"] for part in content)
     if not isinstance(content, str):
         raise Problem(422, f"messages[{place}].content must be a text.")
     return {"role": message["role"], "content": content}

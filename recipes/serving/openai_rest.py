@@ -12,8 +12,8 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator
+from typing import Any
 
 import numpy as np
 from starlette.requests import Request
@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from recipes.serving.bodies import read_json
+from recipes.serving.disconnects import all_or_none, unless_gone
 from recipes.serving.openai_fields import ChatBody, CompletionBody, EmbeddingBody, WritingBody
 from recipes.serving.problems import Problem, problem_of
 from recipes.serving.server_state import ServerState
@@ -31,7 +32,6 @@ FIRST_RESULTS = 1 << 24
 # Where errors are objects, as clients of this interface read them.
 PATHS = ("/v1/models", "/v1/completions", "/v1/chat/completions", "/v1/embeddings")
 _REASONS = {"deadline": Problem(504, "The text was not complete in time."), "failed": Problem(500, "The text failed.")}
-_Result = TypeVar("_Result")
 
 
 def routes() -> list[Route]:
@@ -82,7 +82,7 @@ async def embeddings(request: Request) -> Response:
         if outputs != {"embeddings"}:
             raise Problem(422, f"The model {body.model!r} makes no embeddings.")
         call = worker.call(worker.about["default"], {"texts": body.texts}, state.limits.seconds)
-        vectors = (await _unless_gone(request, call))["embeddings"].astype("float32")
+        vectors = (await unless_gone(request, call))["embeddings"].astype("float32")
     if body.dimensions not in (None, vectors.shape[1]):
         raise Problem(422, f"dimensions must be {vectors.shape[1]} with this model.")
 
@@ -130,21 +130,20 @@ async def _answer(request: Request, body: WritingBody, asked: list[dict[str, Any
     state: ServerState = request.app.state.server
     if len(asked) > state.limits.rows:
         raise Problem(413, f"A request must have at most {state.limits.rows} results.")
-    seed = secrets.randbits(32) if body.seed is None else body.seed
-    asked = [{**each, "seed": seed, "streams_text": body.stream, "seconds": state.limits.seconds} for each in asked]
+    asked = [{**each, "streams_text": body.stream, "seconds": state.limits.seconds} for each in asked]
     if body.stream:
         # the first piece is awaited here, so that what is refused has a status of its own
         events = _events(state, body, asked, form)
-        first = await anext(events)
+        first = await unless_gone(request, anext(events))
         return _Stream(_lines(first, events), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
     began = time.monotonic()
     async with state.models.worker(body.model) as worker:
         _require_writer(worker, body.model)
-        results = await _unless_gone(request, asyncio.gather(*(_whole(worker, each) for each in asked)))
+        results = await unless_gone(request, all_or_none(_whole(worker, each) for each in asked))
     state.metrics.first_text(time.monotonic() - began)
     choices = [form.whole(index, text, last["reason"]) for index, (text, last) in enumerate(results)]
-    answer = {**form.head, "object": form.kind, "choices": choices}
-    return JSONResponse({**answer, "usage": _usage([last for _, last in results], body.results_per_prompt)})
+    usage = _usage([last for _, last in results], body.results_per_prompt)
+    return JSONResponse({**form.head, "object": form.kind, "choices": choices, "usage": usage})
 
 
 async def _whole(worker: WorkerClient, asked: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -225,29 +224,9 @@ class _Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-async def _unless_gone(request: Request, answer: Awaitable[_Result]) -> _Result:
-    """Returns an answer; cancels it when the client goes."""
-    task = asyncio.ensure_future(answer)
-
-    async def gone() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    leaving = asyncio.create_task(gone())
-    try:
-        await asyncio.wait([task, leaving], return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise Problem(499, "The client has gone.")
-        return task.result()
-    finally:
-        leaving.cancel()
-        task.cancel()
-        await asyncio.gather(task, leaving, return_exceptions=True)
-
-
 def _require_writer(worker: WorkerClient, name: str) -> None:
-    if "advance" not in worker.about["endpoints"]:
-        raise Problem(422, f"The model {name!r} does not continue texts token by token.")
+    if not {"advance", "generate"} & set(worker.about["endpoints"]):
+        raise Problem(422, f"The model {name!r} does not write texts.")
 
 
 def _require_complete(piece: dict[str, Any]) -> None:
@@ -255,8 +234,10 @@ def _require_complete(piece: dict[str, Any]) -> None:
         raise _REASONS[piece["reason"]]
 
 
-def _usage(lasts: list[dict[str, Any]], per_prompt: int) -> dict[str, int]:
-    """Tokens of prompts, each counted once, and of texts."""
+def _usage(lasts: list[dict[str, Any]], per_prompt: int) -> dict[str, int] | None:
+    """Tokens of prompts, each counted once, and of texts; None where the model does not count them."""
+    if any("tokens" not in last for last in lasts):
+        return None
     prompts = sum(last["prompt_tokens"] for last in lasts[::per_prompt])
     written = sum(last["tokens"] for last in lasts)
     return {"prompt_tokens": prompts, "completion_tokens": written, "total_tokens": prompts + written}

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 
 from recipes.serving.row_states import State, StateFormat, size_of
 
+# Most states that are kept, however small they are: each of them is compared with each new prompt.
+MOST_STATES = 512
+
 
 class Prefixes:
     """States of token sequences, of which those that were used last are kept.
@@ -68,7 +71,7 @@ class Prefixes:
                 self._drop(known)
             self._kept[key] = state
             self._bytes += size
-            while self._bytes > self._most:
+            while self._bytes > self._most or len(self._kept) > MOST_STATES:
                 self._drop(next(iter(self._kept)))
 
     def _drop(self, key: tuple[int, ...]) -> None:

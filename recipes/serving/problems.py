@@ -27,6 +27,8 @@ class Problem(Exception):
         """Headers of the answer."""
         if self.status == 401:
             return {"WWW-Authenticate": "Bearer"}
+        if self.status == 408:  # what is left of the body would be taken for another request
+            return {"Connection": "close"}
         return {"Retry-After": str(RETRY_SECONDS)} if self.status in (429, 503) else {}
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import re
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -47,6 +48,7 @@ class Version:
     requests: int = 0
     restarts: int = 0
     idle: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    reviving: asyncio.Task | None = None
 
     def __post_init__(self) -> None:
         self.idle.set()
@@ -55,10 +57,12 @@ class Version:
 class ServedModels:
     """The models of a folder, looked at again and again.
 
-    Of each model the newest version is served. A newer one is loaded and warmed beside it, takes all new requests, and
-    then the old one ends, when it has answered those that it has. A version that does not load leaves the old one in
-    its place. Taking the newest folder away serves the one before it again. A process that ends by itself is started
-    anew.
+    Of each model the newest version is served. A newer one, or one that is written anew in its place, is loaded when
+    its files have been the same on two looks, for a copy may be under way. It is warmed beside the old one, takes all
+    new requests, and then the old one ends, when it has answered those that it has. A version that does not load
+    leaves the old one in its place, and is tried again when its files change. Taking the newest folder away serves the
+    one before it again; models stay as they are while the whole folder is empty or cannot be read, as where a volume
+    is not mounted. A process that ends by itself is started anew.
 
     Args:
         folder: See `find_versions`.
@@ -78,6 +82,7 @@ class ServedModels:
         self._current: dict[str, Version] = {}
         self._others: dict[str, list[Version]] = {}
         self._refused: dict[str, set[Any]] = {}
+        self._seen: dict[tuple[str, int], Any] | None = None
         self._tasks: set[asyncio.Task] = set()
         self._watching: asyncio.Task | None = None
         self.restarts = 0
@@ -109,7 +114,9 @@ class ServedModels:
         current = self._current.get(name)
         versions = [*([current] if current else []), *self._others.get(name, [])]
         if not versions:
-            raise NoSuchModelError(f"There is no model {name!r}.")
+            # a mistyped name is shown; what else stands there may be a text
+            shown = f" {name!r}" if re.fullmatch(r"[\w.-]{1,80}", name, re.ASCII) else " of the name given"
+            raise NoSuchModelError(f"There is no model{shown}.")
         return versions
 
     def served(self, name: str, number: int | None = None) -> Version:
@@ -139,11 +146,21 @@ class ServedModels:
         Args:
             name, number: As for `served`.
         """
+        async with self.version(name, number) as version:
+            yield version.worker
+
+    @contextlib.asynccontextmanager
+    async def version(self, name: str, number: int | None = None) -> AsyncIterator[Version]:
+        """Gives the version of a model that answers, which stays as long as it is used.
+
+        Args:
+            name, number: As for `served`.
+        """
         version = self.served(name, number)
         version.requests += 1
         version.idle.clear()
         try:
-            yield version.worker
+            yield version
         finally:
             version.requests -= 1
             if not version.requests:
@@ -152,21 +169,45 @@ class ServedModels:
     async def look(self) -> None:
         """Looks at the folder, and brings what is served in line with it."""
         found = await asyncio.to_thread(find_versions, self._folder)
-        for name, versions in found.items():
-            marks = {number: _mark(folder) for number, folder in versions.items()}
-            refused = self._refused.setdefault(name, set())
-            refused &= set(marks.values())
-            for number in sorted(versions, reverse=True):
-                current = self._current.get(name)
-                if current is not None and current.mark == marks[number]:
-                    break
-                if marks[number] in refused:
-                    continue
-                if await self._load(name, Version(number, versions[number], marks[number])):
-                    break
-                refused.add(marks[number])
+        if not found and self._current:
+            raise FileNotFoundError("there are no models")
+        marks = await asyncio.to_thread(_marks, found)
+        seen, self._seen = self._seen, marks
         for name in set(self._current) - set(found):
             self._retire(name, self._current.pop(name))
+        for name, others in tuple(self._others.items()):
+            others[:] = [each for each in others if each.state != FAILED or each.mark in marks.values()]
+            if not others:
+                del self._others[name]
+        results = await asyncio.gather(
+            *(self._follow(name, versions, marks, seen) for name, versions in found.items()), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _follow(
+        self,
+        name: str,
+        versions: dict[int, Path],
+        marks: dict[tuple[str, int], Any],
+        seen: dict[tuple[str, int], Any] | None,
+    ) -> None:
+        """Loads the newest version of a model that can be loaded, unless it is served already."""
+        refused = self._refused.setdefault(name, set())
+        refused &= set(marks.values())
+        current = self._current.get(name)
+        for number in sorted(versions, reverse=True):
+            mark = marks.get((name, number))
+            is_settled = mark is not None and (seen is None or seen.get((name, number)) == mark)
+            if current is not None and current.mark == mark:
+                break
+            if is_settled and mark not in refused:
+                if await self._load(name, Version(number, versions[number], mark)):
+                    break
+                refused.add(mark)
+            if current is not None and current.number == number:  # what is there now is no better: the old one stays
+                break
 
     async def close(self) -> None:
         """Answers what was asked, and ends all processes."""
@@ -179,17 +220,22 @@ class ServedModels:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _watch(self) -> None:
+        known = None  # each kind of error is logged once, not at each look
         while True:
             await asyncio.sleep(self._interval)
+            kind = None
             try:
                 await self.look()
             except Exception as error:  # such as a folder that is being written: it is looked at again
-                _log.error("The models could not be looked at: %s", type(error).__name__)
+                kind = type(error).__name__
+            if kind is not None and kind != known:
+                _log.error("The models could not be looked at: %s", kind)
+            known = kind
 
     async def _load(self, name: str, version: Version) -> bool:
         """Loads a version and serves it; returns whether it could be loaded."""
         others = self._others.setdefault(name, [])
-        others[:] = [other for other in others if other.state != FAILED]
+        others[:] = [other for other in others if (other.state, other.number) != (FAILED, version.number)]
         others.append(version)
         _log.info("Loading version %d of %s.", version.number, name)
         try:
@@ -206,7 +252,7 @@ class ServedModels:
         old = self._current.get(name)
         self._current[name] = version
         _log.info("Version %d of %s is served.", version.number, name)
-        self._begin(self._revive(name, version))
+        version.reviving = self._begin(self._revive(name, version))
         if old is not None:
             self._retire(name, old)
         return True
@@ -214,13 +260,15 @@ class ServedModels:
     def _retire(self, name: str, version: Version) -> None:
         self._others.setdefault(name, []).append(version)
         version.state = UNLOADING
+        version.reviving.cancel()
         self._begin(self._end(name, version))
 
     async def _end(self, name: str, version: Version) -> None:
+        ends = time.monotonic() + self._drain
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(version.idle.wait(), self._drain)
-        if version.worker is not None:
-            await version.worker.close(self._drain)
+            async with asyncio.timeout(self._drain):
+                await version.idle.wait()
+        await version.worker.close(max(ends - time.monotonic(), 0))
         self._others[name].remove(version)
         if not self._others[name]:
             del self._others[name]
@@ -229,11 +277,9 @@ class ServedModels:
     async def _revive(self, name: str, version: Version) -> None:
         """Starts the process of a version again whenever it ends by itself."""
         pause = FIRST_PAUSE
-        while version.state == AVAILABLE:
+        while True:
             began = time.monotonic()
             await version.worker.ended()
-            if version.state != AVAILABLE:
-                return
             version.state = LOADING
             version.restarts += 1
             self.restarts += 1
@@ -241,23 +287,30 @@ class ServedModels:
             pause = FIRST_PAUSE if time.monotonic() - began > LONGEST_PAUSE else min(2 * pause, LONGEST_PAUSE)
             while version.state == LOADING:
                 try:
-                    worker = await WorkerClient.start(version.folder, self._options)
-                except WorkerError:
+                    version.worker = await WorkerClient.start(version.folder, self._options)
+                    version.state = AVAILABLE
+                except (WorkerError, OSError):
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, LONGEST_PAUSE)
-                    continue
-                if version.state == LOADING:
-                    version.worker, version.state = worker, AVAILABLE
-                else:  # another version has taken its place in the meantime
-                    await worker.close()
 
-    def _begin(self, coroutine: Any) -> None:
+    def _begin(self, coroutine: Any) -> asyncio.Task:
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _marks(found: dict[str, dict[int, Path]]) -> dict[tuple[str, int], Any]:
+    """What changes when files of an export change, by name and version; those that cannot be read have none."""
+    marks = {}
+    for name, versions in found.items():
+        for number, folder in versions.items():
+            with contextlib.suppress(OSError):
+                marks[name, number] = _mark(folder)
+    return marks
 
 
 def _mark(folder: Path) -> Any:
-    """What changes when another export is put in the place of one."""
-    status = (folder / "saved_model.pb").stat()
-    return str(folder.resolve()), status.st_mtime_ns, status.st_ino
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    statuses = [(str(path.relative_to(folder)), path.stat()) for path in files]
+    return str(folder.resolve()), *((name, s.st_size, s.st_mtime_ns, s.st_ino) for name, s in statuses)

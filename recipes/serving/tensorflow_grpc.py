@@ -66,7 +66,7 @@ async def start_grpc(state: ServerState, host: str, port: int) -> tuple[grpc.aio
     }.items():
         handlers = {name: service.handler(*method) for name, method in methods.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(package, handlers),))
-    port = server.add_insecure_port(f"{host}:{port}")
+    port = server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     await server.start()
     return server, port
 
@@ -111,27 +111,28 @@ class _Service:
 
     async def predict(self, request: Any, context: Any) -> Any:
         spec = request.model_spec
-        async with self._state.models.worker(*_place(spec)) as worker:
+        async with self._state.models.version(*_place(spec)) as version:
+            worker = version.worker
             name, endpoint = find_endpoint(worker.about, spec.signature_name or DEFAULT_SIGNATURE)
             expected = {field["name"] for field in endpoint["inputs"]}
             if set(request.inputs) != expected:
                 raise Problem(422, f"inputs must have the keys {', '.join(sorted(expected)) or 'of no input'}.")
             inputs = {key: self._array(key, request.inputs[key]) for key in expected}
             outputs = await worker.call(name, inputs, self._seconds(context))
-            version = self._state.models.served(*_place(spec)).number
         wanted = list(request.output_filter) or list(outputs)
         unknown = [key for key in wanted if key not in outputs]
         if unknown:
             raise Problem(422, f"output_filter must hold {', '.join(outputs)} alone.")
         response = predict_pb2.PredictResponse()
-        _fill(response.model_spec, spec.name, version, spec.signature_name or DEFAULT_SIGNATURE)
+        _fill(response.model_spec, spec.name, version.number, spec.signature_name or DEFAULT_SIGNATURE)
         for key in wanted:
             response.outputs[key].CopyFrom(tf.make_tensor_proto(outputs[key]))
         return response
 
     async def classify(self, request: Any, context: Any) -> Any:
         spec = request.model_spec
-        async with self._state.models.worker(*_place(spec)) as worker:
+        async with self._state.models.version(*_place(spec)) as version:
+            worker = version.worker
             name, endpoint = find_endpoint(worker.about, spec.signature_name or DEFAULT_SIGNATURE)
             if "label_names" not in worker.about["endpoints"] or "probabilities" not in {
                 field["name"] for field in endpoint["outputs"]
@@ -140,9 +141,8 @@ class _Service:
             inputs = self._examples(request.input, [field["name"] for field in endpoint["inputs"]])
             answer = await worker.call(name, inputs, self._seconds(context))
             labels = next(iter((await worker.call("label_names", {}, self._seconds(context))).values()))
-            version = self._state.models.served(*_place(spec)).number
         response = classification_pb2.ClassificationResponse()
-        _fill(response.model_spec, spec.name, version, spec.signature_name or DEFAULT_SIGNATURE)
+        _fill(response.model_spec, spec.name, version.number, spec.signature_name or DEFAULT_SIGNATURE)
         for row in answer["probabilities"].tolist():
             classes = response.result.classifications.add().classes
             for label, score in zip(labels, row, strict=True):

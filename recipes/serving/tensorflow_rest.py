@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from typing import Any
@@ -13,11 +14,14 @@ from starlette.routing import Route
 
 from recipes.serving import openai_rest
 from recipes.serving.bodies import read_json
+from recipes.serving.disconnects import unless_gone
 from recipes.serving.problems import Problem
 from recipes.serving.server_state import ServerState
 
 # The signature that is meant when none is named.
 DEFAULT_SIGNATURE = "serving_default"
+# Numbers and texts of an answer that takes a while to be written.
+_LARGE = 10_000
 _TYPES = {"string": "DT_STRING", "bool": "DT_BOOL", "int32": "DT_INT32", "int64": "DT_INT64", "float32": "DT_FLOAT"}
 _STATES = {"LOADING": "LOADING", "AVAILABLE": "AVAILABLE", "UNLOADING": "UNLOADING", "FAILED": "END"}
 
@@ -25,7 +29,7 @@ _STATES = {"LOADING": "LOADING", "AVAILABLE": "AVAILABLE", "UNLOADING": "UNLOADI
 def routes() -> list[Route]:
     """Returns the routes `/v1/models/NAME[/versions/N][:predict|:classify|/metadata]`."""
     found = []
-    for path in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}"):
+    for path in ("/v1/models/{name}", "/v1/models/{name}/versions/{version}"):
         found += [
             Route(path + ":predict", predict, methods=["POST"]),
             Route(path + ":classify", classify, methods=["POST"]),
@@ -48,7 +52,15 @@ async def predict(request: Request) -> JSONResponse:
         by_row = "instances" in body
         inputs = _from_instances(body["instances"], fields) if by_row else _from_inputs(body["inputs"], fields)
         state.require_rows(inputs.values())
-        outputs = await worker.call(name, inputs, state.limits.seconds)
+        outputs = await unless_gone(request, worker.call(name, inputs, state.limits.seconds))
+    if sum(value.size for value in outputs.values()) < _LARGE:
+        return _predictions(outputs, by_row)
+    # others are answered while it is written
+    return await asyncio.to_thread(_predictions, outputs, by_row)
+
+
+def _predictions(outputs: dict[str, np.ndarray], by_row: bool) -> JSONResponse:
+    """The answer with outputs, row by row or tensor by tensor."""
     if not by_row:
         values = {key: _to_json(value, key) for key, value in outputs.items()}
         return JSONResponse({"outputs": values if len(values) > 1 else next(iter(values.values()))})
@@ -78,7 +90,7 @@ async def classify(request: Request) -> JSONResponse:
         fields = {field["name"]: field for field in endpoint["inputs"]}
         inputs = _from_instances([{**context, **example} for example in examples], fields)
         state.require_rows(inputs.values())
-        answer = await worker.call(name, inputs, state.limits.seconds)
+        answer = await unless_gone(request, worker.call(name, inputs, state.limits.seconds))
         names = await worker.call("label_names", {}, state.limits.seconds)
     labels = _to_json(next(iter(names.values())), "labels")
     rows = answer["probabilities"].tolist()
@@ -118,7 +130,10 @@ async def metadata(request: Request) -> JSONResponse:
 
 
 def _place(request: Request) -> tuple[str, int | None]:
-    return request.path_params["name"], request.path_params.get("version")
+    number = request.path_params.get("version")
+    if number is not None and not (number.isascii() and number.isdigit() and len(number) < 19):
+        raise Problem(404, "A version must be a number.")
+    return request.path_params["name"], None if number is None else int(number)
 
 
 def _require_keys(body: dict[str, Any], allowed: set[str]) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import logging
+import os
+import secrets
 import signal
 import socket
 import sys
@@ -22,17 +24,54 @@ import tensorflow as tf
 from recipes.serving.continuous_batch import BatchOptions, ContinuousBatch, QueueFullError
 from recipes.serving.dynamic_batch import DynamicBatch, LateError
 from recipes.serving.exported_model import ExportedModel
+from recipes.serving.logs import set_up_logs
 from recipes.serving.messages import pack, receive
-from recipes.serving.writing import WritingRequest, Written
+from recipes.serving.whole_texts import UnknownSettingError, call_of, text_of
+from recipes.serving.writing import STOP, WritingRequest, Written
 
 # Kinds of errors, as the server tells them from each other.
 INVALID, BUSY, LATE, FAILED = "invalid", "busy", "late", "failed"
+# Endpoints for the server alone: what they are fed says how much memory and time they take.
+_OF_THE_WRITER = ("begin", "advance")
 # What the assertions in a graph begin with, when TensorFlow raises them.
 _ASSERTION = "assertion failed: ["
 
 
 class RefusedError(ValueError):
     """A request that cannot be answered; the message holds no text of the user's."""
+
+
+class _Asked:
+    """A request that is being answered; it may be cancelled at any moment, in any thread.
+
+    Args:
+        deadline: Time of `time.monotonic()` after which nobody waits for the answer; None for never.
+    """
+
+    def __init__(self, deadline: float | None) -> None:
+        self.deadline = deadline
+        self._lock, self._cancel = threading.Lock(), None
+        self.is_cancelled = False
+
+    @property
+    def is_late(self) -> bool:
+        return self.deadline is not None and self.deadline < time.monotonic()
+
+    def begins(self, cancel: Callable[[], None]) -> None:
+        """Takes the function that ends what has begun; calls it if it has been cancelled in the meantime."""
+        with self._lock:
+            self._cancel = cancel
+            is_cancelled = self.is_cancelled
+        if is_cancelled:
+            cancel()
+
+    def cancel(self) -> None:
+        """Ends it, or does not let it begin."""
+        with self._lock:
+            self.is_cancelled = True
+            cancel = self._cancel
+        if cancel is not None:
+            cancel()
 
 
 class Worker:
@@ -42,7 +81,7 @@ class Worker:
 
     * `call`: `endpoint` and `inputs`; the answer has `outputs`;
     * `write`: a `text` or `messages`, and fields of `WritingRequest`; answers have a `text` piece each, the last one
-      also a `reason`;
+      also a `reason`; models that cannot write token by token answer once, without the number of tokens;
     * `cancel`: the `id` of another request;
     * `state`: the answer has the loads and counts.
 
@@ -64,29 +103,26 @@ class Worker:
                 model, name, rows, waiting, shares=not endpoint.get("properties", {}).get("draws", False)
             )
             for name, endpoint in model.endpoints.items()
+            if name not in _OF_THE_WRITER
         }
-        self._cancel: dict[int, Callable[[], None]] = {}
+        self._asked: dict[int, _Asked] = {}
         self._tokenizing = concurrent.futures.ThreadPoolExecutor(2, "tokens")
-
-    def close(self) -> None:
-        """Answers what was asked, and stops."""
-        self._tokenizing.shutdown()
-        for batch in (*self._batches.values(), *([self._writer] if self._writer else [])):
-            batch.close()
+        self._places = threading.BoundedSemaphore(waiting)  # for texts whose prompts are not tokenized yet
 
     def handle(self, request: dict[str, Any]) -> None:
         """Answers a request, now or later."""
         number, operation = request["id"], request["operation"]
         try:
             if operation == "call":
-                self._call(number, request)
+                self._call(number, request, self._begin(number, request))
             elif operation == "write":
-                self._cancel[number] = None
-                self._tokenizing.submit(self._guarded, number, self._write, request)
+                if not self._places.acquire(blocking=False):
+                    raise QueueFullError("Too many texts wait already.")
+                self._tokenizing.submit(self._write_when_free, number, request, self._begin(number, request))
             elif operation == "cancel":
-                cancel = self._cancel.pop(number, None)
-                if cancel is not None:
-                    cancel()
+                asked = self._asked.pop(number, None)
+                if asked is not None:
+                    asked.cancel()
             elif operation == "state":
                 self._send({"id": number, **self.state()})
             else:
@@ -104,34 +140,45 @@ class Worker:
             state |= {name: getattr(writer, name) for name in ("tokens_written", "tokens_fed", "tokens_shared")}
         return state
 
-    def _call(self, number: int, request: dict[str, Any]) -> None:
+    def _begin(self, number: int, request: dict[str, Any]) -> _Asked:
+        seconds = request.get("seconds")
+        asked = self._asked[number] = _Asked(None if seconds is None else time.monotonic() + seconds)
+        return asked
+
+    def _call(self, number: int, request: dict[str, Any], asked: _Asked) -> None:
         batch = self._batches.get(request["endpoint"])
         if batch is None:
             raise RefusedError(f"endpoint must be one of {sorted(self._batches)}.")
 
         def tell(answer: Any) -> None:
-            self._cancel.pop(number, None)
+            self._asked.pop(number, None)
             if isinstance(answer, Exception):
                 self._fail(number, answer)
             else:
                 self._send({"id": number, "outputs": answer})
 
         try:
-            cancel = batch.call(request["inputs"], tell, _deadline(request))
+            asked.begins(batch.call(request["inputs"], tell, asked.deadline))
         except ValueError as error:  # of the checks of shapes and types, which show no values
             raise RefusedError(str(error)) from error
-        self._cancel[number] = cancel
 
-    def _guarded(self, number: int, function: Callable[..., None], request: dict[str, Any]) -> None:
+    def _write_when_free(self, number: int, request: dict[str, Any], asked: _Asked) -> None:
         try:
-            function(number, request)
+            if asked.is_cancelled:
+                return
+            if asked.is_late:
+                raise LateError("Nobody waits for the text.")
+            self._write(number, request, asked)
         except Exception as error:  # each request is answered, whatever it raises
             self._fail(number, error)
+        finally:
+            self._places.release()
 
-    def _write(self, number: int, request: dict[str, Any]) -> None:
+    def _write(self, number: int, request: dict[str, Any], asked: _Asked) -> None:
         writer = self._writer
         if writer is None:
-            raise RefusedError("This model does not write texts token by token: use its endpoint serve or generate.")
+            self._write_whole(number, request, asked)
+            return
         is_chat = "messages" in request
         if is_chat and not writer.is_chat:
             raise RefusedError("This model has no chat format: send a text.")
@@ -140,24 +187,38 @@ class Worker:
             raise RefusedError(f"The prompt must have from 1 to {writer.max_length - 1} tokens, it has {len(prompt)}.")
         names = ("temperature", "top_k", "top_p", "min_p", "seed", "stream", "stop", "streams_text")
         settings = {**writer.settings, **{name: request[name] for name in names if request.get(name) is not None}}
+        settings.setdefault("seed", secrets.randbits(32))
         most = request.get("max_new_tokens") or writer.properties["max_new_tokens"]
 
         def tell(written: Written) -> None:
             answer = {"id": number, "text": written.text, "tokens": written.tokens, "prompt_tokens": len(prompt)}
             if written.reason is not None:
-                self._cancel.pop(number, None)
+                self._asked.pop(number, None)
                 answer |= {"reason": written.reason, "log_probability": written.log_probability}
             if written.error:
                 logging.getLogger(__name__).error("A text could not be written: %s", written.error)
             self._send(answer)
 
-        asked = WritingRequest(prompt, most, is_chat=is_chat, deadline=_deadline(request), **settings)
-        if number in self._cancel:  # else it was cancelled in the meantime
-            self._cancel[number] = writer.write(asked, tell).cancel
+        wanted = WritingRequest(prompt, most, is_chat=is_chat, deadline=asked.deadline, **settings)
+        if not asked.is_cancelled:
+            asked.begins(writer.write(wanted, tell).cancel)
+
+    def _write_whole(self, number: int, request: dict[str, Any], asked: _Asked) -> None:
+        name, inputs = call_of(self._model.endpoints, request)
+
+        def tell(answer: Any) -> None:
+            self._asked.pop(number, None)
+            if isinstance(answer, Exception):
+                self._fail(number, answer)
+            else:
+                text = text_of(self._model.endpoints[name], request, answer)
+                self._send({"id": number, "text": text, "reason": STOP})
+
+        asked.begins(self._batches[name].call(inputs, tell, asked.deadline))
 
     def _fail(self, number: int, error: Exception) -> None:
-        self._cancel.pop(number, None)
-        if isinstance(error, RefusedError):
+        self._asked.pop(number, None)
+        if isinstance(error, (RefusedError, UnknownSettingError)):
             kind, message = INVALID, str(error)
         elif isinstance(error, QueueFullError):
             kind, message = BUSY, str(error)
@@ -169,11 +230,6 @@ class Worker:
             kind, message = FAILED, "The model could not answer."
             logging.getLogger(__name__).error("A request failed: %s", type(error).__name__)
         self._send({"id": number, "error": kind, "message": message})
-
-
-def _deadline(request: dict[str, Any]) -> float | None:
-    seconds = request.get("seconds")
-    return None if seconds is None else time.monotonic() + seconds
 
 
 def _assertion(message: str) -> str:
@@ -196,9 +252,11 @@ def main(arguments: list[str]) -> None:
         arguments: The number of an open socket, the folder of the model, and options as JSON.
     """
     descriptor, directory, options = arguments
+    set_up_logs()
     connection = socket.socket(fileno=int(descriptor))
-    # the server ends its workers itself, after what they were asked
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # the server ends its workers itself, when it has got what it asked for; others may tell a whole group to end
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     lock = threading.Lock()
 
     def send(answer: dict[str, Any]) -> None:
@@ -210,14 +268,17 @@ def main(arguments: list[str]) -> None:
         warm_up(model)
         worker = Worker(model, json.loads(options), send)
     except Exception as error:  # whatever a damaged export raises
-        logging.getLogger(__name__).error("The model could not be loaded: %s: %s", type(error).__name__, error)
+        # the message of a folder that is no model may show where it is
+        said = str(error).replace(directory, Path(directory).name).replace(str(Path(directory).resolve()), "")
+        logging.getLogger(__name__).error("The model could not be loaded: %s: %s", type(error).__name__, said)
         send({"id": 0, "error": FAILED, "message": f"The model could not be loaded: {type(error).__name__}."})
         sys.exit(1)
     about = {"default": model.default, "endpoints": model.endpoints}
     send({"id": 0, "ready": about})
     while (request := receive(connection)) is not None:
         worker.handle(request)
-    worker.close()
+    # nobody waits for an answer any more: what is being computed need not come to its end
+    os._exit(0)
 
 
 if __name__ == "__main__":

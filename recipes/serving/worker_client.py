@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -14,6 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from recipes.serving.messages import pack, receive_from
+
+# Seconds that a model may take to load, and those after which a process that says nothing is taken for stuck.
+LOAD_SECONDS, STUCK_SECONDS = 900.0, 60.0
+# Seconds between two looks whether it is stuck, and those that its own answer "too late" may take to arrive.
+LOOK_SECONDS, LATE_SECONDS = 10.0, 2.0
+# Most requests that one process is asked at the same time; it has limits of its own, for each kind.
+MOST_ASKED = 4096
+_GONE = "The process of the model has ended."
 
 
 class WorkerError(RuntimeError):
@@ -48,7 +57,9 @@ class WorkerClient:
         self.about: dict[str, Any] = {}
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Queue] = {}
-        self._gone = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._gone = self._closing = self._said_end = False
         self._listening: asyncio.Task | None = None
 
     @classmethod
@@ -60,30 +71,37 @@ class WorkerClient:
             options: As for `recipes.serving.worker.Worker`.
 
         Raises:
-            WorkerError: If the model cannot be loaded.
+            WorkerError: If the model cannot be loaded, or takes longer than `LOAD_SECONDS`.
+            OSError: If there is no room for another process.
         """
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", "recipes.serving.worker", str(theirs.fileno()), str(directory)]
-            process = subprocess.Popen(
-                [*command, json.dumps(options)],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ},
-                start_new_session=True,
-            )
+            try:
+                process = subprocess.Popen(
+                    [*command, json.dumps(options)],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ},
+                    start_new_session=True,
+                )
+            except OSError:
+                ours.close()
+                raise
         ours.setblocking(False)
         reader, writer = await asyncio.open_connection(sock=ours)
         worker = cls(process, reader, writer)
+        first: dict[str, Any] = {}
         try:
-            first = await receive_from(reader)
-        except asyncio.CancelledError:
-            process.kill()
-            raise
-        if first is None or "ready" not in first:
-            process.kill()
-            await asyncio.to_thread(process.wait)
-            raise WorkerError("failed", (first or {}).get("message", "The process of the model has ended."))
+            async with asyncio.timeout(LOAD_SECONDS):
+                first = await receive_from(reader) or {"message": _GONE}
+        except TimeoutError:
+            first = {"message": f"The model was not loaded within {LOAD_SECONDS:g} seconds."}
+        finally:
+            if "ready" not in first:
+                await worker._end()
+        if "ready" not in first:
+            raise WorkerError("failed", first["message"])
         worker.about = first["ready"]
         worker._listening = asyncio.create_task(worker._listen())
         return worker
@@ -94,9 +112,11 @@ class WorkerClient:
         return self._gone
 
     async def ended(self) -> None:
-        """Waits until the process has ended."""
-        if self._listening is not None:
-            await asyncio.wait([self._listening])
+        """Waits until the process has ended; ends it if it is stuck."""
+        while not self._listening.done():
+            await asyncio.wait([self._listening], timeout=LOOK_SECONDS)
+            if not (self._listening.done() or self._closing):
+                await self._end_if_stuck()
 
     async def call(self, endpoint: str, inputs: dict[str, Any], seconds: float | None = None) -> dict[str, Any]:
         """Returns the outputs of an endpoint, arrays by name.
@@ -109,13 +129,11 @@ class WorkerClient:
         Raises:
             WorkerError: If it does not answer.
         """
-        answers = self._ask({"operation": "call", "endpoint": endpoint, "inputs": inputs, "seconds": seconds})
-        async for answer in answers:
-            return answer["outputs"]
-        raise AssertionError  # an iteration without an answer raises
+        request = {"operation": "call", "endpoint": endpoint, "inputs": inputs, "seconds": seconds}
+        return (await self._ask_once(request, seconds))["outputs"]
 
     async def write(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """Yields what is new of a text, the last time with a `reason`; leaving the loop cancels the rest.
+        """Yields what is new of a text, the last time with a `reason`; closing the iteration cancels the rest.
 
         Args:
             request: `text` or `messages`, and fields of `recipes.serving.writing.WritingRequest` but for the prompt;
@@ -124,60 +142,80 @@ class WorkerClient:
         Raises:
             WorkerError: If it does not answer.
         """
-        async for answer in self._ask({"operation": "write", **request}):
-            yield answer
-            if "reason" in answer:
-                return
+        async with contextlib.aclosing(self._ask({"operation": "write", **request}, request.get("seconds"))) as answers:
+            async for answer in answers:
+                yield answer
+                if "reason" in answer:
+                    return
 
     async def state(self) -> dict[str, Any]:
         """Returns loads and counts of the worker."""
-        async for answer in self._ask({"operation": "state"}):
-            return answer
-        raise AssertionError
+        return await self._ask_once({"operation": "state"}, LOOK_SECONDS)
 
     async def close(self, seconds: float = 30) -> None:
-        """Lets the worker answer what it was asked, and ends it; kills it if it takes longer.
+        """Waits for the answers to what was asked, and ends the worker; kills it if it takes longer.
 
         Args:
             seconds: How long it may take.
         """
-        if self._writer.can_write_eof() and not self._gone:
+        self._closing = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        if not self._gone:
+            self._said_end = True
             self._writer.write_eof()
-        try:
-            await asyncio.wait_for(asyncio.to_thread(self._process.wait), seconds)
-        except TimeoutError:
-            self._process.kill()
-            await asyncio.to_thread(self._process.wait)
-        if self._listening is not None:
-            await self._listening
-        self._writer.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(seconds, 1)):
+                await asyncio.shield(self._listening)
+        self._process.kill()
+        await self._listening
 
-    async def _ask(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        if self._gone:
-            raise WorkerError("gone", "The process of the model has ended.")
+    async def _ask_once(self, request: dict[str, Any], seconds: float | None) -> dict[str, Any]:
+        async with contextlib.aclosing(self._ask(request, seconds)) as answers:
+            return await anext(answers)
+
+    async def _ask(self, request: dict[str, Any], seconds: float | None) -> AsyncIterator[dict[str, Any]]:
+        """Yields answers; the worker says itself when it is too late, but if it is stuck."""
+        if self._gone or self._closing:
+            raise WorkerError("gone", _GONE)
+        if len(self._answers) >= MOST_ASKED:
+            raise WorkerError("busy", f"{len(self._answers)} requests wait already.")
+        ends = None if seconds is None else asyncio.get_running_loop().time() + seconds + LATE_SECONDS
         number = next(self._numbers)
         answers = self._answers[number] = asyncio.Queue()
+        self._idle.clear()
         is_over = False
         try:
             self._writer.write(pack({"id": number, **request}))
-            await self._writer.drain()
+            async with asyncio.timeout_at(ends):
+                await self._writer.drain()
             while True:
-                answer = await answers.get()
+                async with asyncio.timeout_at(ends):
+                    answer = await answers.get()
                 if answer is None:
-                    is_over = True
-                    raise WorkerError("gone", "The process of the model has ended.")
-                if "error" in answer:
-                    is_over = True
-                    raise WorkerError(answer["error"], answer["message"])
+                    raise WorkerError("gone", _GONE)
                 is_over = "text" not in answer or "reason" in answer
+                if "error" in answer:
+                    raise WorkerError(answer["error"], answer["message"])
                 yield answer
+        except TimeoutError as error:
+            raise WorkerError("late", "The model did not answer in time.") from error
         except ConnectionError as error:
-            is_over = True
-            raise WorkerError("gone", "The process of the model has ended.") from error
+            raise WorkerError("gone", _GONE) from error
         finally:
             del self._answers[number]
-            if not is_over and not self._gone:
+            if not (is_over or self._said_end or self._writer.is_closing()):
                 self._writer.write(pack({"id": number, "operation": "cancel"}))
+            if not self._answers:
+                self._idle.set()
+
+    async def _end_if_stuck(self) -> None:
+        try:
+            await self._ask_once({"operation": "state"}, STUCK_SECONDS)
+        except WorkerError as error:
+            if error.kind == "late":
+                self._process.kill()
 
     async def _listen(self) -> None:
         try:
@@ -185,7 +223,16 @@ class WorkerClient:
                 waiting = self._answers.get(answer["id"])
                 if waiting is not None:
                     waiting.put_nowait(answer)
+        except ValueError:  # no message: nothing that follows can be read
+            pass
         finally:
             self._gone = True
             for waiting in self._answers.values():
                 waiting.put_nowait(None)
+            await self._end()
+
+    async def _end(self) -> None:
+        """Ends the process if it has not ended yet, and leaves nothing of it behind."""
+        self._process.kill()
+        self._writer.close()
+        await asyncio.to_thread(self._process.wait)

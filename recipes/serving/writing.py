@@ -138,7 +138,7 @@ class Writing:
         try:
             self._tell(written)
         except Exception:  # whoever listened is gone: this text alone is of no use any more
-            logging.getLogger(__name__).exception("A text has lost its listener.")
+            logging.getLogger(__name__).error("A text has lost its listener.")
             self.cancel()
 
     def _cut(self, text: bytes) -> tuple[bytes, bytes]:

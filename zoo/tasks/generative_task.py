@@ -9,7 +9,7 @@ from keras import ops
 
 from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field, Request, with_defaults
-from zoo.generation import GenerationDefaults, GraphGenerator, TextGenerator, TextScorer, get_sampler
+from zoo.generation import GenerationDefaults, GraphGenerator, Greedy, TextGenerator, TextScorer, get_sampler
 from zoo.generation.checks import as_seed
 from zoo.preprocessing.rows import as_sequence
 from zoo.tasks.row_endpoints import row_endpoints
@@ -138,6 +138,9 @@ class GenerativeTask(Task):
         * `forward`: token-level inputs to "logits" `(batch, length, vocabulary)`, float32;
         * those of continuous batching, where a model can do that, see `zoo.tasks.row_endpoints`.
 
+        Where results are drawn, the property `draws` of `serve`, `generate` and `chat` is true: a text then depends on
+        its place in the batch. Where texts begin with their prompts, so is `begins_with_prompt`.
+
         A text longer than the model is an `InvalidArgumentError` that names the rows, unless `truncate` is true.
 
         The caches have room for `max_new_tokens` from the beginning: give it for a model that takes long texts.
@@ -167,24 +170,33 @@ class GenerativeTask(Task):
             lookahead=lookahead,
             jit_compile=jit_compile,
         )
+        chosen_sampler = get_sampler(self.generator.chosen(sampler=sampler).sampler)
         if num_results is None:
-            num_results = get_sampler(self.generator.chosen(sampler=sampler).sampler).num_texts
+            num_results = chosen_sampler.num_texts
         shape = ("batch",) if num_results is None else ("batch", num_results)
         outputs = (Field("texts", shape, "string", "results"),)
         if return_scores:
             outputs += (Field("scores", shape, "float32", "log-probabilities, with beam search normalised by length"),)
 
+        # results that depend on the place in the batch; a request may ask for a temperature where there is none
+        draws = {"draws": True} if chosen_sampler.needs_numbers else {}
+        may_draw = {"draws": True} if chosen_sampler.needs_numbers or type(chosen_sampler) is Greedy else {}
+        continues = self.generator.backbone.config.architecture == "decoder" and not strip_prompt
+        repeats = {"begins_with_prompt": True} if continues else {}
         seed = int(as_seed(seed))
         generate = _named(graph.texts(), return_scores)
         request = (dataclasses.replace(REQUEST[0], default=seed), *REQUEST[1:])
-        serve = Endpoint(_with_defaults(generate, request), (TEXTS,), outputs, "Writes a text for each text.")
+        serve = Endpoint(
+            _with_defaults(generate, request), (TEXTS,), outputs, "Writes a text for each text.", draws | repeats
+        )
         chat = {}
         if getattr(self.tokenizer, "chat_format", None) is not None and self.preprocessor.takes_conversations:
             answer, messages = _named(graph.chat(), return_scores), (ROLES, CONTENTS)
+            answers = _with_defaults(answer, request)
             chat = {
-                "chat": Endpoint(_with_defaults(answer, request), messages, outputs, "Answers each conversation."),
+                "chat": Endpoint(answers, messages, outputs, "Answers each conversation.", draws),
                 "chat_generate": Endpoint(
-                    answer, (*messages, *request), outputs, "As chat, with choices of a request."
+                    answer, (*messages, *request), outputs, "As chat, with choices of a request.", may_draw
                 ),
             }
         given = {"sampler": sampler, "processors": processors, "stop": stop}
@@ -193,7 +205,9 @@ class GenerativeTask(Task):
         rows = row_endpoints(self.generator, chosen, truncate, TEXTS, (ROLES, CONTENTS)) if is_single else {}
         return {
             "serve": serve,
-            "generate": Endpoint(generate, (TEXTS, *request), outputs, "As serve, with choices of a request."),
+            "generate": Endpoint(
+                generate, (TEXTS, *request), outputs, "As serve, with choices of a request.", may_draw | repeats
+            ),
             **chat,
             **rows,
             "score": self.score_endpoint(),

@@ -75,22 +75,21 @@ def loop():
 @contextlib.contextmanager
 def running(folder, *, api_key=None, limits=None, options=None, interval=0.2):
     """A server in a thread; its address."""
-    import uvicorn
-
     from recipes.serving.app import make_app
+    from recipes.serving.http_server import HttpServer, listen
     from recipes.serving.limits import LimitsConfig
 
-    app = make_app(folder, limits or LimitsConfig(), options or {}, api_key=api_key, interval=interval)
-    config = uvicorn.Config(app, port=0, log_level="warning", timeout_graceful_shutdown=20)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
+    limits = limits or LimitsConfig()
+    app = make_app(folder, limits, options or {}, api_key=api_key, interval=interval)
+    server, listener = HttpServer(app, limits, 20, app.state.begin_end), listen("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     for _ in range(1200):
         if server.started:
             break
         assert thread.is_alive(), "The server did not start."
         time.sleep(0.05)
-    port = server.servers[0].sockets[0].getsockname()[1]
     try:
         yield f"http://127.0.0.1:{port}"
     finally:

@@ -164,7 +164,7 @@ def test_what_fails_ends_its_texts_and_others_go_on(exported, monkeypatch):
         lost, fine = Listener(), Listener()
         batch.write(WritingRequest(prompt, 4), lost)
         assert lost.done.wait(60)
-        assert (lost.last.reason, lost.last.error) == ("failed", "MemoryError: none left")
+        assert (lost.last.reason, lost.last.error) == ("failed", "MemoryError")
         batch.write(WritingRequest(prompt, 4), fine)
         assert fine.text and fine.last.reason == "length"
 
@@ -195,3 +195,51 @@ def test_wrong_requests(exported):
         batch.write(WritingRequest([5], 4), print)
     with pytest.raises(ValueError, match="rows must be an integer of at least 1, got 0"):
         BatchOptions(rows=0)
+
+
+@pytest.mark.parametrize("where", ["begin", "arrange", "advance"])
+def test_what_fails_at_any_step_ends_each_text_once(exported, monkeypatch, where):
+    from recipes.serving.row_states import StateFormat
+
+    with ContinuousBatch(exported, BatchOptions(rows=4, prefill=3)) as batch:
+        prompts = batch.tokens(["hello who are you", "you are who", "friend of mine"])
+        run, arrange, failures = exported.run, StateFormat.arrange, iter([True])
+
+        def fails(endpoint, tensors):
+            if endpoint == where and next(failures, False):
+                raise MemoryError("none left for hello")
+            return run(endpoint, tensors)
+
+        def fails_to_arrange(self, *arguments):
+            if where == "arrange" and next(failures, False):
+                raise MemoryError("none left for hello")
+            return arrange(self, *arguments)
+
+        monkeypatch.setattr(exported, "run", fails)
+        monkeypatch.setattr(StateFormat, "arrange", fails_to_arrange)
+        ends, listeners = [], [Listener() for _ in prompts]
+        for prompt, listener in zip(prompts, listeners, strict=True):
+
+            def tell(written, listener=listener):
+                ends.append(written)
+                listener(written)
+
+            batch.write(WritingRequest(prompt, 4), tell)
+        assert all(listener.done.wait(20) for listener in listeners), "A text was lost."
+        assert len(ends) == 3 and "failed" in {written.reason for written in ends}
+        assert all("hello" not in written.error for written in ends)
+        fine = Listener()
+        batch.write(WritingRequest(prompts[0], 4), fine)
+        assert fine.text and fine.last.reason == "length"
+
+
+def test_few_prefixes_are_kept_however_small(exported, monkeypatch):
+    from recipes.serving import prefixes
+
+    monkeypatch.setattr(prefixes, "MOST_STATES", 3)
+    with ContinuousBatch(exported) as batch:
+        for ids in batch.tokens(["hello you", "who are", "friend of", "mine today", "today you are"]):
+            listener = Listener()
+            batch.write(WritingRequest(ids, 1), listener)
+            assert listener.done.wait(60)
+        assert len(batch._prefixes._kept) == 3

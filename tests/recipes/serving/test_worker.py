@@ -1,8 +1,12 @@
 """Processes that hold models: they answer as the model does, refuse what is wrong, and are missed when they end."""
 
 import asyncio
+import contextlib
 import os
+import queue
 import signal
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -91,6 +95,7 @@ def test_requests_that_are_refused(loop, worker, request_, message):
     ("endpoint", "inputs", "message"),
     [
         ("nothing", {}, "endpoint must be one of"),
+        ("advance", {"steps": 2**31 - 1}, "endpoint must be one of"),
         ("score", {"texts": ["a"]}, "The inputs must be"),
         ("score", {"texts": [1], "prompts": ["a"]}, "must hold texts"),
         ("score", {"texts": [["a"]], "prompts": ["a"]}, "must have the shape"),
@@ -141,3 +146,136 @@ def test_a_worker_that_ends_is_missed(loop, chat_export):
 def test_a_folder_that_is_no_model(loop, tmp_path):
     with pytest.raises(WorkerError, match="could not be loaded: FileNotFoundError"):
         loop.run(WorkerClient.start(tmp_path, {}))
+
+
+@pytest.fixture
+def inside(exported):
+    """A worker in this process, and its answers."""
+    from recipes.serving.worker import Worker
+
+    answers = queue.Queue()
+    return Worker(exported, {"rows": 2, "steps": 2, "waiting": 8}, answers.put), answers
+
+
+def test_answered_requests_are_forgotten(inside):
+    worker, answers = inside
+    inputs = {"prompts": ["hello "], "texts": ["friend"]}
+    for number in range(300):
+        worker.handle({"id": number, "operation": "call", "endpoint": "score", "inputs": inputs})
+        assert "outputs" in answers.get(timeout=60)
+    worker.handle({"id": 301, "operation": "write", "text": "hello", "max_new_tokens": 2})
+    assert answers.get(timeout=60)["reason"] == "length"
+    for _ in range(100):
+        if not worker._asked:
+            break
+        time.sleep(0.01)
+    assert not worker._asked
+
+
+def test_a_text_that_is_cancelled_while_it_begins_ends(inside, monkeypatch):
+    worker, answers = inside
+    write = worker._writer.write
+
+    def cancelled_meanwhile(*arguments):
+        writing = write(*arguments)
+        worker.handle({"id": 7, "operation": "cancel"})
+        return writing
+
+    monkeypatch.setattr(worker._writer, "write", cancelled_meanwhile)
+    worker.handle({"id": 7, "operation": "write", "text": "hello", "max_new_tokens": 150})
+    last = answers.get(timeout=60)
+    assert last["reason"] == "cancelled" and last["tokens"] < 150
+
+
+def test_deadlines_and_queues_count_from_the_arrival(inside, monkeypatch):
+    worker, answers = inside
+    may_go, tokens = threading.Event(), worker._writer.tokens
+
+    def slow(texts):
+        may_go.wait(30)
+        return tokens(texts)
+
+    monkeypatch.setattr(worker._writer, "tokens", slow)
+    for number in range(1000):
+        request = {"id": number, "operation": "write", "text": "hello", "max_new_tokens": 2, "seconds": 0.2}
+        worker.handle(request)
+    busy = [answers.get(timeout=10) for _ in range(992)]  # 8 may wait
+    assert {answer.get("error") for answer in busy} == {"busy"}
+    time.sleep(0.3)
+    may_go.set()
+    late = [answers.get(timeout=10) for _ in range(8)]
+    assert {answer.get("error", answer.get("reason")) for answer in late} <= {"late", "deadline"}
+
+
+@pytest.fixture
+def fresh(loop, chat_export):
+    worker = loop.run(WorkerClient.start(chat_export, {"rows": 4, "steps": 2}))
+    yield worker
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(worker.pid, signal.SIGKILL)
+
+
+def test_a_worker_that_is_stuck_is_given_up(loop, fresh, monkeypatch):
+    from recipes.serving import worker_client
+
+    monkeypatch.setattr(worker_client, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(worker_client, "STUCK_SECONDS", 1.0)
+    os.kill(fresh.pid, signal.SIGTERM)  # told to a whole group by mistake: the server ends its workers itself
+
+    async def ask():
+        await asyncio.sleep(0.2)
+        await fresh.call("score", {"prompts": ["hello "], "texts": ["friend"]}, 10)
+        os.kill(fresh.pid, signal.SIGSTOP)
+        with pytest.raises(WorkerError) as caught:
+            await asyncio.wait_for(fresh.call("score", {"prompts": ["a"], "texts": ["b"]}, 0.2), 20)
+        await asyncio.wait_for(fresh.ended(), 20)
+        return caught.value.kind
+
+    assert loop.run(ask()) == "late"
+
+
+def test_what_is_being_written_may_be_left_while_a_worker_is_closed(loop, fresh):
+    async def leave():
+        pieces = fresh.write({"text": "hello", "max_new_tokens": 150, "streams_text": True})
+        async for _ in pieces:
+            break
+        closing = asyncio.create_task(fresh.close(30))
+        await asyncio.sleep(0.01)
+        with pytest.raises(WorkerError) as caught:
+            await fresh.state()
+        assert caught.value.kind == "gone"
+        await pieces.aclose()
+        await asyncio.wait_for(closing, 10)
+
+    loop.run(leave())
+
+
+def test_nothing_is_left_of_a_worker(loop, chat_export):
+    async def start_and_kill():
+        worker = await WorkerClient.start(chat_export, {})
+        os.kill(worker.pid, signal.SIGKILL)
+        await asyncio.wait_for(worker.ended(), 20)
+        return worker
+
+    before = len(os.listdir("/proc/self/fd"))
+    worker = loop.run(start_and_kill())
+    assert not os.path.exists(f"/proc/{worker.pid}")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_worker_ends_with_its_server(loop, fresh, monkeypatch):
+    async def vanish():
+        pieces = fresh.write({"text": "hello", "max_new_tokens": 150})
+        asking = asyncio.ensure_future(anext(pieces))
+        asking.add_done_callback(lambda task: task.exception())
+        await asyncio.sleep(0.01)
+        monkeypatch.setattr(fresh._process, "kill", lambda: None)
+        fresh._writer.transport.abort()  # as when the server is killed
+
+    loop.run(vanish())
+    for _ in range(100):
+        if not os.path.exists(f"/proc/{fresh.pid}") or open(f"/proc/{fresh.pid}/stat").read().split()[2] == "Z":
+            break
+        time.sleep(0.05)
+    else:
+        raise AssertionError("The worker goes on.")

@@ -210,3 +210,18 @@ def test_wrong_arguments(model, tmp_path):
     (tmp_path / "precious.bin").write_text("data")
     with pytest.raises(FileExistsError, match="will not be overwritten"):
         model.export(tmp_path)
+
+
+def test_what_a_server_has_to_know_of_texts(tiny_llama, untrained):
+    """Drawn texts depend on their place in a batch, and those of decoders begin with their prompts."""
+
+    def properties(model, **options):
+        endpoints = model.endpoints(max_new_tokens=4, **options)
+        assert endpoints["serve"].properties == endpoints["generate"].properties
+        return endpoints["generate"].properties
+
+    assert properties(tiny_llama) == {"begins_with_prompt": True}
+    assert properties(tiny_llama, sampler="sample") == {"begins_with_prompt": True, "draws": True}
+    assert properties(tiny_llama, sampler="sample", strip_prompt=True) == {"draws": True}
+    assert properties(tiny_llama, sampler={"name": "beam", "num_beams": 2}, strip_prompt=True) == {}
+    assert properties(untrained) == {} and properties(untrained, sampler="sample") == {"draws": True}
