@@ -102,6 +102,10 @@ class Task(TextModel):
         """
         raise NotImplementedError(f"{type(self).__name__} names no endpoints: define endpoints() to export it.")
 
+    def attention_endpoint(self) -> Endpoint:
+        """Returns the endpoint `attention` of an export, see `zoo.tasks.attention_endpoint`."""
+        raise ValueError(f"attention must be False for a {type(self).__name__}, got True.")
+
     def checked_fitted(self, name: str, value: Any) -> Any:
         """Returns a value of one of the `fitted_options`, as the task keeps it.
 
@@ -132,7 +136,9 @@ class Task(TextModel):
 
     # Saving.
 
-    def export(self, directory: str | os.PathLike, format: str = "tf_saved_model", **options: Any) -> None:
+    def export(
+        self, directory: str | os.PathLike, format: str = "tf_saved_model", *, attention: bool = False, **options: Any
+    ) -> None:
         """Writes a SavedModel whose functions are `endpoints(**options)`: strings in, strings and numbers out.
 
         A process that imports only `tensorflow` and `tensorflow_text` loads it with `tf.saved_model.load(directory)`.
@@ -142,6 +148,7 @@ class Task(TextModel):
         Args:
             directory: Where to; replaced if it holds a SavedModel.
             format: "tf_saved_model".
+            attention: Whether there is an endpoint `attention` too, which says what each token of a text attends to.
             **options: Arguments of `endpoints`.
 
         Raises:
@@ -158,14 +165,17 @@ class Task(TextModel):
         try:
             inspect.signature(self.endpoints).bind(**options)
         except TypeError as error:
-            allowed = ", ".join(["format", *inspect.signature(self.endpoints).parameters])
+            allowed = ", ".join(["format", "attention", *inspect.signature(self.endpoints).parameters])
             raise TypeError(
                 f"Arguments of export() of a {type(self).__name__} must be among {allowed}, got {sorted(options)}."
             ) from error
         tokenizer = self.preprocessor.require_tokenizer("export()")
+        endpoints = self.endpoints(**options)
+        if attention:
+            endpoints["attention"] = self.attention_endpoint()
         write_saved_model(
             directory,
-            self.endpoints(**options),
+            endpoints,
             variables=self.active_variables,
             resources=tokenizer.trackables,
             save_assets=self.save_assets,

@@ -252,6 +252,9 @@ class TokenClassifier(EncoderTask):
             return self.entities([texts], batch_size=batch_size)[0]
         return self.preprocessor.entities(texts, self.predict_texts(texts, batch_size))
 
+    def text_tokens(self, *texts: Any) -> Any:
+        return self.preprocessor.tokens(split_words(texts[0], self.preprocessor.split)[0])
+
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoints of an export, for any batch size.
 
