@@ -36,5 +36,5 @@ def routes() -> list[Route]:
 
 async def show(request: Request) -> Response:
     """Answers a file of the page."""
-    path = FILES[request.url.path]
+    path = FILES[request.scope["path"]]
     return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers=HEADERS)

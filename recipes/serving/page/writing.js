@@ -6,6 +6,7 @@ import { events, predict } from "./server.js";
 import { makeSettings } from "./settings.js";
 import { makeView, stop } from "./view.js";
 
+const ROLES = { system: "System message", user: "You", assistant: "Model" };
 const REASONS = { stop: "The text has ended.", length: "The text has its most tokens." };
 
 /** Returns the view that continues a text. */
@@ -40,13 +41,13 @@ export function chatView(model) {
   });
   const said = (role, content) => {
     const text = make("p", { class: "text", dir: "auto" }, content);
-    list.append(make("li", { class: role }, make("strong", {}, role === "user" ? "You" : "Model"), text));
+    list.append(make("li", { class: role }, make("strong", {}, ROLES[role]), text));
     return text;
   };
   const run = async (place, signal) => {
     if (!messages.length && system.value) {
       messages.push({ role: "system", content: system.value });
-      said("system", system.value).previousSibling.textContent = "System";
+      said("system", system.value);
     }
     const mine = messages;
     const asked = { role: "user", content: message.value };
