@@ -30,9 +30,11 @@ export function begin() {
 function sayWords() {
   timer = null;
   const end = waiting.search(/\s\S*$/);
-  const [words, rest] = end > 0 ? [waiting.slice(0, end), waiting.slice(end)] : ["", waiting];
-  waiting = rest;
-  if (words.trim()) say(words);
+  const words = waiting.slice(0, Math.max(end, 0));
+  if (words.trim()) {
+    say(words);
+    waiting = waiting.slice(end);
+  }
   if (waiting.trim()) timer = setTimeout(sayWords, PAUSE);
 }
 

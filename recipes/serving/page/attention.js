@@ -51,7 +51,7 @@ export function attentionView(model, signatures) {
     };
     kind.addEventListener("change", chooseKind);
     layer.addEventListener("change", chooseLayer);
-    place.replaceChildren(make("div", { class: "columns" }, labelled("Attention", kind), labelled("Layer", layer)), picture);
+    place.replaceChildren(make("div", { class: "columns" }, labelled("From and to", kind), labelled("Layer", layer)), picture);
     chooseKind();
     return `Weights of ${found[kinds[0]][0].length} layers, the mean over heads.`;
   };

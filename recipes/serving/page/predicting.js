@@ -48,6 +48,7 @@ export function embedView(model, signatures) {
   if (endpoints.length) parts.push(labelled("Prompt before each text", prompt));
   const run = async (place, signal) => {
     const lines = texts.value.split("\n").filter((line) => line.trim());
+    if (!lines.length) throw new Error("Write at least one text.");
     const answer = await predict(model, prompt.value, { texts: lines }, ["embeddings"], signal);
     const unit = answer.embeddings.map(normalized);
     const names = lines.map((line, index) => `${index + 1}. ${line}`);

@@ -48,6 +48,11 @@ export function makeView({ parts, name, run, place = make("div", { class: "resul
       form.requestSubmit();
     }
   });
+  form.addEventListener("invalid", (event) => {
+    // what is wrong is shown, also where settings are folded
+    const folded = event.target.closest("details");
+    if (folded) folded.open = true;
+  }, true);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     if (running) return;

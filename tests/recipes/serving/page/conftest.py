@@ -5,11 +5,7 @@ import time
 
 import pytest
 
-pytest.importorskip("tensorflow_text")
-for name in ("msgpack", "starlette", "uvicorn", "httpx", "prometheus_client"):
-    pytest.importorskip(name, reason="the extra serve is not installed")
-playwright = pytest.importorskip("playwright.sync_api", reason="the extra test is not installed")
-
+NEEDED = ("tensorflow_text", "msgpack", "starlette", "uvicorn", "prometheus_client")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 # The answers of a fetch, slowed down: pieces of 100 ms each.
 SLOW = """
@@ -50,6 +46,9 @@ def address(browser, models, run_server):
 
 @pytest.fixture(scope="session")
 def browser():
+    for name in NEEDED:
+        pytest.importorskip(name, reason="the extra serve is not installed")
+    playwright = pytest.importorskip("playwright.sync_api", reason="the extra test is not installed")
     if CHROMIUM is None:
         pytest.skip("there is no Chromium on this machine")
     with playwright.sync_playwright() as play:

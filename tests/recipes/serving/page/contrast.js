@@ -1,5 +1,5 @@
-// The contrast, by WCAG 2.2, of the least readable text that is seen, and of the faintest edge of a field.
 () => {
+  // The contrast, by WCAG 2.2, of the least readable text that is seen, and of the faintest edge of a field.
   const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
   const rgba = (color) => {
     canvas.clearRect(0, 0, 1, 1);

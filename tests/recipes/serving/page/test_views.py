@@ -1,8 +1,9 @@
 """Labels, marks, numbers and attention on the page: those of the server, and texts as texts."""
 
-import httpx
 import numpy as np
 import pytest
+
+httpx = pytest.importorskip("httpx", reason="the extra test is not installed")
 
 TEXTS = [
     "Ada Lovelace lives in London",
@@ -129,7 +130,7 @@ def test_attention(page, address, choose, send):
     found = asked(address, "names", {"signature_name": "attention", "inputs": ["Ada lives"]})["outputs"]
     count = found["lengths"][0]
     for layer in (2, 1):
-        page.get_by_label("Layer").select_option(str(layer))
+        page.get_by_label("Layer", exact=True).select_option(str(layer))
         weights = np.array(found["attention"])[0, layer - 1, :count, :count]
         cells = page.locator(".heat-cell")
         cells = cells.evaluate_all("cells => cells.map(cell => cell.style.getPropertyValue('--weight'))")
@@ -146,14 +147,14 @@ def test_attention(page, address, choose, send):
 
 def test_attention_of_two_stacks(page, address, choose, send):
     choose(page, "translations", "Attention")
-    page.get_by_label("Source").fill("Ada lives")
+    page.get_by_label("Source", exact=True).fill("Ada lives")
     send(page)
-    kinds = page.get_by_label("Attention", exact=True).locator("option").all_text_contents()
+    kinds = page.get_by_label("From and to").locator("option").all_text_contents()
     assert kinds == ["Written tokens to source", "Source to source", "Written tokens to those before"]
     text = asked(address, "translations", {"instances": ["Ada lives"]})["predictions"][0]
     body = {"signature_name": "attention", "inputs": {"sources": ["Ada lives"], "targets": [text]}}
     found = asked(address, "translations", body)["outputs"]
     rows, columns = found["written_lengths"][0], found["source_lengths"][0]
     assert page.locator(".heat-cell").count() == rows * columns
-    page.get_by_label("Attention", exact=True).select_option("decoder")
+    page.get_by_label("From and to").select_option("decoder")
     assert page.locator(".heat-cell").count() == rows * rows

@@ -3,7 +3,10 @@
 import json
 import time
 
-import httpx
+import pytest
+
+httpx = pytest.importorskip("httpx", reason="the extra test is not installed")
+
 
 SETTINGS = {"Temperature": "0.9", "Top p": "0.95", "Most tokens": "30", "Seed": "5"}
 BODY = {"model": "chat", "prompt": "hello", "temperature": 0.9, "top_p": 0.95, "max_tokens": 30, "seed": 5}
