@@ -6,7 +6,7 @@ from typing import Any
 from keras import ops
 
 from zoo.export import Endpoint, Field
-from zoo.preprocessing.token_rows import checked_lengths
+from zoo.preprocessing.token_rows import checked_lengths, require_all
 
 # Longer texts are refused: answers grow with the square of the length.
 MOST_TOKENS = 128
@@ -37,15 +37,18 @@ def attention_endpoint(task: Any, texts: tuple[Field, ...], tokens: Callable) ->
     if len(task.backbone.attention_kinds) != 1:
         raise ValueError(f"attention must be False for a {type(task).__name__} with two stacks, got True.")
 
+    names = _names(task.tokenizer)
+
     def attention(*given: Any) -> dict[str, Any]:
         inputs = task.preprocessor.inputs(tokens(*given))
         inputs = {name: inputs[name] for name in ("token_ids", "padding_mask", "segment_ids") if name in inputs}
-        inputs = checked_lengths(inputs, min(MOST_TOKENS, task.longest or MOST_TOKENS))
+        inputs = checked_lengths(inputs, task.longest)
         mask = inputs["padding_mask"]
+        lengths = _lengths(mask)
         (blocks,) = task.backbone.attention_weights(inputs).values()
         return {
-            "tokens": _names(task.tokenizer, inputs["token_ids"], mask),
-            "lengths": ops.sum(ops.cast(mask, "int32"), axis=1),
+            "tokens": _named(inputs["token_ids"], mask, names),
+            "lengths": lengths,
             "attention": _mean_over_heads(blocks, mask),
         }
 
@@ -70,21 +73,23 @@ def seq2seq_attention_endpoint(task: Any) -> Endpoint:
     Raises:
         ValueError: If the backbone has no attention.
     """
-    tokenizer, kinds = task.tokenizer, task.backbone.attention_kinds
+    kinds = task.backbone.attention_kinds
     if not kinds:
         raise ValueError("attention must be False for a backbone without attention, got True.")
+    source_names, target_names = _names(task.tokenizer), _names(task.tokenizer.of_targets)
 
     def attention(sources: Any, targets: Any) -> dict[str, Any]:
         inputs, labels, _ = task.preprocessor.training_batch(sources, targets)
-        inputs = checked_lengths(inputs, min(MOST_TOKENS, task.longest or MOST_TOKENS))
+        inputs = checked_lengths(inputs, task.longest)
         source, written = inputs["encoder_padding_mask"], inputs["decoder_padding_mask"]
+        source_lengths, written_lengths = _lengths(source), _lengths(written)
         blocks = task.backbone.attention_weights(inputs)
         return {
-            "source_tokens": _names(tokenizer, inputs["encoder_token_ids"], source),
-            "source_lengths": ops.sum(ops.cast(source, "int32"), axis=1),
-            "given_tokens": _names(tokenizer.of_targets, inputs["decoder_token_ids"], written),
-            "written_tokens": _names(tokenizer.of_targets, labels, written),
-            "written_lengths": ops.sum(ops.cast(written, "int32"), axis=1),
+            "source_tokens": _named(inputs["encoder_token_ids"], source, source_names),
+            "source_lengths": source_lengths,
+            "given_tokens": _named(inputs["decoder_token_ids"], written, target_names),
+            "written_tokens": _named(labels, written, target_names),
+            "written_lengths": written_lengths,
             **{kind: _mean_over_heads(some, source if kind == "encoder" else written) for kind, some in blocks.items()},
         }
 
@@ -113,16 +118,26 @@ def _mean_over_heads(blocks: list[Any], mask: Any) -> Any:
     return weights * ops.cast(mask, "float32")[:, None, :, None]
 
 
-def _names(tokenizer: Any, token_ids: Any, mask: Any) -> Any:
-    """Tokens as strings: their texts, or what the vocabulary calls those that have none of their own."""
+def _lengths(mask: Any) -> Any:
+    lengths = ops.sum(ops.cast(mask, "int32"), axis=1)
+    message = f"A text has more tokens than attention is shown for ({MOST_TOKENS}); rows and their tokens:"
+    return require_all(lengths <= MOST_TOKENS, lengths, message)
+
+
+def _names(tokenizer: Any) -> list[bytes]:
+    """Tokens by id: their texts, or what the vocabulary calls those that have none of their own; eager."""
+    vocabulary = tokenizer.get_vocabulary()
+    texts = tokenizer.detokenize([[index] for index in range(len(vocabulary))]).numpy()
+    pairs = zip(texts, vocabulary, strict=True)
+    return [text if _is_shown(text) else name.encode() for text, name in pairs]
+
+
+def _named(token_ids: Any, mask: Any, names: list[bytes]) -> Any:
     import tensorflow as tf
 
-    vocabulary = tokenizer.get_vocabulary()
-    texts = tokenizer.detokenize(tf.ragged.constant([[index] for index in range(len(vocabulary))], dtype=tf.int32))
-    names = [text if _is_shown(text) else name for text, name in zip(texts.numpy(), vocabulary, strict=True)]
     # embeddings may have more rows than the vocabulary
     known = tf.minimum(token_ids, len(names))
-    return tf.where(mask, tf.gather(tf.constant([*names, ""]), known), "")
+    return tf.where(mask, tf.gather(tf.constant([*names, b""]), known), b"")
 
 
 def _is_shown(text: bytes) -> bool:
