@@ -247,7 +247,6 @@ class RecurrentSeq2Seq(Backbone):
 
     @property
     def attention_kinds(self) -> tuple[str, ...]:
-        """The keys of what `attention_weights` returns."""
         return () if self.config.attention == "none" else ("cross",)
 
     def attention_weights(self, inputs: dict[str, Any]) -> dict[str, list[Any]]:

@@ -381,7 +381,6 @@ class Transformer(Backbone):
 
     @property
     def attention_kinds(self) -> tuple[str, ...]:
-        """The keys of what `attention_weights` returns."""
         architecture = self.config.architecture
         return ("encoder", "decoder", "cross") if architecture == "encoder_decoder" else (architecture,)
 

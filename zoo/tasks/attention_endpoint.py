@@ -32,10 +32,13 @@ def attention_endpoint(task: Any, texts: tuple[Field, ...], tokens: Callable) ->
         tokens: From the tensors of `texts` to what `task.preprocessor.inputs` takes.
 
     Raises:
-        ValueError: If the backbone has two stacks.
+        ValueError: If the backbone has two stacks, or no attention.
     """
     if len(task.backbone.attention_kinds) != 1:
-        raise ValueError(f"attention must be False for a {type(task).__name__} with two stacks, got True.")
+        raise ValueError(
+            f"attention must be False for a {type(task).__name__} whose backbone has not one stack with attention, got "
+            "True."
+        )
 
     names = _names(task.tokenizer)
 
