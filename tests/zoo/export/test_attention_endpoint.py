@@ -41,7 +41,11 @@ def test_weights_are_those_of_the_backbone(tasks, exported):
         np.testing.assert_allclose(found["attention"][row, :, :count].sum(axis=-1), 1, rtol=1e-5)
         assert not found["attention"][row, :, count:].any() and not found["attention"][row, :, :, count:].any()
         names = [token.decode() for token in found["tokens"][row]]
-        special = {task.tokenizer.id_to_token(index) for index in task.preprocessor.special_tokens().values() if index}
+        special = {
+            task.tokenizer.id_to_token(index)
+            for index in task.preprocessor.special_tokens().values()
+            if index is not None
+        }
         assert not any(names[count:]) and special <= set(names)
         assert "".join(name for name in names if name not in special) == text.replace(" ", "")
 
