@@ -2,6 +2,8 @@
 
 python -m recipes.serve runs/dates/export
 python -m recipes.serve models --port 8080 --host 0.0.0.0
+
+The page at / of the server tries the models in a browser.
 """
 
 from __future__ import annotations

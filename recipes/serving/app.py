@@ -17,15 +17,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import recipes.serving.tensorflow_grpc
-from recipes.serving import openai_rest, tensorflow_rest
+from recipes.serving import openai_rest, tensorflow_rest, web_page
 from recipes.serving.limits import LimitsConfig
 from recipes.serving.metrics import Metrics
 from recipes.serving.problems import Problem, problem_of
 from recipes.serving.served_models import ServedModels
 from recipes.serving.server_state import ServerState
 
-# What needs no key: whoever looks after the process asks it.
-OPEN_PATHS = ("/health", "/ready")
+# What needs no key: whoever looks after the process asks it, and the page asks for the key.
+OPEN_PATHS = ("/health", "/ready", *web_page.FILES)
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +79,7 @@ def make_app(
         Route("/health", health, methods=["GET"]),
         Route("/ready", ready, methods=["GET"]),
         Route("/metrics", metrics, methods=["GET"]),
+        *web_page.routes(),
         *openai_rest.routes(),
         *tensorflow_rest.routes(),
     ]

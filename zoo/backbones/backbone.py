@@ -193,6 +193,11 @@ class Backbone(keras.Model):
     unrolls_prompts = False
 
     @property
+    def attention_kinds(self) -> tuple[str, ...]:
+        """The keys of what `attention_weights` returns: "encoder", "decoder", "cross"; none where it has none."""
+        return ()
+
+    @property
     def decodes_rows(self) -> bool:
         """Whether each row can be at an index of its own, so that texts come and go while others go on."""
         return False

@@ -245,6 +245,10 @@ class RecurrentSeq2Seq(Backbone):
             readouts.append(hidden)
         return ops.stack(readouts, axis=1), state
 
+    @property
+    def attention_kinds(self) -> tuple[str, ...]:
+        return () if self.config.attention == "none" else ("cross",)
+
     def attention_weights(self, inputs: dict[str, Any]) -> dict[str, list[Any]]:
         """Returns the attention weights of every step.
 

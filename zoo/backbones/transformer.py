@@ -379,6 +379,11 @@ class Transformer(Backbone):
             return False  # with fewer tokens the length may be of another group
         return all(cache.shape[2] == capacity for cache in keras.tree.flatten(self.decoder.make_caches(1, capacity)))
 
+    @property
+    def attention_kinds(self) -> tuple[str, ...]:
+        architecture = self.config.architecture
+        return ("encoder", "decoder", "cross") if architecture == "encoder_decoder" else (architecture,)
+
     def attention_weights(self, inputs: dict[str, Any]) -> dict[str, list[Any]]:
         """Returns the attention weights of every block.
 

@@ -11,7 +11,8 @@ from zoo.export import Endpoint, Field
 from zoo.preprocessing import CausalLMPreprocessor
 from zoo.preprocessing.rows import as_texts, require_count, require_same_length, string_tensor
 from zoo.preprocessing.token_rows import checked_lengths
-from zoo.tasks.generative_task import GenerativeTask
+from zoo.tasks.attention_endpoint import attention_endpoint
+from zoo.tasks.generative_task import TEXTS, GenerativeTask
 from zoo.tokenizers import ChatFormat
 from zoo.training.losses import TokenCrossEntropy
 
@@ -155,6 +156,10 @@ class CausalLM(GenerativeTask):
             return preprocessor.score_batch(tf.gather(prompts, rows), tf.gather(texts, rows), with_end)
 
         return self.scorer.rows(lengths, batch_of, batch_size)
+
+    def attention_endpoint(self) -> Endpoint:
+        """Returns the endpoint `attention`, see `zoo.tasks.attention_endpoint`."""
+        return attention_endpoint(self, (TEXTS,), self.preprocessor.tokens)
 
     def score_endpoint(self) -> Endpoint:
         def score(prompts: Any, texts: Any) -> Any:

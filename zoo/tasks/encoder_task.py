@@ -11,6 +11,7 @@ from zoo.export import Endpoint, Field
 from zoo.preprocessing.labels import Labels
 from zoo.preprocessing.rows import require_count
 from zoo.storage import quote
+from zoo.tasks.attention_endpoint import attention_endpoint
 from zoo.tasks.task import Task
 
 POOLINGS = ("first", "mean", "max", "last", "pooler")
@@ -73,6 +74,19 @@ class EncoderTask(Task):
 
     def own_options(self) -> dict[str, Any]:
         return {} if self.decoder_start_id is None else {"decoder_start_id": self.decoder_start_id}
+
+    def attention_endpoint(self) -> Endpoint:
+        """Returns the endpoint `attention`, see `zoo.tasks.attention_endpoint`."""
+        texts = next(iter(self.endpoints().values())).inputs
+        return attention_endpoint(self, texts, self.text_tokens)
+
+    def text_tokens(self, *texts: Any) -> Any:
+        """Returns what `preprocessor.inputs` takes of the texts of an export; a graph function.
+
+        Args:
+            *texts: String tensors `(batch,)`, one or two.
+        """
+        return self.preprocessor.tokens(texts if len(texts) > 1 else texts[0])
 
     def hidden(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         """Returns hidden states, `(batch, length, width)`: those of the decoder, where there are both stacks.

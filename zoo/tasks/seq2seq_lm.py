@@ -9,6 +9,7 @@ import numpy as np
 from zoo.export import Endpoint, Field
 from zoo.preprocessing import Seq2SeqLMPreprocessor
 from zoo.preprocessing.rows import as_sequence, as_text, require_count
+from zoo.tasks.attention_endpoint import seq2seq_attention_endpoint
 from zoo.tasks.generative_task import GenerativeTask
 from zoo.training.losses import TokenCrossEntropy
 
@@ -101,6 +102,10 @@ class Seq2SeqLM(GenerativeTask):
         return self.scorer.rows(
             examples.lengths, lambda rows: preprocessor.collate(*examples.take(rows)[:3]), batch_size
         )
+
+    def attention_endpoint(self) -> Endpoint:
+        """Returns the endpoint `attention`, see `zoo.tasks.attention_endpoint`."""
+        return seq2seq_attention_endpoint(self)
 
     def score_endpoint(self) -> Endpoint:
         def score(sources: Any, targets: Any) -> Any:

@@ -125,6 +125,10 @@ class Task(TextModel):
             f"formats {', '.join(RUNTIME_FORMATS)}."
         )
 
+    def attention_endpoint(self) -> Endpoint:
+        """Returns the endpoint `attention` of an export, see `zoo.tasks.attention_endpoint`."""
+        raise ValueError(f"attention must be False for a {type(self).__name__}, got True.")
+
     def checked_fitted(self, name: str, value: Any) -> Any:
         """Returns a value of one of the `fitted_options`, as the task keeps it.
 
@@ -175,6 +179,7 @@ class Task(TextModel):
         examples: Sequence[Any] = (),
         weights: str = "float32",
         strings: bool | Sequence[str] = False,
+        attention: bool = False,
         **options: Any,
     ) -> None:
         """Writes the model for production, whole or not at all.
@@ -205,6 +210,8 @@ class Task(TextModel):
             strings: Whether there is an endpoint `serve` that takes strings, with the format "onnx": where
                 onnxruntime-extensions has the tokenizer, with the same ids for some texts of many languages, or for the
                 texts that are given here. A SavedModel always takes strings.
+            attention: Whether a SavedModel has an endpoint `attention` too, which says what each token of a text
+                attends to.
             **options: Arguments of `endpoints`, or of `token_endpoints`.
 
         Raises:
@@ -225,7 +232,7 @@ class Task(TextModel):
         try:
             inspect.signature(endpoints).bind(**options)
         except TypeError as error:
-            own = ["format", "examples", "weights", "strings"]
+            own = ["format", "examples", "weights", "strings", "attention"]
             allowed = ", ".join([*own, *inspect.signature(endpoints).parameters])
             raise TypeError(
                 f"Arguments of export() of a {type(self).__name__} must be among {allowed}, got {sorted(options)}."
@@ -238,6 +245,10 @@ class Task(TextModel):
                     f"formats {', '.join(RUNTIME_FORMATS)}; quantize() the model for fewer bits."
                 )
             made = endpoints(**options)
+            # not about attention, which refuses long texts
+            requests = self.example_requests(made, examples)
+            if attention:
+                made["attention"] = self.attention_endpoint()
             write_saved_model(
                 directory,
                 made,
@@ -245,9 +256,11 @@ class Task(TextModel):
                 resources=tokenizer.trackables,
                 save_assets=self.save_assets,
                 title=type(self).__name__,
-                requests=self.example_requests(made, examples),
+                requests=requests,
             )
             return
+        if attention:
+            raise ValueError(f"attention must be False with the format {format!r}, got True.")
         if examples:
             raise ValueError(f"examples must be empty with the format {format!r}, got {len(examples)}.")
         require_plain_weights(self, format, weights)

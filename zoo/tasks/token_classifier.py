@@ -265,6 +265,9 @@ class TokenClassifier(EncoderTask):
         output = Field("probabilities", ("batch", "length", len(self.labels)), "float32", "of the labels of each token")
         return encoder_endpoints(self, forward, (output,), labels=self.labels.strings)
 
+    def text_tokens(self, *texts: Any) -> Any:
+        return self.preprocessor.tokens(split_words(texts[0], self.preprocessor.split)[0])
+
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoints of an export, for any batch size.
 

@@ -1,0 +1,115 @@
+// Language models: texts that go on, and conversations, shown as they are written.
+
+import { announcePiece } from "./announcer.js";
+import { labelled, make, textArea } from "./elements.js";
+import { events, predict } from "./server.js";
+import { makeSettings } from "./settings.js";
+import { makeView, stop } from "./view.js";
+
+const ROLES = { system: "System message", user: "You", assistant: "Model" };
+const REASONS = { stop: "The text has ended.", length: "The text has its most tokens." };
+
+/** Returns the view that continues a text. */
+export function completeView(model) {
+  const prompt = textArea({ required: true });
+  const [settings, values] = makeSettings();
+  return makeView({
+    parts: [labelled("Text to continue", prompt), settings],
+    name: "Continue",
+    run: (place, signal) => {
+      const written = make("span", { class: "written" });
+      place.replaceChildren(make("p", { class: "text", dir: "auto" }, make("span", { class: "given" }, prompt.value), written));
+      const body = { model, prompt: prompt.value, ...values() };
+      return write("/v1/completions", body, (choice) => choice.text, written, signal);
+    },
+  });
+}
+
+/** Returns the view for conversations. */
+export function chatView(model) {
+  const system = textArea({ rows: 2 });
+  const message = textArea({ required: true, rows: 3 });
+  const [settings, values] = makeSettings([labelled("System message", system, "Of the next conversation; empty for none.")]);
+  const list = make("ol", { class: "conversation", "aria-label": "Conversation" });
+  const anew = make("button", { type: "button" }, "New conversation");
+  let messages = [];
+  anew.addEventListener("click", () => {
+    stop();
+    messages = [];
+    list.replaceChildren();
+    message.focus();
+  });
+  const said = (role, content) => {
+    const text = make("p", { class: "text", dir: "auto" }, content);
+    list.append(make("li", { class: role }, make("strong", {}, ROLES[role]), text));
+    return text;
+  };
+  const run = async (place, signal) => {
+    if (!messages.length && system.value) {
+      messages.push({ role: "system", content: system.value });
+      said("system", system.value);
+    }
+    const mine = messages;
+    const asked = { role: "user", content: message.value };
+    const shown = list.children.length;
+    said("user", asked.content);
+    message.value = "";
+    const answer = said("assistant", "");
+    const body = { model, messages: [...mine, asked], ...values() };
+    try {
+      return await write("/v1/chat/completions", body, (choice) => choice.delta.content, answer, signal);
+    } catch (error) {
+      if (!answer.textContent && mine === messages) {
+        // nothing was said: the message can be sent again
+        while (list.children.length > shown) list.lastChild.remove();
+        message.value ||= asked.content;
+      }
+      throw error;
+    } finally {
+      if (answer.textContent) mine.push(asked, { role: "assistant", content: answer.textContent });
+    }
+  };
+  const view = makeView({ parts: [labelled("Your message", message), settings], name: "Send", run, place: list, more: [anew] });
+  view.prepend(list);
+  return view;
+}
+
+async function write(path, body, textOf, element, signal) {
+  const text = document.createTextNode("");
+  element.append(text);
+  let reason = "", usage = null;
+  for await (const event of events(path, { ...body, stream: true, stream_options: { include_usage: true } }, signal)) {
+    usage = event.usage ?? usage;
+    for (const choice of event.choices) {
+      const piece = textOf(choice) ?? "";
+      text.appendData(piece);
+      announcePiece(piece);
+      reason = choice.finish_reason ?? reason;
+    }
+  }
+  return `${REASONS[reason] ?? reason} ${usage.prompt_tokens} tokens read, ${usage.completion_tokens} written.`;
+}
+
+/** Returns the view of a model that makes a text of a text: translations, summaries. */
+export function textToTextView(model, signatures) {
+  const source = textArea({ required: true });
+  const most = make("input", { type: "number", step: "1" });
+  const seed = make("input", { type: "number", step: "1" });
+  const parts = [labelled("Text", source)];
+  if (signatures.generate) {
+    const fields = make("div", { class: "columns" }, labelled("Most tokens", most), labelled("Seed", seed));
+    const hint = make("p", { class: "hint" }, "What is empty is as the model has it.");
+    parts.push(make("details", { class: "settings" }, make("summary", {}, "Settings"), hint, fields));
+  }
+  const run = async (place, signal) => {
+    const isPlain = most.value === "" && seed.value === "";
+    const inputs = { texts: [source.value] };
+    if (!isPlain) Object.assign(inputs, { seed: Number(seed.value), max_new_tokens: Number(most.value) });
+    const endpoint = isPlain ? "serving_default" : "generate";
+    const answer = await predict(model, endpoint, inputs, Object.keys(signatures[endpoint].outputs), signal);
+    const texts = [answer.texts[0]].flat();
+    place.replaceChildren(...texts.map((text) => make("p", { class: "text written", dir: "auto" }, text)));
+    return texts.length > 1 ? `${texts.length} texts: ${texts.join("; ")}` : texts[0] ? `Written: ${texts[0]}` : "The text is empty.";
+  };
+  return makeView({ parts, name: "Write", run });
+}
