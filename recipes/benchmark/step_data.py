@@ -15,6 +15,7 @@ import keras
 import numpy as np
 
 import zoo
+from recipes.common.processes import threads_each
 
 
 def make_batch(
@@ -76,7 +77,7 @@ def environment() -> dict[str, Any]:
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": platform.platform(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": threads_each(1),
         "backend": keras.backend.backend(),
         "versions": {"python": platform.python_version(), **versions},
     }

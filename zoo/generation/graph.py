@@ -5,12 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 from zoo.generation.chat import AnswerEdges, given_messages, require_chat, with_end_of_turn
-from zoo.generation.checks import require_count
 from zoo.generation.programs import compiled, pad_batch
 from zoo.generation.request import (
     EXTRA_LENGTH,
     GenerationOptions,
     before_texts,
+    proposals_of,
     room,
     split_stops,
     streams_of,
@@ -63,7 +63,7 @@ class GraphGenerator:
         truncate: bool | None = None,
         num_results: int | None = None,
         draft: str | None = None,
-        lookahead: int = 4,
+        lookahead: int | None = None,
         **options: Any,
     ) -> None:
         self._generator, self._preprocessor = generator, generator.preprocessor
@@ -77,9 +77,9 @@ class GraphGenerator:
         if draft not in (None, PROMPT_LOOKUP):
             raise ValueError(f"draft must be None or {PROMPT_LOOKUP!r} here, got {shorten(draft)}.")
         self._engine = generator.engine_with(draft)
-        if draft is not None:
-            self._options = {**options, "lookahead": require_count("lookahead", lookahead)}
-            self._engine.require_rewinding(self._longest + lookahead)
+        if proposals := proposals_of(draft, lookahead):
+            self._options = {**options, "lookahead": proposals}
+            self._engine.require_rewinding(self._longest + proposals)
         # what conversations share with texts is traced and compiled once
         self._programs: list[tuple[Any, Callable]] = []
 

@@ -75,6 +75,23 @@ class GenerationOptions:
         return max(self.lookahead, self.sampler.extra_positions)
 
 
+def proposals_of(draft: Any, lookahead: int | None) -> int:
+    """Returns how many tokens a draft proposes at a time: 4 unless said otherwise, 0 without a draft.
+
+    Args:
+        draft: As for `TextGenerator.generate`.
+        lookahead: As for `TextGenerator.generate`.
+
+    Raises:
+        ValueError: If there are proposals without a draft, or their number is below 1.
+    """
+    if draft is None:
+        if lookahead is not None:
+            raise ValueError(f"lookahead must be None where no draft proposes tokens, got {lookahead!r}.")
+        return 0
+    return 4 if lookahead is None else require_count("lookahead", lookahead)
+
+
 def with_results(options: GenerationOptions, num_results: int | None) -> tuple[GenerationOptions, int, int | None]:
     """Returns the options, how often each text is run, and how many results it has: None for one that is no list.
 

@@ -8,7 +8,7 @@ import numpy as np
 from zoo.generation.chat import Conversations, Texts, read_asked
 from zoo.generation.checks import require_count
 from zoo.generation.engine import Engine
-from zoo.generation.request import GenerationCache, Request, split_stops, streams_of, with_results
+from zoo.generation.request import GenerationCache, Request, proposals_of, split_stops, streams_of, with_results
 from zoo.generation.session import Session
 from zoo.generation.texts import TextSession
 from zoo.generation.token_generator import TokenGenerator
@@ -39,7 +39,7 @@ class TextGenerator(TokenGenerator):
         seed: int = 0,
         batch_size: int = 32,
         draft: Any = None,
-        lookahead: int = 4,
+        lookahead: int | None = None,
         cache: GenerationCache | None = None,
         return_cache: bool = False,
         jit_compile: bool | None = None,
@@ -82,7 +82,7 @@ class TextGenerator(TokenGenerator):
             draft: A smaller model with the same tokenizer that proposes tokens (speculative decoding): the same
                 distribution of texts in less time. "prompt_lookup" proposes what followed the last tokens earlier in
                 the text, see `zoo.generation.PromptLookup`. With samplers that define `weights`.
-            lookahead: Tokens that are proposed at a time.
+            lookahead: Tokens that are proposed at a time, by default 4; None without a draft.
             cache: What an earlier call returned: `texts` (or `beginnings` with an encoder-decoder, whose sources are
                 given again) are then put behind the results of that call, without computing these again. All rows
                 form one batch.
@@ -114,7 +114,7 @@ class TextGenerator(TokenGenerator):
         options = self.options(
             **chosen.options(),
             stop_sequences=sequences,
-            lookahead=0 if draft is None else require_count("lookahead", lookahead),
+            lookahead=proposals_of(draft, lookahead),
             jit_compile=jit_compile,
         )
         options, repeats, per_text = with_results(options, num_results)
@@ -169,7 +169,7 @@ class TextGenerator(TokenGenerator):
         truncate: bool | None = None,
         seed: int = 0,
         draft: Any = None,
-        lookahead: int = 4,
+        lookahead: int | None = None,
         jit_compile: bool | None = None,
     ) -> Iterator[Any]:
         """Writes texts piece by piece.
@@ -199,7 +199,7 @@ class TextGenerator(TokenGenerator):
         )
         chosen = asked.ending(chosen)
         stops, sequences = split_stops(chosen.stop)
-        lookahead = 0 if draft is None else require_count("lookahead", lookahead)
+        lookahead = proposals_of(draft, lookahead)
         settings = self.options(
             **chosen.options(), stop_sequences=sequences, lookahead=lookahead, jit_compile=jit_compile
         )

@@ -9,7 +9,7 @@ from zoo.generation.checks import is_integer, require_count
 from zoo.generation.defaults import GenerationDefaults
 from zoo.generation.engine import Engine
 from zoo.generation.prompt_lookup import PromptLookup
-from zoo.generation.request import GenerationOptions, room, split_stops
+from zoo.generation.request import GenerationOptions, proposals_of, room, split_stops
 from zoo.preprocessing.rows import shorten
 
 # The `draft` that needs no model.
@@ -46,7 +46,7 @@ class TokenGenerator:
         seed: int = 0,
         streams: Any = None,
         draft: Any = None,
-        lookahead: int = 4,
+        lookahead: int | None = None,
         jit_compile: bool | None = None,
     ) -> dict[str, Any]:
         """Continues rows of token ids, as one batch; needs no TensorFlow.
@@ -82,7 +82,7 @@ class TokenGenerator:
             **chosen.options(),
             **({} if pad_id is None else {"pad_id": pad_id}),
             stop_sequences=sequences,
-            lookahead=0 if draft is None else require_count("lookahead", lookahead),
+            lookahead=proposals_of(draft, lookahead),
             jit_compile=jit_compile,
         )
         if preprocessor.takes_beginnings != (source is not None):

@@ -119,7 +119,7 @@ class GenerativeTask(Task):
         num_results: int | None = None,
         return_scores: bool = False,
         draft: str | None = None,
-        lookahead: int = 4,
+        lookahead: int | None = None,
         jit_compile: bool = False,
     ) -> dict[str, Endpoint]:
         """Returns the endpoints of an export, for any batch size.

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import keras
 
+from recipes.common.processes import threads_each
+
 # Narrower models have not been measured (docs/results.md).
 _LEAST_WIDTH = 128
+_THREADS = "TF_NUM_INTRAOP_THREADS"
 _FLAGS = re.compile(r"^flags\s*:.*\b(avx512_bf16|amx_bf16)\b", re.MULTILINE)
 
 
 def describe_step(is_compiled: bool) -> str:
-    """Returns what a log says of the training step: dtype policy and compiler, and the keys that choose them.
+    """Returns what a log says of the training step: dtype policy, compiler and threads, and what chooses them.
 
     Args:
         is_compiled: Whether XLA compiles it.
@@ -21,10 +25,15 @@ def describe_step(is_compiled: bool) -> str:
     Example:
 
     >>> describe_step(False)
-    'trains in float32, without XLA (training.dtype, training.jit_compile)'
+    'trains in float32, without XLA (training.dtype, training.jit_compile), on 2 threads (TF_NUM_INTRAOP_THREADS)'
     """
     compiler = "compiled by XLA" if is_compiled else "without XLA"
-    return f"trains in {keras.config.dtype_policy().name}, {compiler} (training.dtype, training.jit_compile)"
+    step = f"trains in {keras.config.dtype_policy().name}, {compiler} (training.dtype, training.jit_compile)"
+    if keras.backend.backend() != "tensorflow" or keras.distribution.list_devices("gpu"):
+        return step
+    # TensorFlow takes a thread per processor of the process unless its variable says otherwise
+    threads = os.environ.get(_THREADS) or threads_each(1)
+    return f"{step}, on {threads} threads ({_THREADS})"
 
 
 def multiplies_bfloat16(description: str | None = None) -> bool:

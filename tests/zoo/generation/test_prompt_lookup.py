@@ -196,6 +196,8 @@ def test_refusals(model):
         model.generate_tokens([[3]], draft="small")
     with pytest.raises(ValueError, match="lookahead must be an integer of at least 1, got 0"):
         model.generate_tokens([[3]], draft="prompt_lookup", lookahead=0)
+    with pytest.raises(ValueError, match="lookahead must be None where no draft proposes tokens, got 8"):
+        model.generate_tokens([[3]], lookahead=8)
     with pytest.raises(ValueError, match="sampler must define weights"):
         model.generate_tokens([[3]], sampler="beam", draft="prompt_lookup")
     window = CausalLM(Backbone.from_config(config_of("decoder", attention=AttentionConfig(2, window=(4, 0)))))

@@ -22,5 +22,7 @@ def test_who_is_advised():
 
 
 @pytest.mark.parametrize(("compiled", "words"), [(True, "compiled by XLA"), (False, "without XLA")])
-def test_the_log_says_how_a_model_trains(compiled, words):
-    assert describe_step(compiled) == f"trains in float32, {words} (training.dtype, training.jit_compile)"
+def test_the_log_says_how_a_model_trains(compiled, words, monkeypatch):
+    step = f"trains in float32, {words} (training.dtype, training.jit_compile)"
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "3")
+    assert describe_step(compiled) == f"{step}, on 3 threads (TF_NUM_INTRAOP_THREADS)"
