@@ -94,8 +94,10 @@ def _complete(model: Any, name: str, texts: list[str], most: int) -> tuple[list[
 
 
 def _generated(model: Any, text: str, most: int) -> str:
-    written = model.call("generate", texts=[text], seed=0, max_new_tokens=most)["texts"][0]
-    repeats = model.endpoints["generate"].get("properties", {}).get("begins_with_prompt", False)
+    generate = model.endpoints["generate"]
+    chosen = {field["name"]: field["default"] for field in generate["inputs"] if "default" in field}
+    written = model.call("generate", **{**chosen, "texts": [text], "max_new_tokens": most})["texts"][0]
+    repeats = generate.get("properties", {}).get("begins_with_prompt", False)
     return (written[len(text.encode()) :] if repeats else written).decode("utf-8", "replace")
 
 

@@ -15,10 +15,11 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from recipes.serving.continuous_batch import BatchOptions, ContinuousBatch, QueueFullError
@@ -99,9 +100,7 @@ class Worker:
         rows, waiting = options.pop("batch", 32), options.get("waiting", 256)
         self._writer = ContinuousBatch(model, BatchOptions(**options)) if "advance" in model.endpoints else None
         self._batches = {
-            name: DynamicBatch(
-                model, name, rows, waiting, shares=not endpoint.get("properties", {}).get("draws", False)
-            )
+            name: DynamicBatch(model, name, rows, waiting, _sharing(endpoint.get("properties", {})))
             for name, endpoint in model.endpoints.items()
             if name not in _OF_THE_WRITER
         }
@@ -230,6 +229,15 @@ class Worker:
             kind, message = FAILED, "The model could not answer."
             logging.getLogger(__name__).error("A request failed: %s", type(error).__name__)
         self._send({"id": number, "error": kind, "message": message})
+
+
+def _sharing(properties: Mapping[str, Any]) -> Callable[[Mapping[str, np.ndarray]], bool]:
+    """Says of which calls of an endpoint the results do not depend on their places in a batch."""
+    if properties.get("draws", False):
+        return lambda inputs: False
+    if properties.get("may_draw", False):
+        return lambda inputs: not (inputs["temperature"] > 0).any()
+    return lambda inputs: True
 
 
 def _assertion(message: str) -> str:

@@ -7,6 +7,8 @@ import { makeSettings } from "./settings.js";
 import { makeView, stop } from "./view.js";
 
 const ROLES = { system: "System message", user: "You", assistant: "Model" };
+// What stands for a choice of `generate` that nobody made.
+const UNCHOSEN = { seed: 0, max_new_tokens: 0, temperature: -1, top_k: -1, top_p: -1, stop: [] };
 const REASONS = { stop: "The text has ended.", length: "The text has its most tokens." };
 
 /** Returns the view that continues a text. */
@@ -104,7 +106,7 @@ export function textToTextView(model, signatures) {
   const run = async (place, signal) => {
     const isPlain = most.value === "" && seed.value === "";
     const inputs = { texts: [source.value] };
-    if (!isPlain) Object.assign(inputs, { seed: Number(seed.value), max_new_tokens: Number(most.value) });
+    if (!isPlain) Object.assign(inputs, UNCHOSEN, { seed: Number(seed.value), max_new_tokens: Number(most.value) });
     const endpoint = isPlain ? "serving_default" : "generate";
     const answer = await predict(model, endpoint, inputs, Object.keys(signatures[endpoint].outputs), signal);
     const texts = [answer.texts[0]].flat();

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from recipes.benchmark import serving
+from recipes.benchmark import serving, serving_jobs
 from recipes.common.errors import ConfigError
 
 
@@ -28,6 +28,14 @@ def test_table_and_picture(tmp_path):
     assert "4.0 times as fast as: complete, one at a time" in table and "2.0 times as fast as" in table
     serving.plot(results, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 5000
+
+
+def test_plans_hold_what_the_export_says(trained, tmp_path):
+    trained.export(tmp_path / "copies" / "1", max_new_tokens=6, jit_compile=False)
+    name, export = serving_jobs.job_of(tmp_path, "translate")
+    plan = serving_jobs.make_plan("translate", name, export, 3, 64)
+    asked = [body["prompt"] for body in plan["asked"]]
+    assert name == "copies" and plan["expected"] == trained.generate(asked, max_new_tokens=6, jit_compile=False)
 
 
 def test_what_is_asked_for_that_there_is_not(tmp_path):
