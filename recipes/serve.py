@@ -16,11 +16,9 @@ from pathlib import Path
 import recipes.serving.app
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError
-from recipes.serving.limits import LimitsConfig
+from recipes.serving.limits import LOCAL_HOSTS, LimitsConfig
 from recipes.serving.model_folders import find_versions
 
-# Addresses that other machines do not reach.
-LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 # The environment variable that holds the key which requests must bring.
 KEY_VARIABLE = "ZOO_API_KEY"
 
@@ -58,6 +56,9 @@ def main(config: ServeConfig) -> None:
         config: The configuration.
     """
     api_key = os.environ.get(KEY_VARIABLE) or None
+    if api_key is not None and not (api_key.isascii() and api_key.isprintable() and " " not in api_key):
+        # no header could have it; files of secrets often end with a new line
+        raise ConfigError(f"{KEY_VARIABLE} must be printable ASCII characters without spaces and ends of lines")
     if api_key is None and config.host not in LOCAL_HOSTS:
         raise ConfigError(
             f"host must be one of {', '.join(LOCAL_HOSTS)} without a key, got {config.host!r}: set {KEY_VARIABLE}"

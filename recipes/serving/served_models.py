@@ -68,7 +68,8 @@ class ServedModels:
         folder: See `find_versions`.
         options: Options of the workers.
         interval: Seconds between two looks at the folder.
-        drain: Seconds that a version that goes has for its last answers.
+        drain: Seconds that all versions have for their last answers when the server ends.
+        longest: Seconds that a version that is replaced has for its last answers: no request may take longer.
 
     Example:
 
@@ -77,8 +78,16 @@ class ServedModels:
     ...         await worker.call("serve", {"texts": ["1st of May 1999"]})
     """
 
-    def __init__(self, folder: Path, options: dict[str, Any], interval: float = 2.0, drain: float = 30.0) -> None:
-        self._folder, self._options, self._interval, self._drain = folder, options, interval, drain
+    def __init__(
+        self,
+        folder: Path,
+        options: dict[str, Any],
+        interval: float = 2.0,
+        drain: float = 30.0,
+        longest: float = 90.0,
+    ) -> None:
+        self._folder, self._options, self._interval = folder, options, interval
+        self._drain, self._longest, self._ending = drain, longest, asyncio.Event()
         self._current: dict[str, Version] = {}
         self._others: dict[str, list[Version]] = {}
         self._refused: dict[str, set[Any]] = {}
@@ -214,6 +223,7 @@ class ServedModels:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
+        self._ending.set()
         for name in list(self._current):
             self._retire(name, self._current.pop(name))
         while self._tasks:
@@ -264,11 +274,14 @@ class ServedModels:
         self._begin(self._end(name, version))
 
     async def _end(self, name: str, version: Version) -> None:
-        ends = time.monotonic() + self._drain
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._drain):
-                await version.idle.wait()
-        await version.worker.close(max(ends - time.monotonic(), 0))
+        idle, ending = (asyncio.create_task(event.wait()) for event in (version.idle, self._ending))
+        await asyncio.wait([idle, ending], timeout=self._longest, return_when=asyncio.FIRST_COMPLETED)
+        if ending.done():
+            await asyncio.wait([idle], timeout=self._drain)
+        seconds = self._drain if idle.done() else 0
+        for task in (idle, ending):
+            task.cancel()
+        await version.worker.close(seconds)
         self._others[name].remove(version)
         if not self._others[name]:
             del self._others[name]

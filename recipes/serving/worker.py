@@ -6,9 +6,11 @@ The server starts it as `python -m recipes.serving.worker DESCRIPTOR DIRECTORY O
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import json
 import logging
 import os
+import queue
 import secrets
 import signal
 import socket
@@ -28,6 +30,7 @@ from recipes.serving.exported_model import ExportedModel
 from recipes.serving.logs import set_up_logs
 from recipes.serving.messages import pack, receive
 from recipes.serving.whole_texts import UnknownSettingError, call_of, text_of
+from recipes.serving.writing import FAILED as FAILED_TEXT
 from recipes.serving.writing import STOP, WritingRequest, Written
 
 # Kinds of errors, as the server tells them from each other.
@@ -128,6 +131,34 @@ class Worker:
                 raise RefusedError(f"There is no operation {operation!r}.")
         except Exception as error:  # each request is answered, whatever it raises
             self._fail(number, error)
+
+    def warm_up(self) -> None:
+        """Calls what requests call, so that the first one does not wait for what happens once only."""
+        for name, endpoint in self._model.endpoints.items():
+            if name not in _OF_THE_WRITER and _takes_texts(endpoint):
+                # the text may be none for this model; what else fails is the matter of those who ask the endpoint
+                refusals = tf.errors.InvalidArgumentError if name == self._model.default else tf.errors.OpError
+                with contextlib.suppress(refusals):
+                    self._model.call(name, **{field["name"]: ["a"] for field in endpoint["inputs"]})
+        if self._writer is not None:
+            for is_chat in (False, True)[: 1 + self._writer.is_chat]:
+                self._write_first(self._writer, is_chat)
+        elif "generate" in self._model.endpoints:
+            with contextlib.suppress(tf.errors.InvalidArgumentError, UnknownSettingError):
+                name, inputs = call_of(self._model.endpoints, {"text": "a", "max_new_tokens": 1})
+                self._model.call(name, **inputs)
+
+    @staticmethod
+    def _write_first(writer: ContinuousBatch, is_chat: bool) -> None:
+        """Writes a text or an answer of a few tokens, whatever the prompt means."""
+        if is_chat:
+            writer.chat_tokens([{"role": "user", "content": "a"}])
+        ended: queue.Queue[Written] = queue.Queue()
+        prompt = [0] * min(3, writer.max_length - 1)
+        writer.write(WritingRequest(prompt, 2, is_chat=is_chat, **writer.settings), ended.put)
+        last = ended.get()
+        if last.reason == FAILED_TEXT:
+            raise RuntimeError(f"The first text failed: {last.error}.")
 
     def state(self) -> dict[str, Any]:
         """Returns the loads of the batches, and what was counted."""
@@ -231,6 +262,10 @@ class Worker:
         self._send({"id": number, "error": kind, "message": message})
 
 
+def _takes_texts(endpoint: Mapping[str, Any]) -> bool:
+    return all(field["dtype"] == "string" and field["shape"] == ["batch"] for field in endpoint["inputs"])
+
+
 def _sharing(properties: Mapping[str, Any]) -> Callable[[Mapping[str, np.ndarray]], bool]:
     """Says of which calls of an endpoint the results do not depend on their places in a batch."""
     if properties.get("draws", False):
@@ -244,13 +279,6 @@ def _assertion(message: str) -> str:
     """What an assertion of ours says, which holds no text of the user's; of other errors nothing."""
     _, found, rest = message.partition(_ASSERTION)
     return " ".join(rest.partition("\n")[0].partition("[[")[0].split("]")[:1]) if found else "The input is not valid."
-
-
-def warm_up(model: ExportedModel) -> None:
-    """Calls the endpoints that take texts once, so that the first request does not wait for what happens once only."""
-    endpoint = model.endpoints[model.default]
-    if all(field["dtype"] == "string" and field["shape"] == ["batch"] for field in endpoint["inputs"]):
-        model.call(model.default, **{field["name"]: ["a"] for field in endpoint["inputs"]})
 
 
 def main(arguments: list[str]) -> None:
@@ -273,8 +301,8 @@ def main(arguments: list[str]) -> None:
 
     try:
         model = ExportedModel(Path(directory))
-        warm_up(model)
         worker = Worker(model, json.loads(options), send)
+        worker.warm_up()
     except Exception as error:  # whatever a damaged export raises
         # the message of a folder that is no model may show where it is
         said = str(error).replace(directory, Path(directory).name).replace(str(Path(directory).resolve()), "")

@@ -172,6 +172,23 @@ def test_answered_requests_are_forgotten(inside):
     assert not worker._asked
 
 
+def test_what_requests_call_has_been_called_once_when_a_worker_is_ready(inside, exported, monkeypatch):
+    worker, answers = inside
+    called, run = set(), exported.run
+
+    def noted(endpoint, tensors):
+        called.add(endpoint)
+        return run(endpoint, tensors)
+
+    monkeypatch.setattr(exported, "run", noted)
+    worker.warm_up()
+    assert called >= {"serve", "score", "tokens", "begin", "advance", "continuation", "chat_tokens"}
+    assert "chat_continuation" in called and answers.empty()
+    assert {name: worker.state()[name] for name in ("waiting", "filling", "writing")} == dict.fromkeys(
+        ("waiting", "filling", "writing"), 0
+    )
+
+
 def test_only_texts_that_are_drawn_are_written_alone(inside, exported, monkeypatch):
     worker, answers = inside
     may_go, call, batch = threading.Event(), exported.call, worker._batches["generate"]
