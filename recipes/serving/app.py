@@ -75,6 +75,7 @@ def make_app(
             if grpc_address is not None:
                 start = recipes.serving.tensorflow_grpc.start_grpc
                 servers["grpc"], app.state.grpc_port = await start(state, *grpc_address)
+                _log.info("gRPC is asked at %s:%d.", grpc_address[0], app.state.grpc_port)
             yield
             await app.state.begin_end()
 

@@ -55,7 +55,7 @@ class Version:
 
 
 class ServedModels:
-    """The models of a folder, looked at again and again.
+    """The models of a folder, looked at again and again, from the moment on that this is entered.
 
     Of each model the newest version is served. A newer one, or one that is written anew in its place, is loaded when
     its files have been the same on two looks, for a copy may be under way. It is warmed beside the old one, takes all
@@ -74,6 +74,7 @@ class ServedModels:
     Example:
 
     >>> async with ServedModels(Path("models"), {}) as models:
+    ...     await models.loaded()
     ...     async with models.worker("dates") as worker:
     ...         await worker.call("serve", {"texts": ["1st of May 1999"]})
     """
@@ -94,10 +95,10 @@ class ServedModels:
         self._seen: dict[tuple[str, int], Any] | None = None
         self._tasks: set[asyncio.Task] = set()
         self._watching: asyncio.Task | None = None
+        self._loaded = asyncio.Event()
         self.restarts = 0
 
     async def __aenter__(self) -> ServedModels:
-        await self.look()
         self._watching = asyncio.create_task(self._watch())
         return self
 
@@ -111,17 +112,25 @@ class ServedModels:
 
     @property
     def is_ready(self) -> bool:
-        """Whether there are models, and all of them can answer."""
-        return bool(self._current) and all(version.state == AVAILABLE for version in self._current.values())
+        """Whether the models of the beginning have been loaded, and all that are served can answer."""
+        are_available = all(version.state == AVAILABLE for version in self._current.values())
+        return self._loaded.is_set() and bool(self._current) and are_available
+
+    async def loaded(self) -> None:
+        """Waits until each model that was there at the beginning has been loaded, or has failed to."""
+        await self._loaded.wait()
 
     def versions(self, name: str) -> list[Version]:
         """Returns the versions of a model that have a state, the served one first.
 
         Raises:
             NoSuchModelError: If there is no model of the name.
+            NotReadyError: If it is not known yet which models there are.
         """
         current = self._current.get(name)
         versions = [*([current] if current else []), *self._others.get(name, [])]
+        if not versions and not self._loaded.is_set():
+            raise NotReadyError("The models are being loaded.")
         if not versions:
             # a mistyped name is shown; what else stands there may be a text
             shown = f" {name!r}" if re.fullmatch(r"[\w.-]{1,80}", name, re.ASCII) else " of the name given"
@@ -232,15 +241,16 @@ class ServedModels:
     async def _watch(self) -> None:
         known = None  # each kind of error is logged once, not at each look
         while True:
-            await asyncio.sleep(self._interval)
             kind = None
             try:
                 await self.look()
+                self._loaded.set()
             except Exception as error:  # such as a folder that is being written: it is looked at again
                 kind = type(error).__name__
             if kind is not None and kind != known:
                 _log.error("The models could not be looked at: %s", kind)
             known = kind
+            await asyncio.sleep(self._interval)
 
     async def _load(self, name: str, version: Version) -> bool:
         """Loads a version and serves it; returns whether it could be loaded."""

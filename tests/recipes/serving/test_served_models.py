@@ -73,6 +73,7 @@ def test_versions_are_swapped_and_processes_revived(loop, two_exports, tmp_path,
 
     async def run():
         async with ServedModels(tmp_path / "models", {}, interval=0.1) as models:
+            await models.loaded()
             assert models.names == ["chat"] and models.is_ready
             old = await ask(models)
             answers, stop = [], asyncio.Event()

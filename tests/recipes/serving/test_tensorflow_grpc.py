@@ -39,6 +39,7 @@ def channel(loop, chat_export, tmp_path_factory, metrics):
 
     async def start():
         models = await ServedModels(folder, {}).__aenter__()
+        await models.loaded()
         return models, *await start_grpc(ServerState(models, LIMITS, metrics, "secret"), "127.0.0.1", 0)
 
     models, server, port = loop.run(start())
