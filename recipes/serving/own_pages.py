@@ -26,7 +26,8 @@ def require_own_page(headers: Mapping[str, str]) -> None:
     """
     host, origin = headers.get("host", ""), headers.get("origin")
     try:
-        is_local = urlsplit(f"//{host}").hostname in LOCAL_HOSTS
+        # clients of HTTP/1.0 may say none, browsers always do
+        is_local = not host or urlsplit(f"//{host}").hostname in LOCAL_HOSTS
         is_own = origin is None or urlsplit(origin).netloc.lower() == host.lower()
     except ValueError:  # no address
         is_local = is_own = False

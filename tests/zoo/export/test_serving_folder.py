@@ -176,7 +176,7 @@ EXPORTS = {
     ),
     "several labels": (
         "wordpiece",
-        lambda tokenizer: TextClassifier(encoder(tokenizer), tokenizer, labels=["a", "b"], multi_label=True),
+        lambda tokenizer: TextClassifier(encoder(tokenizer), tokenizer, labels=["a", "b"], problem="multi_label"),
         {},
     ),
     "several results": (
