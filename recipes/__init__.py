@@ -10,6 +10,8 @@ LAZY = (
     "layers",
     "recipes.common.batching",
     "recipes.serving.app",
+    "recipes.serving.http_server",
+    "recipes.serving.logs",
     "recipes.serving.tensorflow_grpc",
     "tensorflow",
     "zoo",

@@ -109,6 +109,22 @@ class Worker:
         self._tokenizing = concurrent.futures.ThreadPoolExecutor(2, "tokens")
         self._places = threading.BoundedSemaphore(waiting)  # for texts whose prompts are not tokenized yet
 
+    def warm_up(self) -> None:
+        """Asks what takes texts once, so that the first request does not wait for what happens once only."""
+        endpoint = self._model.endpoints[self._model.default]
+        if all(field["dtype"] == "string" and field["shape"] == ["batch"] for field in endpoint["inputs"]):
+            self._model.call(self._model.default, **{field["name"]: ["a"] for field in endpoint["inputs"]})
+        if self._writer is not None:
+            told: list[Written] = []
+            # in a batch of its own, whose tokens nobody counts
+            with ContinuousBatch(self._model) as batch:
+                prompt = batch.tokens(["warm up"])[0][: batch.max_length - 1]
+                if prompt:
+                    batch.write(WritingRequest(prompt, 2, **batch.settings), told.append)
+            for written in told:
+                if written.error:
+                    raise RuntimeError(f"No text can be written: {written.error}.")
+
     def handle(self, request: dict[str, Any]) -> None:
         """Answers a request, now or later."""
         number, operation = request["id"], request["operation"]
@@ -238,13 +254,6 @@ def _assertion(message: str) -> str:
     return " ".join(rest.partition("\n")[0].partition("[[")[0].split("]")[:1]) if found else "The input is not valid."
 
 
-def warm_up(model: ExportedModel) -> None:
-    """Calls the endpoints that take texts once, so that the first request does not wait for what happens once only."""
-    endpoint = model.endpoints[model.default]
-    if all(field["dtype"] == "string" and field["shape"] == ["batch"] for field in endpoint["inputs"]):
-        model.call(model.default, **{field["name"]: ["a"] for field in endpoint["inputs"]})
-
-
 def main(arguments: list[str]) -> None:
     """Runs the process.
 
@@ -265,8 +274,8 @@ def main(arguments: list[str]) -> None:
 
     try:
         model = ExportedModel(Path(directory))
-        warm_up(model)
         worker = Worker(model, json.loads(options), send)
+        worker.warm_up()
     except Exception as error:  # whatever a damaged export raises
         # the message of a folder that is no model may show where it is
         said = str(error).replace(directory, Path(directory).name).replace(str(Path(directory).resolve()), "")

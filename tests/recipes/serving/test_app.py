@@ -158,6 +158,7 @@ REFUSED = [
     ({"model": "other"}, 404, "There is no model 'other'."),
     ({"prompt": [1, 2]}, 422, "tokens are not taken"),
     ({"prompt": []}, 422, "prompt must be a text or a list of texts"),
+    ({"max_tokens": 10**30}, 422, "A whole number must fit into 64 bits."),
     ({"max_tokens": 0}, 422, "max_tokens must be from 1 to 150."),
     ({"max_tokens": True}, 422, "max_tokens must be of the type int."),
     ({"temperature": -1}, 422, "temperature must be from 0 to 100."),
