@@ -11,7 +11,6 @@ LAZY = (
     "recipes.common.batching",
     "recipes.serving.app",
     "recipes.serving.http_server",
-    "recipes.serving.logs",
     "recipes.serving.tensorflow_grpc",
     "tensorflow",
     "zoo",

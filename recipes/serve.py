@@ -15,10 +15,10 @@ from pathlib import Path
 
 import recipes.serving.app
 import recipes.serving.http_server
-import recipes.serving.logs
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError
 from recipes.serving.limits import LimitsConfig
+from recipes.serving.logs import set_up_logs
 from recipes.serving.model_folders import find_versions
 
 # Addresses that other machines do not reach.
@@ -76,7 +76,7 @@ def main(config: ServeConfig) -> None:
     listener = listen(config.host, config.port)
     if config.grpc_port is not None:
         listen(config.host, config.grpc_port).close()
-    recipes.serving.logs.set_up_logs()
+    set_up_logs()
     http_server.allow_many_connections()
     app = make_app(
         Path(config.models),
