@@ -180,7 +180,7 @@ class _Fields:
         value = self.take(name, int if kind is int else (int, float), default)
         if value is default:
             return default
-        if not least <= value <= most:  # nor is a number that is none; integers may be larger than all floats
+        if not least <= value <= most:
             raise Problem(422, f"{name} must be from {least:g} to {most:g}.")
         return kind(value)
 

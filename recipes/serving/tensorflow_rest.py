@@ -209,8 +209,6 @@ def _from_json(value: Any) -> Any:
             raise Problem(400, "b64 must be in base64.") from error
     if value is None:
         raise Problem(400, "A value must be a number, a text, or a list of these, got null.")
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise Problem(422, "An integer must fit into 64 bits.")
     return value
 
 

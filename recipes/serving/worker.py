@@ -10,7 +10,6 @@ import contextlib
 import json
 import logging
 import os
-import queue
 import secrets
 import signal
 import socket
@@ -30,7 +29,6 @@ from recipes.serving.exported_model import ExportedModel
 from recipes.serving.logs import set_up_logs
 from recipes.serving.messages import pack, receive
 from recipes.serving.whole_texts import UnknownSettingError, call_of, text_of
-from recipes.serving.writing import FAILED as FAILED_TEXT
 from recipes.serving.writing import STOP, WritingRequest, Written
 
 # Kinds of errors, as the server tells them from each other.
@@ -141,24 +139,22 @@ class Worker:
                 with contextlib.suppress(refusals):
                     self._model.call(name, **{field["name"]: ["a"] for field in endpoint["inputs"]})
         if self._writer is not None:
-            for is_chat in (False, True)[: 1 + self._writer.is_chat]:
-                self._write_first(self._writer, is_chat)
+            told: list[Written] = []
+            # in a batch of its own, whose tokens nobody counts
+            with ContinuousBatch(self._model) as batch:
+                # any tokens will do: some texts have none
+                prompt = [0] * min(3, batch.max_length - 1)
+                for is_chat in (False, True)[: 1 + batch.is_chat]:
+                    batch.write(WritingRequest(prompt, 2, is_chat=is_chat, **batch.settings), told.append)
+                if batch.is_chat:
+                    batch.chat_tokens([{"role": "user", "content": "a"}])
+            for written in told:
+                if written.error:
+                    raise RuntimeError(f"No text can be written: {written.error}.")
         elif "generate" in self._model.endpoints:
             with contextlib.suppress(tf.errors.InvalidArgumentError, UnknownSettingError):
                 name, inputs = call_of(self._model.endpoints, {"text": "a", "max_new_tokens": 1})
                 self._model.call(name, **inputs)
-
-    @staticmethod
-    def _write_first(writer: ContinuousBatch, is_chat: bool) -> None:
-        """Writes a text or an answer of a few tokens, whatever the prompt means."""
-        if is_chat:
-            writer.chat_tokens([{"role": "user", "content": "a"}])
-        ended: queue.Queue[Written] = queue.Queue()
-        prompt = [0] * min(3, writer.max_length - 1)
-        writer.write(WritingRequest(prompt, 2, is_chat=is_chat, **writer.settings), ended.put)
-        last = ended.get()
-        if last.reason == FAILED_TEXT:
-            raise RuntimeError(f"The first text failed: {last.error}.")
 
     def state(self) -> dict[str, Any]:
         """Returns the loads of the batches, and what was counted."""
