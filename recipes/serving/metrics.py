@@ -11,6 +11,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from recipes.serving.served_models import NoSuchModelError, NotReadyError, ServedModels
 from recipes.serving.worker_client import WorkerError
 
+# What is read must arrive within ten seconds, as Prometheus is usually set up, also where a worker is stuck.
+_STATE_SECONDS = 5.0
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -86,6 +88,6 @@ async def _state_of(models: ServedModels, name: str) -> dict[str, Any] | None:
     """Loads and counts of a model; None of one that does not answer."""
     try:
         async with models.worker(name) as worker:
-            return await worker.state()
+            return await worker.state(_STATE_SECONDS)
     except (NoSuchModelError, NotReadyError, WorkerError):
         return None

@@ -39,7 +39,7 @@ class Process:
     async def close(self, seconds):
         self.over.set()
 
-    async def state(self):
+    async def state(self, seconds):
         return {"waiting": 0, "batches": {}}
 
 
