@@ -180,7 +180,9 @@ def test_measured_peaks():
     wide = dataclasses.replace(LLAMA, num_layers=4, hidden_dim=512, feed_forward=network)
     deep = dataclasses.replace(LLAMA, num_layers=4)
     jobs = [Job(deep, 8, 256, **ON_PROCESSORS), Job(deep, 8, 512, **ON_PROCESSORS), Job(wide, 2, 32, **ON_PROCESSORS)]
-    for job, row in zip(jobs, compiled(*jobs, run=True), strict=True):
+    # each in a process of its own: memory that an earlier job has freed may stay with the process
+    for job in jobs:
+        (row,) = compiled(job, run=True)
         memory = memory_of(shape_of(job, {}), job)
         held = memory.weights + memory.optimizer
         assert memory.peak == pytest.approx(held + row["grown"], rel=0.15)
