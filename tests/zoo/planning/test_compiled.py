@@ -214,50 +214,20 @@ def test_measured_peaks():
 def test_programs_of_tpus():
     """Plans are for accelerators unless told otherwise: against programs for TPU v5e. No TPU is needed.
 
-    The programs are large: most of what small ones hold is in memory of the chip that the analysis leaves out. What is
-    planned by what XLA says, as docs/scale.md shows it:
+    The memory of a large program, as most of what small ones hold is in memory of the chip that the analysis leaves out;
+    the traffic of small ones.
     """
     decoder = dataclasses.replace(
         LLAMA,
-        vocabulary_size=1024,
+        vocabulary_size=4096,
         hidden_dim=512,
         feed_forward=zoo.FeedForwardConfig(1408, "silu", gated=True, use_bias=False),
     )
-    deeper = dataclasses.replace(decoder, vocabulary_size=4096, num_layers=4)
-    own_keys = dataclasses.replace(deeper, attention=zoo.AttentionConfig(4, use_bias=False))
-    plain = dataclasses.replace(
-        decoder,
-        attention=zoo.AttentionConfig(4),
-        position=zoo.PositionConfig("learned"),
-        norm=zoo.NormConfig("layer", "pre"),
-        feed_forward=zoo.FeedForwardConfig(2048, "gelu"),
-        embedding=zoo.EmbeddingConfig(tie_output=True),
-    )
-    both = dataclasses.replace(
-        decoder,
-        architecture="encoder_decoder",
-        num_layers=1,
-        attention=zoo.AttentionConfig(4),
-        position=zoo.PositionConfig("sinusoidal"),
-        norm=zoo.NormConfig("layer", "post"),
-        feed_forward=zoo.FeedForwardConfig(2048, "relu"),
-    )
-    dropout = dataclasses.replace(plain, attention=zoo.AttentionConfig(4, dropout=0.1), dropout=0.1)
-    cases = [
-        (Job(decoder, 16, 256), {}, 1.01),
-        (Job(decoder, 16, 256, remat=True), {}, 1.06),
-        (Job(decoder, 8, 512), {}, 0.92),
-        (Job(deeper, 8, 256, data=4), {}, 1.14),
-        (Job(own_keys, 8, 256, model=4), {}, 1.66),
-        (Job(decoder, 16, 256), {"lora_rank": 8}, 1.13),
-        (Job(decoder, 16, 256, dtype="float32"), {}, 0.86),
-        (Job(both, 16, 256), {}, 0.81),
-        (Job(dropout, 16, 256), {}, 0.16),
-    ]
-    jobs, changes, ratios = zip(*cases, strict=True)
-    rows = compiled(*jobs, changes=changes, topology="v5e:2x2")
-    found = [
-        memory_of(shape_of(job, change), job).peak / (row["arguments"] + row["temporary"])
-        for job, change, row in zip(jobs, changes, rows, strict=True)
-    ]
-    assert found == pytest.approx(ratios, abs=0.02)
+    own_keys = dataclasses.replace(decoder, num_layers=4, attention=zoo.AttentionConfig(4, use_bias=False))
+    jobs = [Job(decoder, 256, 256), Job(decoder, 8, 256, data=4), Job(own_keys, 8, 256, model=4)]
+    large, *several = compiled(*jobs, topology="v5e:2x2")
+    memory = memory_of(shape_of(jobs[0], {}), jobs[0])
+    assert memory.peak == pytest.approx(large["arguments"] + large["temporary"], rel=0.05)
+    for job, row in zip(jobs[1:], several, strict=True):
+        planned = sum(traffic.bytes for traffic in traffic_of(shape_of(job, {}), job).values())
+        assert planned == pytest.approx(sent(row, 4), rel=0.02)
