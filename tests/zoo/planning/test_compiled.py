@@ -214,8 +214,8 @@ def test_measured_peaks():
 def test_programs_of_tpus():
     """Plans are for accelerators unless told otherwise: against programs for TPU v5e. No TPU is needed.
 
-    The memory of a large program, as most of what small ones hold is in memory of the chip that the analysis leaves out;
-    the traffic of small ones.
+    Memory is that of a large program: most of what small ones hold is in memory of the chip that the analysis leaves
+    out. Traffic is that of small ones.
     """
     decoder = dataclasses.replace(
         LLAMA,
