@@ -38,6 +38,8 @@ class _Kept(NamedTuple):
         scores: Of each score.
         bytes_of_score: Bytes of one.
         logits: Of each logit of a piece, in float32: logits, exponentials, probabilities, gradient.
+        logits_of_two: The same where there are two pieces: XLA unrolls the loop over the second, and may compute both
+            at a time.
         bytes_of_vectors: Bytes besides for each number of the vectors that are projected to logits.
         layer: Share of what a layer keeps that its gradients take besides; None where it is counted, see `_gradients`.
         copies: Share of the weights of which copies are held at a time; others are cast where they are read.
@@ -50,6 +52,7 @@ class _Kept(NamedTuple):
     scores: float
     bytes_of_score: int
     logits: float
+    logits_of_two: float
     bytes_of_vectors: int
     layer: float | None
     copies: float
@@ -64,8 +67,8 @@ class _Kept(NamedTuple):
 # Small programs of TPUs hold all of this in 128 MiB of the chip besides its main memory, which XLA's analysis of memory
 # leaves out: `test_programs_of_tpus` compiles large ones. Dropout of attention weights takes far more than is planned.
 _KEPT = {
-    "cpu": _Kept(3, 5, 3, True, 3, 4, 4, 0, 1, 1),
-    "accelerator": _Kept(1, 2, 1, False, 1, 4, 2, 8, None, 0.5),
+    "cpu": _Kept(3, 5, 3, True, 3, 4, 4, 7, 0, 0.6, 1),
+    "accelerator": _Kept(1, 2, 1, False, 1, 4, 2, 2, 8, None, 0.5),
 }
 
 
@@ -128,7 +131,8 @@ def memory_of(shape: ModelShape, job: Job) -> Memory:
     if shape.has_output:
         # pieces are of one size
         at_once = -(-job.tokens_of_device // pieces_of(job))
-        logits = kept.logits * 4 * at_once * shape.vocabulary_part
+        copies_of_piece = kept.logits_of_two if pieces_of(job) == 2 else kept.logits
+        logits = copies_of_piece * 4 * at_once * shape.vocabulary_part
         logits += kept.bytes_of_vectors * shape.config.hidden_dim * job.tokens_of_device
         kernel = sum(kernel.part for kernel in shape.kernels if kernel.is_output and kernel.trains)
         output_gradients = 4 * kernel + vector * job.tokens_of_device
