@@ -33,7 +33,8 @@ class _Kept(NamedTuple):
 
     Args:
         norm: Of each number of a norm.
-        gated, plain: Of each number between the products of a feed-forward network, with a gate and without.
+        gated, plain, relu: Of each number between the products of a feed-forward network, with a gate, without, and
+            with ReLU, whose gradient follows from its result.
         holds_inputs: Whether these hold inputs of products that norms and activations make.
         scores: Of each score.
         bytes_of_score: Bytes of one.
@@ -48,6 +49,7 @@ class _Kept(NamedTuple):
     norm: float
     gated: float
     plain: float
+    relu: float
     holds_inputs: bool
     scores: float
     bytes_of_score: int
@@ -61,14 +63,15 @@ class _Kept(NamedTuple):
 # "cpu": fitted by hand to programs of XLA for processors in float32, which tests compare each time.
 # "accelerator": what programs of XLA for TPU v5e (libtpu 0.0.42.1) hold at their peak, buffer by buffer.
 # * An activation, a norm and a softmax are computed again in the products that read them. Held are the inputs of norms,
-#   the factors of attention, what comes out of "gate" and "up", and scores, which are float32 for any type.
+#   the factors of attention, what comes out of "gate" and "up", without a gate also what the activation makes of it,
+#   and scores, which are float32 for any type.
 # * Of a piece there are the logits and their gradient; of the vectors, when the loss is done, two gradients in float32.
 # * These programs cast weights where they read them. Libraries of GPUs may need a copy of each: half of all is assumed.
 # Small programs of TPUs hold all of this in 128 MiB of the chip besides its main memory, which XLA's analysis of memory
 # leaves out: `test_programs_of_tpus` compiles large ones. Dropout of attention weights takes far more than is planned.
 _KEPT = {
-    "cpu": _Kept(3, 5, 3, True, 3, 4, 4, 7, 0, 0.6, 1),
-    "accelerator": _Kept(1, 2, 1, False, 1, 4, 2, 2, 8, None, 0.5),
+    "cpu": _Kept(3, 5, 3, 3, True, 3, 4, 4, 7, 0, 0.6, 1),
+    "accelerator": _Kept(1, 2, 2, 1, False, 1, 4, 2, 2, 8, None, 0.5),
 }
 
 
@@ -162,7 +165,7 @@ def _kept_of(layer: LayerShape, shape: ModelShape, job: Job, kept: _Kept) -> flo
     normalized = kept.norm - kept.holds_inputs * ("attention" not in layer.reads)
     normalized_in_network = kept.norm - kept.holds_inputs * ("up" not in layer.reads)
     numbers = (attentions * normalized + normalized_in_network) * width + attentions * own
-    inner = (kept.gated if layer.gated else kept.plain) - kept.holds_inputs * ("down" not in layer.reads)
+    inner = _inner(layer, shape, kept) - kept.holds_inputs * ("down" not in layer.reads)
     numbers += inner * layer.intermediate_dim / devices
     of_score = kept.scores * kept.bytes_of_score + (job.itemsize + 1 if layer.attention_dropout else 0)
     size = numbers * job.itemsize + layer.dropouts * width + _scores(layer, shape, job) * of_score
@@ -175,6 +178,13 @@ def _kept_of(layer: LayerShape, shape: ModelShape, job: Job, kept: _Kept) -> flo
         if experts.capacity_factor is None:
             size += experts.blocks / experts.number * layer.expert_parameters * job.itemsize
     return size
+
+
+def _inner(layer: LayerShape, shape: ModelShape, kept: _Kept) -> float:
+    """How many numbers are held for each between the products of a feed-forward network."""
+    if layer.gated:
+        return kept.gated
+    return kept.relu if shape.config.feed_forward.activation == "relu" else kept.plain
 
 
 def _scores(layer: LayerShape, shape: ModelShape, job: Job) -> float:
@@ -199,6 +209,6 @@ def _gradients(layer: LayerShape, size: float, shape: ModelShape, job: Job, kept
     inner = tokens * layer.intermediate_dim / shape.model_size
     if layer.experts is not None:
         inner += layer.experts.rows(tokens) * layer.experts.intermediate_dim
-    let_go = (kept.gated if layer.gated else kept.plain) * inner + kept.norm * width * tokens
+    let_go = _inner(layer, shape, kept) * inner + kept.norm * width * tokens
     in_attention = 2 * _scores(layer, shape, job) * tokens - let_go
     return (max(inner, in_attention) + 3 * width * tokens) * job.itemsize
