@@ -40,6 +40,7 @@ class Fit:
         dropout: Rate of dropout.
         experts: Experts of each layer; None for none.
         accumulate: Batches of an update; None for one.
+        returns_to_first: Whether `EarlyStopping` puts the weights of the first epoch back, for the largest loss.
         timed_updates: Updates of a larger decoder whose tokens per second are measured instead, with each process on
             a core of its own; None to train the small model.
     """
@@ -52,6 +53,7 @@ class Fit:
     dropout: float = 0.0
     experts: int | None = None
     accumulate: int | None = None
+    returns_to_first: bool = False
     timed_updates: int | None = None
 
 
@@ -78,7 +80,15 @@ def train(fit: Fit) -> dict[str, Any]:
     """Returns the weights after the training, metrics of its epochs, and scores of other texts."""
     with zoo.distribution.scope():
         model = make_model(fit)
-    history = model.fit(*make_data(fit.shape, fit.texts), batch_size=8, epochs=fit.epochs, shuffle=False, verbose=0)
+    stop = keras.callbacks.EarlyStopping("loss", mode="max", restore_best_weights=True)
+    history = model.fit(
+        *make_data(fit.shape, fit.texts),
+        batch_size=8,
+        epochs=fit.epochs,
+        shuffle=False,
+        verbose=0,
+        callbacks=[stop] if fit.returns_to_first else [],
+    )
     scores = model.evaluate(*make_data(fit.shape, 20), batch_size=8, verbose=0, return_dict=True)
     layouts = {
         weight.path: str(getattr(getattr(weight.value, "sharding", None), "spec", "")) for weight in model.weights

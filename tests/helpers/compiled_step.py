@@ -80,10 +80,7 @@ def computations(text):
 
 
 def collectives(text):
-    """Kind and bytes of each collective of a program, and whether it is in a loop, where it counts once.
-
-    Processors add up 16 bits as 32, which other devices do not: such sums count as what they are promoted from.
-    """
+    """Kind and bytes of each collective of a program, and whether it is in a loop, where it counts once."""
     bodies, found = computations(text), []
 
     def visit(name, in_loop=False):
@@ -98,8 +95,7 @@ def collectives(text):
                     BYTES[kind] * math.prod(int(axis) for axis in axes.split(",") if axis)
                     for kind, axes in SHAPE.findall(match["shapes"])
                 ]
-                size = sum(sizes) / (2 if "promoted" in line else 1)
-                found.append({"kind": match["kind"], "bytes": size, "in_loop": in_loop})
+                found.append({"kind": match["kind"], "bytes": sum(sizes), "in_loop": in_loop})
 
     visit("ENTRY")
     return found

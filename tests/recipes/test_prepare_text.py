@@ -149,7 +149,7 @@ def without(documents, *places):
 def test_keys_that_are_compared_group_by_group(texts, tokenizer, tmp_path, monkeypatch):
     options = ["--deduplicate", "minhash", "--validation", "0.2"]
     prepare(texts[0], tokenizer, tmp_path / "at once", *options)
-    monkeypatch.setattr(stages, "_KEYS_AT_ONCE", 10)
+    monkeypatch.setattr("recipes.common.corpus.stages.comparing._KEYS_AT_ONCE", 10)
     prepare(texts[0], tokenizer, tmp_path / "in groups", *options)
     assert contents(tmp_path / "in groups") == contents(tmp_path / "at once")
 

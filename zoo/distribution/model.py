@@ -3,12 +3,14 @@
 from typing import Any
 
 import keras
+import numpy as np
 
 from zoo.distribution.alone import predicting
 from zoo.distribution.checks import adds_up, require_distributable
 from zoo.distribution.data import distributed_batch, distributed_data
 from zoo.distribution.layouts import ModelLayouts
 from zoo.distribution.replicas import add_gradients_first, first_replica, scope_of, weighted_over_replicas
+from zoo.storage.processes import num_processes, whole_value
 
 
 class DistributedModel(keras.Model):
@@ -71,6 +73,16 @@ class DistributedModel(keras.Model):
         """As `keras.Model.predict_on_batch`; of several replicas one does it."""
         with predicting(self, by_batch=True):
             return super().predict_on_batch(x)
+
+    def get_weights(self) -> list[np.ndarray]:
+        """As `keras.Model.get_weights`. Where several processes have parts of the weights, all must ask at once.
+
+        `EarlyStopping(restore_best_weights=True)` does. Each process then keeps a copy of all weights in the memory of
+        its host.
+        """
+        if num_processes() == 1:
+            return super().get_weights()
+        return [whole_value(weight) for weight in self.weights]
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True

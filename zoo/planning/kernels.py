@@ -37,6 +37,11 @@ class Weight(NamedTuple):
         """Whether it trains."""
         return bool(self.variable.trainable)
 
+    @property
+    def is_matrix(self) -> bool:
+        """Whether vectors are multiplied by it: a kernel, or a factor of a low-rank update. An embedding is none."""
+        return self.variable.name.endswith(_MATRICES)
+
 
 class Layer(NamedTuple):
     """A layer of a stack.
@@ -196,7 +201,7 @@ def kernels_of_layers(backbone: Any, layers: Iterable[Layer], weights: Iterable[
             of_source = _ids(attention.key_projection, attention.value_projection)
         last = set() if experts or reads_last else _ids(block.feed_forward.down)
         for variable in block.weights:
-            if not variable.name.endswith(_MATRICES):
+            if not known[id(variable)].is_matrix:
                 continue
             key = id(variable)
             is_expert = key in of_experts

@@ -3,21 +3,21 @@
 Held all the time: weights and what the optimizer holds of those that train (both moments of Adam), and with
 accumulation the mean of the gradients so far.
 
-Held at the end of the forward pass: what the backward pass needs of each layer (activations); the copies of weights in
-the type of products; the gradients of the projection to logits, which the loss computes along with itself; a piece of
-the logits. At the end of the backward pass: the gradients of all weights, which are clipped by their norm all together,
-and what one layer needs while it is gone through. The peak is at one of both ends, as in between the one falls as the
-other grows.
+Held at the end of the forward pass: what the backward pass needs of each layer (activations); copies of weights in the
+type of products; the gradients of the projection to logits, which the loss computes along with itself; a piece of the
+logits with the vectors that are projected. At the end of the backward pass: the gradients of all weights, which are
+clipped by their norm all together. With both comes what the gradients of one layer take while they are computed. The
+peak is at one of both ends, as in between the one falls as the other grows.
 
-What a layer keeps for each token depends on how much the compiler fuses (`_KEPT`): of each norm its input and, on
-processors, the normalized input and the result, of the model's width; queries, keys, values and results of the heads;
-some numbers for each of the width of a feed-forward network; where scores are held, some for each head and each token
-that is attended to. Inputs of products with weights that do not train are not read again. Dropout keeps a byte for each
-number. A mixture of experts keeps the rows of all its blocks, free ones included, and without a capacity a copy of the
-matrices for each block. With `remat` a layer keeps its input. Along the axis "model" heads and widths of networks are
-shared, vectors of the model's width are not. Compare Korthikanti et al. 2022, "Reducing Activation Recomputation in
-Large Transformer Models", section 4, who count four numbers of the model's width for both norms, and one for each
-score.
+What a layer keeps for each token depends on how much the compiler fuses (`_KEPT`): of each norm its input, of the
+model's width; queries, keys, values and results of the heads; some numbers for each of the width of a feed-forward
+network; where scores are held, some for each head and each token that is attended to. Inputs of products that norms or
+activations make, and that a compiler holds nevertheless, are not held for weights that do not train. Dropout keeps a
+byte for each number. A mixture of experts keeps the rows of all its blocks, free ones included, and without a capacity
+a copy of the matrices for each block. With `remat` a layer keeps its input, and all of one layer is there while its
+gradients are computed. Along the axis "model" heads and widths of networks are shared, vectors of the model's width are
+not. Compare Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 4, who
+count four numbers of the model's width for both norms, and one for each score.
 """
 
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from typing import NamedTuple
 from zoo.planning.job import Job
 from zoo.planning.model import LayerShape, ModelShape
 from zoo.planning.optimizer import numbers_of_optimizer
-from zoo.planning.traffic import pieces_of
+from zoo.planning.traffic import bytes_of_gradients, pieces_of
 
 
 class _Kept(NamedTuple):
@@ -33,37 +33,45 @@ class _Kept(NamedTuple):
 
     Args:
         norm: Of each number of a norm.
-        gated, plain: Of each number between the products of a feed-forward network, with a gate and without.
+        gated, plain, relu: Of each number between the products of a feed-forward network, with a gate, without, and
+            with ReLU, whose gradient follows from its result.
+        holds_inputs: Whether these hold inputs of products that norms and activations make.
         scores: Of each score.
-        bytes_of_score: Bytes of one; None for those of the type that is computed in.
+        bytes_of_score: Bytes of one.
         logits: Of each logit of a piece, in float32: logits, exponentials, probabilities, gradient.
-        whole_last_layer: Whether all that the last layer keeps is there together with the loss.
-        layer: Share of what a layer keeps that is held while its gradients are computed.
-        layer_again: The same with `remat`.
+        logits_of_two: The same where there are two pieces: XLA unrolls the loop over the second, and may compute both
+            at a time.
+        bytes_of_vectors: Bytes besides for each number of the vectors that are projected to logits.
+        layer: Share of what a layer keeps that its gradients take besides; None where it is counted, see `_gradients`.
         copies: Share of the weights of which copies are held at a time; others are cast where they are read.
-        gradient: Bytes of a number of gradients; None for those of the type that is computed in.
     """
 
     norm: float
     gated: float
     plain: float
+    relu: float
+    holds_inputs: bool
     scores: float
-    bytes_of_score: int | None
+    bytes_of_score: int
     logits: float
-    whole_last_layer: bool
-    layer: float
-    layer_again: float
+    logits_of_two: float
+    bytes_of_vectors: int
+    layer: float | None
     copies: float
-    gradient: int | None
 
 
-# Fitted by hand to compiled programs. "cpu": to those of XLA for processors in float32, which tests compare each time.
-# "accelerator": to a dozen of XLA for TPU v5e (libtpu 0.0.42.1), of small models in float32 and bfloat16, with `remat`
-# and without; `test_programs_of_tpus` compares them where libtpu is installed. Dropout of attention weights takes far
-# more there than is planned. No program for a GPU has been looked at.
+# "cpu": fitted by hand to programs of XLA for processors in float32, which tests compare each time.
+# "accelerator": what programs of XLA for TPU v5e (libtpu 0.0.42.1) hold at their peak, buffer by buffer.
+# * An activation, a norm and a softmax are computed again in the products that read them. Held are the inputs of norms,
+#   the factors of attention, what comes out of "gate" and "up", without a gate also what the activation makes of it,
+#   and scores, which are float32 for any type.
+# * Of a piece there are the logits and their gradient; of the vectors, when the loss is done, two gradients in float32.
+# * These programs cast weights where they read them. Libraries of GPUs may need a copy of each: half of all is assumed.
+# Small programs of TPUs hold all of this in 128 MiB of the chip besides its main memory, which XLA's analysis of memory
+# leaves out: `test_programs_of_tpus` compiles large ones. Dropout of attention weights takes far more than is planned.
 _KEPT = {
-    "cpu": _Kept(3, 5, 3, 3, 4, 4, True, 1, 2, 1, 4),
-    "accelerator": _Kept(1, 3, 2, 1, None, 1, False, 0.25, 0.25, 0.5, None),
+    "cpu": _Kept(3, 5, 3, 3, True, 3, 4, 4, 7, 0, 0.6, 1),
+    "accelerator": _Kept(1, 2, 2, 1, False, 1, 4, 2, 2, 8, None, 0.5),
 }
 
 
@@ -76,8 +84,8 @@ class Memory(NamedTuple):
         optimizer: What the optimizer holds for these, and accumulated gradients.
         copies: Copies of weights in the type that products are computed in.
         activations: What the backward pass needs of all layers.
-        layer: What it needs besides for the gradients of the largest layer, with `remat` also to compute it again.
-        logits: A piece of the logits in all its forms.
+        layer: What the gradients of a layer take besides, with `remat` also all that the layer keeps otherwise.
+        logits: A piece of the logits in all its forms, and the vectors that are projected to logits.
         output_gradients: Gradients of the projection to logits and of the vectors that it is applied to.
     """
 
@@ -111,13 +119,14 @@ def memory_of(shape: ModelShape, job: Job) -> Memory:
     0.5
     """
     kept = _KEPT[job.compiler]
-    gradients = shape.trainable_of_device * min(job.weight_itemsize, kept.gradient or job.itemsize)
     optimizer = numbers_of_optimizer(shape, job) * job.weight_itemsize
     vector = shape.config.hidden_dim * job.itemsize
     layers = [_kept_of(layer, shape, job, kept) for layer in shape.layers]
-    held = sum(layers if kept.whole_last_layer else layers[:-1])
+    taken = [_gradients(layer, size, shape, job, kept) for layer, size in zip(shape.layers, layers, strict=True)]
+    held = sum(layers)
     if job.remat:
         held = sum(vector * job.tokens_of_device for layer in shape.layers if layer.trains)
+        taken = [sum(both) for both in zip(layers, taken, strict=True)]
     copies = kept.copies * shape.parameters_of_device * job.itemsize if job.itemsize != job.weight_itemsize else 0.0
     if job.remat:
         copies /= max(1, len(layers))
@@ -125,18 +134,18 @@ def memory_of(shape: ModelShape, job: Job) -> Memory:
     if shape.has_output:
         # pieces are of one size
         at_once = -(-job.tokens_of_device // pieces_of(job))
-        # a loop over pieces holds two of them
-        copies_of_piece = max(kept.logits, 2 if pieces_of(job) > 1 else 1)
+        copies_of_piece = kept.logits_of_two if pieces_of(job) == 2 else kept.logits
         logits = copies_of_piece * 4 * at_once * shape.vocabulary_part
+        logits += kept.bytes_of_vectors * shape.config.hidden_dim * job.tokens_of_device
         kernel = sum(kernel.part for kernel in shape.kernels if kernel.is_output and kernel.trains)
         output_gradients = 4 * kernel + vector * job.tokens_of_device
     return Memory(
         weights=shape.parameters_of_device * job.weight_itemsize,
-        gradients=gradients,
+        gradients=bytes_of_gradients(shape, job),
         optimizer=optimizer + (shape.trainable_of_device * job.weight_itemsize if job.accumulation > 1 else 0),
         copies=copies,
         activations=held,
-        layer=(kept.layer_again if job.remat else kept.layer) * max(layers),
+        layer=max(taken),
         logits=logits,
         output_gradients=output_gradients,
     )
@@ -153,16 +162,13 @@ def _kept_of(layer: LayerShape, shape: ModelShape, job: Job, kept: _Kept) -> flo
     # results of the heads are read by the gradient of the output projection alone
     results = heads * layer.value_dim
     own = (heads + memory_heads) * (layer.key_dim + layer.value_dim) - ("output" not in layer.reads) * results
-    normalized = kept.norm - (0 if kept.norm == 1 else 1) * ("attention" not in layer.reads)
-    normalized_in_network = kept.norm - (0 if kept.norm == 1 else 1) * ("up" not in layer.reads)
+    normalized = kept.norm - kept.holds_inputs * ("attention" not in layer.reads)
+    normalized_in_network = kept.norm - kept.holds_inputs * ("up" not in layer.reads)
     numbers = (attentions * normalized + normalized_in_network) * width + attentions * own
-    inner = (kept.gated if layer.gated else kept.plain) - ("down" not in layer.reads)
+    inner = _inner(layer, shape, kept) - kept.holds_inputs * ("down" not in layer.reads)
     numbers += inner * layer.intermediate_dim / devices
-    size = numbers * job.itemsize + layer.dropouts * width
-    if job.attention == "scores":
-        seen = min(job.length, layer.window or job.length) + (job.length if layer.has_cross_attention else 0)
-        of_score = kept.scores * (kept.bytes_of_score or job.itemsize)
-        size += seen * heads * (of_score + (job.itemsize + 1 if layer.attention_dropout else 0))
+    of_score = kept.scores * kept.bytes_of_score + (job.itemsize + 1 if layer.attention_dropout else 0)
+    size = numbers * job.itemsize + layer.dropouts * width + _scores(layer, shape, job) * of_score
     size *= job.tokens_of_device
     experts = layer.experts
     if experts is not None:
@@ -172,3 +178,37 @@ def _kept_of(layer: LayerShape, shape: ModelShape, job: Job, kept: _Kept) -> flo
         if experts.capacity_factor is None:
             size += experts.blocks / experts.number * layer.expert_parameters * job.itemsize
     return size
+
+
+def _inner(layer: LayerShape, shape: ModelShape, kept: _Kept) -> float:
+    """How many numbers are held for each between the products of a feed-forward network."""
+    if layer.gated:
+        return kept.gated
+    return kept.relu if shape.config.feed_forward.activation == "relu" else kept.plain
+
+
+def _scores(layer: LayerShape, shape: ModelShape, job: Job) -> float:
+    """Scores of a token on one device, of all its heads; none where a kernel holds none."""
+    if job.attention == "flash":
+        return 0.0
+    seen = min(job.length, layer.window or job.length) + (job.length if layer.has_cross_attention else 0)
+    return seen * layer.heads / shape.model_size
+
+
+def _gradients(layer: LayerShape, size: float, shape: ModelShape, job: Job, kept: _Kept) -> float:
+    """Bytes that the gradients of a layer take while they are computed, besides what it keeps.
+
+    In the network: the gradient of one of its inner vectors, and three vectors of the model's width. In the attention,
+    when what the network keeps is no longer needed: attention weights and the gradients of scores.
+    """
+    if not layer.trains:
+        return 0.0
+    if kept.layer is not None:
+        return kept.layer * size
+    width, tokens = shape.config.hidden_dim, job.tokens_of_device
+    inner = tokens * layer.intermediate_dim / shape.model_size
+    if layer.experts is not None:
+        inner += layer.experts.rows(tokens) * layer.experts.intermediate_dim
+    let_go = _inner(layer, shape, kept) * inner + kept.norm * width * tokens
+    in_attention = 2 * _scores(layer, shape, job) * tokens - let_go
+    return (max(inner, in_attention) + 3 * width * tokens) * job.itemsize

@@ -4,8 +4,9 @@ A ring of n devices adds up b bytes that each of them holds by sending 2 (n - 1)
 "Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations"); gathering b bytes, of which each holds a part,
 takes half of that.
 
-Axis "data": the gradients of all weights of a device that train are added up, for each batch, in the type that products
-are computed in; that of the projection to logits in float32, as the loss makes it (`zoo.training.vocabulary_pieces`).
+Axis "data": the gradients of all weights of a device that train are added up, for each batch. Those of matrices are of
+the type that products are computed in. Those of embeddings and norms are float32, as is that of the projection to
+logits, which the loss makes (`zoo.training.vocabulary_pieces`).
 
 Axis "model" (Shoeybi et al. 2019, "Megatron-LM", section 3): vectors of the model's width, one for each token. In a
 layer the results of attention and of the feed-forward network are added up. In the backward pass the gradients at the
@@ -80,14 +81,29 @@ def pieces_of(job: Job) -> int:
     return max(1, -(-job.tokens_of_device // tokens_at_a_time(job.config.vocabulary_size)))
 
 
+def bytes_of_gradients(shape: ModelShape, job: Job) -> float:
+    """Returns the bytes of the gradients of the weights that one device has.
+
+    Args:
+        shape: The model.
+        job: The training.
+    """
+    matrices = sum(weight.part for weight in shape.weights if weight.trains and weight.is_matrix)
+    output = sum(kernel.part for kernel in shape.kernels if kernel.is_output and kernel.trains)
+    if not shape.config.embedding.tie_output:
+        matrices -= output
+    others = shape.trainable_of_device - matrices
+    return matrices * job.itemsize + others * 4
+
+
 def _along_data(shape: ModelShape, job: Job) -> Traffic:
     if job.data == 1:
         return Traffic(0.0, 0)
     output = sum(kernel.part for kernel in shape.kernels if kernel.is_output and kernel.trains)
-    size = shape.trainable_of_device * job.itemsize + output * (4 - job.itemsize)
+    size = bytes_of_gradients(shape, job)
     # a tied one has a gradient as an embedding besides, of an encoder-decoder on each side
     if shape.config.embedding.tie_output:
-        size += (2 if shape.has_two_sides else 1) * output * job.itemsize
+        size += (2 if shape.has_two_sides else 1) * output * 4
     # XLA joins what is added up at the same time; besides, the sum of the weights of tokens
     return Traffic(job.accumulation * summed(size, job.data), 2 * job.accumulation)
 

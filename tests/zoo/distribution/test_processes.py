@@ -23,6 +23,16 @@ def test_same_as_one_process(tmp_path, shape, distribution):
     assert_same(two, one)
 
 
+@pytest.mark.parametrize("distribution", ["data", "model"])
+def test_early_stopping_puts_back_weights_that_no_process_holds_whole(tmp_path, distribution):
+    one, _ = fit(tmp_path, "one", {"shape": "decoder", "epochs": 1}, KERAS_BACKEND="jax")
+    options = {"shape": "decoder", "distribution": distribution, "returns_to_first": True}
+    two, _ = together(tmp_path, "two", options)
+    # the second epoch has changed them in between
+    assert len(two["history/loss"]) == 2 and len(one["history/loss"]) == 1
+    assert_same(two, one, names=("weights/", "scores/"))
+
+
 def test_errors_of_others_and_of_this_process(monkeypatch):
     import jax
 

@@ -108,31 +108,48 @@ def sent(row, devices):
     return sum(factors[each["kind"]] * each["bytes"] * (devices - 1) / devices for each in row["collectives"])
 
 
-def test_programs_of_processors():
-    """All in one process, which takes seconds to start: plans, the loss in pieces, and experts on several devices."""
-    own_keys = dataclasses.replace(LLAMA, attention=zoo.AttentionConfig(4, use_bias=False))
-    deep, deep_encoder = (dataclasses.replace(config, num_layers=4) for config in (LLAMA, ENCODER))
-    plans = [
-        (Job(deep, 8, 256, **ON_PROCESSORS), {}),
-        (Job(own_keys, 8, 256, model=4, **ON_PROCESSORS), {}),
-        (Job(LLAMA, 8, 256, data=2, model=2, **ON_PROCESSORS), {}),
-        (Job(BOTH, 8, 256, data=4, **ON_PROCESSORS), {}),
-        (Job(deep_encoder, 8, 256, **ON_PROCESSORS), {}),
-        (Job(CAPACITY, 8, 256, **ON_PROCESSORS), {}),
-        (Job(LLAMA, 8, 256, data=4, **ON_PROCESSORS), {"lora_rank": 8}),
-        (Job(deep, 8, 256, **ON_PROCESSORS), {"freeze": ["embeddings", "block_0", "block_1"]}),
-        (Job(LLAMA, 16, 256, data=4, accumulation=2, optimizer="adafactor", **ON_PROCESSORS), {}),
-        # operations and traffic of what processors do not save memory by
-        (Job(LLAMA, 8, 256, remat=True, dtype="float32"), {}),
-        (Job(LLAMA, 8, 256, data=4, dtype="mixed_bfloat16"), {}),
-    ]
-    others = [(job, {}) for job in (PIECES, *EXPERTS)]
-    jobs, changes = zip(*plans, *others, strict=True)
+OWN_KEYS = dataclasses.replace(LLAMA, attention=zoo.AttentionConfig(4, use_bias=False))
+DEEP, DEEP_ENCODER = (dataclasses.replace(config, num_layers=4) for config in (LLAMA, ENCODER))
+# a decoder on one device, weights shared, rows shared on two sides, operations of `remat`, 16 bits
+PLANS = [
+    (Job(DEEP, 8, 256, **ON_PROCESSORS), {}),
+    (Job(OWN_KEYS, 8, 256, model=4, **ON_PROCESSORS), {}),
+    (Job(BOTH, 8, 256, data=4, **ON_PROCESSORS), {}),
+    (Job(LLAMA, 8, 256, remat=True, dtype="float32"), {}),
+    (Job(LLAMA, 8, 256, data=4, dtype="mixed_bfloat16"), {}),
+]
+MORE_PLANS = [
+    (Job(LLAMA, 8, 256, data=2, model=2, **ON_PROCESSORS), {}),
+    (Job(DEEP_ENCODER, 8, 256, **ON_PROCESSORS), {}),
+    (Job(CAPACITY, 8, 256, **ON_PROCESSORS), {}),
+    (Job(LLAMA, 8, 256, data=4, **ON_PROCESSORS), {"lora_rank": 8}),
+    (Job(DEEP, 8, 256, **ON_PROCESSORS), {"freeze": ["embeddings", "block_0", "block_1"]}),
+    (Job(LLAMA, 16, 256, data=4, accumulation=2, optimizer="adafactor", **ON_PROCESSORS), {}),
+]
+
+
+def check_plans(plans, *others):
+    """Compares plans with programs; returns what XLA says of the programs of other jobs.
+
+    All are compiled in one process, which takes seconds to start.
+    """
+    jobs, changes = zip(*plans, *((job, {}) for job in others), strict=True)
     rows = compiled(*jobs, changes=changes)
     wrong = [each for plan, row in zip(plans, rows, strict=False) for each in differences(*plan, row)]
     assert not wrong, "\n".join(wrong)
-    check_pieces(rows[len(plans)])
-    check_experts(rows[len(plans) + 1 :])
+    return rows[len(plans) :]
+
+
+def test_programs_of_processors():
+    """Plans, and the loss in pieces."""
+    (pieces,) = check_plans(PLANS, PIECES)
+    check_pieces(pieces)
+
+
+@pytest.mark.slow
+def test_more_programs_of_processors():
+    """Plans, and experts on several devices."""
+    check_experts(check_plans(MORE_PLANS, *EXPERTS))
 
 
 def differences(job, change, row):
@@ -140,7 +157,9 @@ def differences(job, change, row):
     shape = shape_of(job, change)
     assert row["parameters"] == shape.parameters
     memory = memory_of(shape, job)
-    traffic = sum(each.bytes for each in traffic_of(shape, job).values()) / job.accumulation
+    # XLA for processors adds up gradients in 32 bits where accelerators have 16 (see `test_programs_of_tpus`)
+    sent_as = dataclasses.replace(job, dtype="float32")
+    traffic = sum(each.bytes for each in traffic_of(shape, sent_as).values()) / job.accumulation
     pairs = {
         # XLA also counts norms, softmax and activations
         "operations": (operations_of(shape, job).of_device / job.accumulation, row["operations"], 0.05),
@@ -180,7 +199,9 @@ def test_measured_peaks():
     wide = dataclasses.replace(LLAMA, num_layers=4, hidden_dim=512, feed_forward=network)
     deep = dataclasses.replace(LLAMA, num_layers=4)
     jobs = [Job(deep, 8, 256, **ON_PROCESSORS), Job(deep, 8, 512, **ON_PROCESSORS), Job(wide, 2, 32, **ON_PROCESSORS)]
-    for job, row in zip(jobs, compiled(*jobs, run=True), strict=True):
+    # each in a process of its own: memory that an earlier job has freed may stay with the process
+    for job in jobs:
+        (row,) = compiled(job, run=True)
         memory = memory_of(shape_of(job, {}), job)
         held = memory.weights + memory.optimizer
         assert memory.peak == pytest.approx(held + row["grown"], rel=0.15)
@@ -191,18 +212,19 @@ def test_measured_peaks():
     importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed, which compiles for TPUs"
 )
 def test_programs_of_tpus():
-    """Plans are for accelerators unless told otherwise: their memory against programs for TPU v5e. No TPU is needed.
+    """Plans are for accelerators unless told otherwise: against programs for TPU v5e. No TPU is needed.
 
-    Not all agree. What is planned by what XLA says, as docs/scale.md shows it:
+    Memory is that of large programs: most of what small ones hold is in memory of the chip that the analysis leaves
+    out. What is planned by what XLA says, as docs/scale.md shows it. Traffic is that of small ones.
     """
     decoder = dataclasses.replace(
         LLAMA,
-        vocabulary_size=1024,
+        vocabulary_size=4096,
         hidden_dim=512,
+        max_length=2048,
         feed_forward=zoo.FeedForwardConfig(1408, "silu", gated=True, use_bias=False),
     )
-    deeper = dataclasses.replace(decoder, vocabulary_size=4096, num_layers=4)
-    own_keys = dataclasses.replace(deeper, attention=zoo.AttentionConfig(4, use_bias=False))
+    own_keys = dataclasses.replace(decoder, attention=zoo.AttentionConfig(4, use_bias=False))
     plain = dataclasses.replace(
         decoder,
         attention=zoo.AttentionConfig(4),
@@ -220,22 +242,25 @@ def test_programs_of_tpus():
         norm=zoo.NormConfig("layer", "post"),
         feed_forward=zoo.FeedForwardConfig(2048, "relu"),
     )
-    dropout = dataclasses.replace(plain, attention=zoo.AttentionConfig(4, dropout=0.1), dropout=0.1)
     cases = [
-        (Job(decoder, 16, 256), {}, 1.01),
-        (Job(decoder, 16, 256, remat=True), {}, 1.06),
-        (Job(decoder, 8, 512), {}, 0.92),
-        (Job(deeper, 8, 256, data=4), {}, 1.14),
-        (Job(own_keys, 8, 256, model=4), {}, 1.66),
-        (Job(decoder, 16, 256), {"lora_rank": 8}, 1.13),
-        (Job(decoder, 16, 256, dtype="float32"), {}, 0.86),
-        (Job(both, 16, 256), {}, 0.81),
-        (Job(dropout, 16, 256), {}, 0.16),
+        (Job(decoder, 256, 256), {}, 1.01),
+        (Job(decoder, 256, 256, remat=True), {}, 1.13),
+        (Job(decoder, 32, 2048), {}, 1.03),
+        (Job(decoder, 256, 256, data=4), {}, 1.02),
+        (Job(own_keys, 256, 256, model=4), {}, 0.94),
+        (Job(plain, 256, 256), {}, 1.02),
+        (Job(decoder, 128, 256, dtype="float32"), {}, 1.0),
+        (Job(both, 128, 256), {}, 1.03),
+        (Job(decoder, 256, 256), {"lora_rank": 8}, 0.96),
     ]
     jobs, changes, ratios = zip(*cases, strict=True)
-    rows = compiled(*jobs, changes=changes, topology="v5e:2x2")
+    several = [Job(decoder, 8, 256, data=4), Job(own_keys, 8, 256, model=4)]
+    rows = compiled(*jobs, *several, changes=[*changes, {}, {}], topology="v5e:2x2")
     found = [
         memory_of(shape_of(job, change), job).peak / (row["arguments"] + row["temporary"])
-        for job, change, row in zip(jobs, changes, rows, strict=True)
+        for job, change, row in zip(jobs, changes, rows, strict=False)
     ]
     assert found == pytest.approx(ratios, abs=0.02)
+    for job, row in zip(several, rows[len(jobs) :], strict=True):
+        planned = sum(traffic.bytes for traffic in traffic_of(shape_of(job, {}), job).values())
+        assert planned == pytest.approx(sent(row, 4), rel=0.02)
