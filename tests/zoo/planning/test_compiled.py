@@ -193,7 +193,7 @@ def test_measured_peaks():
 def test_programs_of_tpus():
     """Plans are for accelerators unless told otherwise: their memory against programs for TPU v5e. No TPU is needed.
 
-    Not all agree. What is planned by what XLA says, as docs/scale.md shows it:
+    Not all agree. What is planned by what XLA says, as docs/guides/scale.md shows it:
     """
     decoder = dataclasses.replace(
         LLAMA,
