@@ -1,4 +1,4 @@
-"""The code of docs/guides/training.md for W&B, MLflow and Optuna, where these are installed; training is stood in for."""
+"""The code of docs/guides/training.md for W&B, MLflow and Optuna, where these are installed; nothing is trained."""
 
 import re
 from pathlib import Path
