@@ -23,8 +23,8 @@ def rewritten(text: str) -> str:
 
 
 class DocstringSections(griffe.Extension):
-    """Rewrites the docstring of each object when it is found."""
+    """Rewrites the docstring of each object that is loaded."""
 
-    def on_instance(self, *, obj: griffe.Object, **kwargs: object) -> None:
+    def on_object(self, *, obj: griffe.Object, **kwargs: object) -> None:
         if obj.docstring is not None:
             obj.docstring.value = rewritten(obj.docstring.value)

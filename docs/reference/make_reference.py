@@ -26,8 +26,8 @@ PAGES = {
     "tasks": (
         "Tasks",
         "A task is a backbone with its preprocessor and head. Each has [a page with examples](../index.md#models). "
-        "`TextModel` has the methods of training, `Task` those of saving and exporting, `GenerativeTask` those of writing texts, and "
-        "`Adaptation` those of low-rank updates and quantization.",
+        "`TextModel` has the methods of training, `Task` those of saving and exporting, `GenerativeTask` those of "
+        "writing texts, and `Adaptation` those of low-rank updates and quantization.",
         {
             "Tasks": "zoo.tasks",
             "What tasks share": (
