@@ -10,7 +10,7 @@ import pytest
 from page_code import Block, python_blocks, run_block
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "layers").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "layers").rglob("*.md")])
 # packages that the blocks of a page need and the project does not
 NEEDS = re.compile(r"^<!-- The code of this page needs: (.*) -->", re.MULTILINE)
 
