@@ -399,7 +399,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.output_projection(output)
 
     def project_memory(self, memory: Any) -> dict[str, Any]:
-        """Returns keys and values of `memory`, computed once and given to many calls as `projected_memory`.
+        """Returns keys and values of `memory`, which many calls can take as `projected_memory`.
 
         Args:
             memory: `(batch, memory_length, memory_width)`.

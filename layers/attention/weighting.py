@@ -113,5 +113,5 @@ def dot_products(query: Any, key: Any, scale: float = 1.0) -> Any:
 
 
 def hide(scores: Any, visible: Any) -> Any:
-    """Scores that are very low (-1e38) where `visible` is false; as they are where it is None."""
+    """Scores with -1e38 where `visible` is false; unchanged if `visible` is None."""
     return scores if visible is None else scores - penalty(visible, scores.dtype)

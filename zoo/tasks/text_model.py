@@ -59,11 +59,11 @@ class TextModel(DistributedModel):
         return keras.optimizers.Adam(1e-4, global_clipnorm=1.0)
 
     def default_metrics(self) -> list[Any]:
-        """Returns the weighted metrics of a `compile` that is given no metrics."""
+        """Returns the weighted metrics that `compile` uses by default."""
         return []
 
     def predict_texts(self, x: Any, batch_size: int) -> Any:
-        """Returns what `predict` gives for raw inputs, one entry per row.
+        """Returns the predictions of `predict` for raw inputs, one entry per row.
 
         Args:
             x: Raw inputs of the user, not checked yet.
@@ -72,7 +72,7 @@ class TextModel(DistributedModel):
         raise NotImplementedError(f"{type(self).__name__} does not predict from texts.")
 
     def require_trainable(self, what: str) -> None:
-        """Raises a ValueError where the weights cannot train.
+        """Raises a ValueError if the weights cannot train.
 
         Args:
             what: What needs them to, for the error.
@@ -81,7 +81,7 @@ class TextModel(DistributedModel):
     # Training.
 
     def compile(self, optimizer: Any = "auto", loss: Any = "auto", **kwargs: Any) -> None:
-        """Configures training; what is left out gets the task's default.
+        """Configures training. Arguments that are left out get the task's defaults.
 
         Args:
             optimizer: Default `default_optimizer()`. On TensorFlow, `Adam` and `AdamW` of Keras update each weight by
@@ -115,7 +115,7 @@ class TextModel(DistributedModel):
         update_by_one_kernel(self.optimizer)
 
     def renew_training(self) -> None:
-        """Compiles again with what `compile` was given and a fresh optimizer, for the variables that train now."""
+        """Compiles again with the same arguments and a fresh optimizer, for the variables that now train."""
         self.train_function = self.test_function = self.predict_function = None
         if not self.compiled:
             return
@@ -220,14 +220,14 @@ class TextModel(DistributedModel):
         class_weight: Mapping[Any, float] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """As `keras.Model.train_on_batch`, on a batch of raw rows too; `class_weight` as for `fit`."""
+        """Like `keras.Model.train_on_batch`, also for a batch of raw rows; `class_weight` as for `fit`."""
         self._prepare_training("train_on_batch()")
         batch = self._feed.for_one_batch(x, y, sample_weight, None, class_weight)
         self._build_optimizer()
         return super().train_on_batch(*batch, **kwargs)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
-        """As `keras.Model.test_on_batch`, on a batch of raw rows too."""
+        """Like `keras.Model.test_on_batch`, also for a batch of raw rows."""
         if not self.compiled:
             self.compile()
         return super().test_on_batch(*self._feed.for_one_batch(x, y, sample_weight, seed=EVALUATION_SEED), **kwargs)
@@ -269,7 +269,7 @@ class TextModel(DistributedModel):
         return self.predict_texts(x, require_count(32 if batch_size is None else batch_size, "batch_size"))
 
     def predict_on_batch(self, x: Any) -> Any:
-        """As `keras.Model.predict_on_batch`; of raw rows what `predict` gives."""
+        """Like `keras.Model.predict_on_batch`; for raw rows, like `predict`."""
         if is_raw(x):
             return self.predict(x)
         self._feed.require_token_level(x, "x")
