@@ -7,8 +7,10 @@ import re
 
 import griffe
 
-EXAMPLE = re.compile(r"^Example:\n\n((?:>>>|\.\.\.|[^\n]).*?)(?=\n\n(?!>>>)|\Z)", re.MULTILINE | re.DOTALL)
-REFERENCE = re.compile(r"^References?:\n((?: {4}.*\n?)+)", re.MULTILINE)
+EXAMPLE = re.compile(r"^Example:\n\n(>>>.*?)(?=\n\n(?!>>>)|\Z)", re.MULTILINE | re.DOTALL)
+REFERENCE = re.compile(r"^Reference:\n((?: {4}.*(?:\n|\Z))+)", re.MULTILINE)
+# several arguments that share a description, on more than one line
+WRAPPED_NAMES = re.compile(r"^( {4}[\w*]+(?:, [\w*]+)*,)\n {8}(?=[\w*]+(?:, [\w*]+)*[,:])", re.MULTILINE)
 
 
 def rewritten(text: str) -> str:
@@ -18,8 +20,10 @@ def rewritten(text: str) -> str:
         text: The docstring, without indentation.
     """
     text = re.sub(r"^Call arguments:$", "Other Parameters: Call arguments", text, flags=re.MULTILINE)
+    while WRAPPED_NAMES.search(text):
+        text = WRAPPED_NAMES.sub(r"\1 ", text)
     text = EXAMPLE.sub(lambda found: f"**Example**\n\n```pycon\n{found[1].rstrip()}\n```", text)
-    return REFERENCE.sub(lambda found: "**Reference:** " + " ".join(found[1].split()) + "\n", text)
+    return REFERENCE.sub(lambda found: f"**Reference:** {' '.join(found[1].split())}\n", text)
 
 
 class DocstringSections(griffe.Extension):

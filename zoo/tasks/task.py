@@ -201,10 +201,9 @@ class Task(TextModel):
         Args:
             directory: Where to; replaced if it holds an export.
             format: The format.
-            examples: Real inputs, a few, for a SavedModel: a text for each, or a tuple of texts where the default
-                endpoint has several inputs; for a chat model also a conversation. `model_card.md` shows what the model
-                makes of them, and a server answers them before it says that it is ready, so that no first request is
-                slow. Without any there are no such requests.
+            examples: A few real inputs for a SavedModel: a text each, or a tuple of texts if the default endpoint has
+                several inputs; for a chat model also conversations. `model_card.md` shows the outputs for them. A
+                server answers them before it says that it is ready, so that no first request is slow.
             weights: "float32", or "int8" for matrices in 8 bits, by the tool of the format; not for a SavedModel, which
                 has the weights of the model (see `quantize`).
             strings: Whether there is an endpoint `serve` that takes strings, with the format "onnx": where

@@ -31,8 +31,8 @@ def _run_as_written(step: Callable) -> Callable:
 class TextModel(DistributedModel):
     """A model whose `fit`, `evaluate` and `predict` take raw rows, as its preprocessor does.
 
-    Raw rows are texts and what else the preprocessor takes: lists, arrays and tensors of strings, `tf.data` of these,
-    generators and `keras.utils.PyDataset` of batches of them. What holds no strings is on token level and goes to
+    Raw rows are texts and the other inputs of the preprocessor: lists, arrays and tensors of strings, `tf.data` of
+    these, generators and `keras.utils.PyDataset` of batches of them. Data without strings are on token level and go to
     Keras.
 
     A subclass gives itself a `preprocessor` and `input_names`, and defines `call`, `default_loss` and `predict_texts`.
@@ -152,23 +152,23 @@ class TextModel(DistributedModel):
         """Trains, on raw texts or on token-level batches.
 
         Args:
-            x: Texts (list, array or tensor of strings), what else the task takes (a `CausalLM` also conversations,
-                lists of messages), a `tf.data.Dataset` of `x`, `(x, y)` or `(x, y, sample_weight)` (rows, or batches of
-                rows), a generator or `keras.utils.PyDataset` of such batches, or anything on token level that
+            x: Texts (list, array or tensor of strings), or other inputs of the task (conversations, lists of messages,
+                for a `CausalLM`); a `tf.data.Dataset` of `x`, `(x, y)` or `(x, y, sample_weight)` (rows, or batches of
+                rows); a generator or `keras.utils.PyDataset` of such batches; or anything on token level that
                 `keras.Model.fit` takes.
             y: Targets, where the task has them.
             batch_size: Rows per batch. Default 32.
             epochs: Number of passes over the data.
             sample_weight: Weight of each row, `(rows,)`.
-            class_weight: Weight of labels, by name or number; those that are not named have 1.
+            class_weight: Weight of labels, by name or number; the default is 1.
             validation_data: `(x, y)`, `(x, y, sample_weight)`, a dataset, or for tasks without targets `x` alone.
             validation_split: Share of the rows, taken from the end, that is kept for validation, in [0, 1).
             validation_batch_size: Rows per batch of validation. Default `batch_size`.
             shuffle: Whether rows are shuffled anew in each epoch; a dataset keeps its order.
-            packed: For a `CausalLM`: whether texts, those of the validation too, stand end to end in rows without
-                padding, without seeing each other: True for rows of the longest that the model takes, or the length of
-                a row. Conversations stay whole, as many in a row as fit. Otherwise each text is a row, and one that is
-                longer than the model an error.
+            packed: For a `CausalLM`: whether texts, also those of the validation, are placed end to end in rows without
+                padding, without seeing each other: True for rows of the longest length that the model takes, or the
+                length of a row. Conversations stay whole. Otherwise each text is a row, and a text that is longer than
+                the model is an error.
             **kwargs: Passed on to `keras.Model.fit`.
 
         Returns:
