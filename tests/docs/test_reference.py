@@ -47,7 +47,10 @@ def test_papers_have_title_and_year():
 def test_sections_of_docstrings():
     pytest.importorskip("griffe", reason="the extra docs is not installed")
     rewritten = runpy.run_path(str(FOLDER / "docstring_sections.py"))["rewritten"]
-    text = "One line.\n\nCall arguments:\n    one, two,\n        three: Numbers.\n\nExample:\n\n>>> f(1)\n2\n\nReference:\n    A 2000,\n    B.\n"
+    text = (
+        "One line.\n\nCall arguments:\n    one, two,\n        three: Numbers.\n\n"
+        "Example:\n\n>>> f(1)\n2\n\nReference:\n    A 2000,\n    B.\n"
+    )
     expected = (
         "One line.\n\nOther Parameters: Call arguments\n    one, two, three: Numbers.\n\n"
         "**Example**\n\n```pycon\n>>> f(1)\n2\n```\n\n**Reference:** A 2000, B.\n"

@@ -19,16 +19,16 @@ from zoo.tokenizers import SentencePieceTokenizer
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guides" / "troubleshooting.md").read_text(encoding="utf-8")
 SECTIONS = re.findall(r"^## (.*?)\n\n```text\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-TEXTS = ["a fine film", "a dull film", "fine actors"]
+TEXTS = ["a fine film", "a dull film", "fine actors", "dull actors"]
 
 
 def new_classifier():
     return zoo.TextClassifier.from_preset(
         "modern_encoder_tiny",
         load_weights=False,
-        tokenizer=SentencePieceTokenizer.train(TEXTS, vocabulary_size=18),
+        tokenizer=SentencePieceTokenizer.train(TEXTS, vocabulary_size=22),
         labels=["bad", "good"],
-        vocabulary_size=18,
+        vocabulary_size=22,
         hidden_dim=16,
         num_layers=1,
         max_length=32,
@@ -84,7 +84,7 @@ def infinite_loss(folder, monkeypatch):
     model = new_classifier()
     model.compile(keras.optimizers.SGD(1e30))
     callbacks = [zoo.training.StopOnNonFiniteLoss()]
-    return message_of(model.fit, TEXTS * 8, ["good", "bad", "good"] * 8, callbacks=callbacks, batch_size=2, verbose=0)
+    return message_of(model.fit, TEXTS * 8, ["good", "bad"] * 16, callbacks=callbacks, batch_size=2, verbose=0)
 
 
 def another_configuration(folder, monkeypatch):
