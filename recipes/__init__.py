@@ -10,6 +10,7 @@ LAZY = (
     "layers",
     "recipes.common.batching",
     "recipes.serving.app",
+    "recipes.serving.http_server",
     "recipes.serving.tensorflow_grpc",
     "tensorflow",
     "zoo",

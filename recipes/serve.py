@@ -14,13 +14,13 @@ import os
 from pathlib import Path
 
 import recipes.serving.app
+import recipes.serving.http_server
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError
-from recipes.serving.limits import LimitsConfig
+from recipes.serving.limits import LOCAL_HOSTS, LimitsConfig
+from recipes.serving.logs import set_up_logs
 from recipes.serving.model_folders import find_versions
 
-# Addresses that other machines do not reach.
-LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 # The environment variable that holds the key which requests must bring.
 KEY_VARIABLE = "ZOO_API_KEY"
 
@@ -58,17 +58,18 @@ def main(config: ServeConfig) -> None:
         config: The configuration.
     """
     api_key = os.environ.get(KEY_VARIABLE) or None
+    if api_key is not None and not (api_key.isascii() and api_key.isprintable() and " " not in api_key):
+        # no header could have it; files of secrets often end with a new line
+        raise ConfigError(f"{KEY_VARIABLE} must be printable ASCII characters without spaces and ends of lines")
     if api_key is None and config.host not in LOCAL_HOSTS:
         raise ConfigError(
             f"host must be one of {', '.join(LOCAL_HOSTS)} without a key, got {config.host!r}: set {KEY_VARIABLE}"
         )
     if not find_versions(Path(config.models)):
         raise ConfigError(f"models must be a folder with exported models, got {config.models!r}, which holds none")
+    http_server = recipes.serving.http_server
     try:
-        from recipes.serving.http_server import HttpServer, allow_many_connections, listen
-        from recipes.serving.logs import set_up_logs
-
-        make_app = recipes.serving.app.make_app
+        make_app, listen = recipes.serving.app.make_app, http_server.listen
     except ImportError as error:
         raise ConfigError(
             f'serving needs the extra serve: pip install -e ".[serve]" ({error.name} is missing)'
@@ -77,7 +78,7 @@ def main(config: ServeConfig) -> None:
     if config.grpc_port is not None:
         listen(config.host, config.grpc_port).close()
     set_up_logs()
-    allow_many_connections()
+    http_server.allow_many_connections()
     app = make_app(
         Path(config.models),
         config.limits,
@@ -88,7 +89,7 @@ def main(config: ServeConfig) -> None:
         grpc_address=None if config.grpc_port is None else (config.host, config.grpc_port),
     )
     logging.getLogger(__name__).info("http://%s:%d is where to ask.", *listener.getsockname()[:2])
-    HttpServer(app, config.limits, config.drain, app.state.begin_end).run([listener])
+    http_server.HttpServer(app, config.limits, config.drain, app.state.begin_end).run([listener])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ The plan and the file for what they found are named by the environment variables
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -41,11 +42,9 @@ class Client(FastHttpUser):
             with self.client.post(PLAN["path"], json=body, stream=True, catch_response=True, name="all") as response:
                 # each answer is reported below, when it is complete
                 response.request_meta["request_type"] = "headers"
-                parts = []
-                for part in response.iter_content(chunk_size=None):
-                    first = time.perf_counter() if first is None else first
-                    parts.append(part)
-                content = b"".join(parts)
+                beginning = b"".join(itertools.islice(response.iter_content(1, decode_content=False), 1))
+                first = time.perf_counter()
+                content = beginning + b"".join(response.iter_content(1 << 16, decode_content=False))
                 if response.status_code != 200:
                     raise ConnectionError(f"status {response.status_code}")
                 response.success()

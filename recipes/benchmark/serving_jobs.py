@@ -9,6 +9,7 @@ from typing import Any
 
 from recipes.benchmark.serving_models import make_texts
 from recipes.common.errors import ConfigError
+from recipes.serving.exported_model import DESCRIPTION_FILE, ExportedModel
 from recipes.serving.model_folders import find_versions
 
 JOBS = ("classify", "embed", "translate", "complete")
@@ -28,7 +29,7 @@ def job_of(folder: Path, job: str) -> tuple[str, Path]:
     """
     for name, versions in find_versions(folder).items():
         export = versions[max(versions)]
-        description = json.loads((export / "signature.json").read_text(encoding="utf-8"))
+        description = json.loads((export / DESCRIPTION_FILE).read_text(encoding="utf-8"))
         if _can(description, job):
             return name, export
     raise ConfigError(f"models: {folder} must hold one for the job {job}; leave the job out of jobs")
@@ -58,8 +59,6 @@ def make_plan(job: str, name: str, export: Path, texts: int, max_new_tokens: int
     Returns:
         `path`, `asked` (a list of bodies), `expected` (a list of answers), `kind` and `tolerance`, as values for JSON.
     """
-    from recipes.serving.exported_model import ExportedModel
-
     given = make_texts(texts, 2)
     model = ExportedModel(export)
     asked, expected = _WAYS[job](model, name, given, max_new_tokens)
@@ -94,8 +93,10 @@ def _complete(model: Any, name: str, texts: list[str], most: int) -> tuple[list[
 
 
 def _generated(model: Any, text: str, most: int) -> str:
-    written = model.call("generate", texts=[text], seed=0, max_new_tokens=most)["texts"][0]
-    repeats = model.endpoints["generate"].get("properties", {}).get("begins_with_prompt", False)
+    endpoint = model.endpoints["generate"]
+    inputs = {field["name"]: field["default"] for field in endpoint["inputs"] if field.get("default") is not None}
+    written = model.call("generate", **inputs | {"texts": [text], "max_new_tokens": most})["texts"][0]
+    repeats = endpoint.get("properties", {}).get("begins_with_prompt", False)
     return (written[len(text.encode()) :] if repeats else written).decode("utf-8", "replace")
 
 

@@ -45,11 +45,9 @@ def make_models(folder: Path, preset: str, sizes: Mapping[str, Any], max_new_tok
     Raises:
         ConfigError: If the decoder cannot be made.
     """
-    from zoo.tokenizers import ByteLevelBPETokenizer, WordPieceTokenizer
-
     keras.utils.set_random_seed(0)
     texts = make_texts(2000, 1)
-    pieces = WordPieceTokenizer.train(texts, 1000, lowercase=True)
+    pieces = zoo.tokenizers.WordPieceTokenizer.train(texts, 1000, lowercase=True)
     encoder = zoo.preset_config("encoder_tiny", vocabulary_size=pieces.vocabulary_size)
     labels = ["business", "science", "sport", "world"]
     classifier = zoo.TextClassifier(zoo.Backbone.from_config(encoder), pieces, labels=labels)
@@ -59,7 +57,7 @@ def make_models(folder: Path, preset: str, sizes: Mapping[str, Any], max_new_tok
     seq2seq = zoo.preset_config("transformer_tiny", vocabulary_size=pair_pieces.vocabulary_size)
     translator = zoo.Seq2SeqLM(zoo.Backbone.from_config(seq2seq), pair_pieces)
     translator.export(folder / "translate" / "1", sampler="greedy", max_new_tokens=min(max_new_tokens, 32))
-    bytes_and_pairs = ByteLevelBPETokenizer.train(texts, 1000, end_token="<|endoftext|>")
+    bytes_and_pairs = zoo.tokenizers.ByteLevelBPETokenizer.train(texts, 1000, end_token="<|endoftext|>")
     with errors_of("preset"):
         decoder = zoo.preset_config(preset, **{"vocabulary_size": bytes_and_pairs.vocabulary_size, **sizes})
         model = zoo.CausalLM(zoo.Backbone.from_config(decoder), bytes_and_pairs)

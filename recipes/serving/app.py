@@ -20,6 +20,7 @@ import recipes.serving.tensorflow_grpc
 from recipes.serving import openai_rest, tensorflow_rest, web_page
 from recipes.serving.limits import LimitsConfig
 from recipes.serving.metrics import Metrics
+from recipes.serving.own_pages import require_own_page
 from recipes.serving.problems import Problem, problem_of
 from recipes.serving.served_models import ServedModels
 from recipes.serving.server_state import ServerState
@@ -67,11 +68,14 @@ def make_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with ServedModels(folder, {**options, "waiting": limits.waiting}, interval, drain) as models:
+        # a client that reads slowly holds its version longer than its text takes
+        longest = limits.seconds + limits.write_seconds
+        async with ServedModels(folder, {**options, "waiting": limits.waiting}, interval, drain, longest) as models:
             state = app.state.server = ServerState(models, limits, Metrics(), api_key)
             if grpc_address is not None:
                 start = recipes.serving.tensorflow_grpc.start_grpc
                 servers["grpc"], app.state.grpc_port = await start(state, *grpc_address)
+                _log.info("gRPC is asked at %s:%d.", grpc_address[0], app.state.grpc_port)
             yield
             await app.state.begin_end()
 
@@ -113,7 +117,10 @@ class Watched:
         with state.metrics.open_requests.track_inprogress():
             try:
                 if scope["path"] not in OPEN_PATHS:
-                    state.require_key(Request(scope).headers.get("authorization"))
+                    headers = Request(scope).headers
+                    state.require_key(headers.get("authorization"))
+                    if state.api_key is None:
+                        require_own_page(headers)
                 await self._app(scope, receive, watched)
             except Exception as error:  # whatever a route raises
                 if sent["begun"]:

@@ -61,6 +61,8 @@ def _check(value: Any, limits: LimitsConfig, depth: int) -> None:
             raise Problem(413, f"A text must have at most {limits.text_characters} characters.")
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
             raise Problem(422, "A text must be Unicode without surrogates.")
+    elif isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise Problem(422, "A whole number must fit into 64 bits.")
     elif isinstance(value, dict):
         for each in value.values():
             _check(each, limits, depth + 1)

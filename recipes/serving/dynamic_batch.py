@@ -51,7 +51,8 @@ class DynamicBatch:
         endpoint: Name of the endpoint.
         rows: Most rows of a batch; a call with more is a batch of its own.
         waiting: Most calls that wait.
-        shares: Whether calls are put together: not where a result depends on the place in the batch, as draws do.
+        shares: From the inputs of a call to whether it is put together with others: not where a result depends on the
+            place in the batch, as draws do. Default all are.
 
     Example:
 
@@ -60,7 +61,12 @@ class DynamicBatch:
     """
 
     def __init__(
-        self, model: ExportedModel, endpoint: str, rows: int = 32, waiting: int = 256, shares: bool = True
+        self,
+        model: ExportedModel,
+        endpoint: str,
+        rows: int = 32,
+        waiting: int = 256,
+        shares: Callable[[Mapping[str, np.ndarray]], bool] = lambda inputs: True,
     ) -> None:
         self._model, self._endpoint, self._most, self._limit, self._shares = model, endpoint, rows, waiting, shares
         description = model.endpoints[endpoint]
@@ -155,7 +161,7 @@ class DynamicBatch:
             count = math.prod(sizes.get(size, 1) if isinstance(size, str) else size for size in shape)
             if count > MOST_OUTPUTS:
                 raise ValueError(f"The output {name!r} must have at most {MOST_OUTPUTS} entries, not {count}.")
-        is_shared = self._shares and "batch" in sizes
+        is_shared = "batch" in sizes and self._shares(arrays)
         return arrays, sizes.get("batch", 1), tuple(kind) if is_shared else object()
 
     def _run(self) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-import zoo
+# Not `zoo.export.DESCRIPTION_FILE`: a process of a model starts without Keras.
+DESCRIPTION_FILE = "signature.json"
 
 
 class ExportedModel:
@@ -36,7 +37,7 @@ class ExportedModel:
         # its operations are those of SavedModels with a tokenizer
         import tensorflow_text  # noqa: F401
 
-        description = json.loads((Path(directory) / zoo.export.DESCRIPTION_FILE).read_text(encoding="utf-8"))
+        description = json.loads((Path(directory) / DESCRIPTION_FILE).read_text(encoding="utf-8"))
         self.default, self.endpoints = description["default"], description["endpoints"]
         # its functions do not keep their variables
         self._model = tf.saved_model.load(str(directory))

@@ -24,7 +24,7 @@ _OPEN_FILES = 65_536
 
 
 class HttpServer(uvicorn.Server):
-    """A server that says when it begins to end, and can be told to end while its models are being loaded.
+    """A server that says when it begins to end.
 
     Args:
         app: The application.
@@ -49,12 +49,6 @@ class HttpServer(uvicorn.Server):
         )
         super().__init__(config)
         self._on_end = on_end
-
-    def handle_exit(self, sig: int, frame: Any) -> None:
-        """Handles SIGINT and SIGTERM; before the models are loaded there is nothing to wait for."""
-        super().handle_exit(sig, frame)
-        if not self.started:
-            raise KeyboardInterrupt
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answers what is being asked, and ends."""

@@ -6,6 +6,9 @@ import dataclasses
 
 from recipes.common.config import setting
 
+# Addresses that other machines do not reach.
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+
 
 @dataclasses.dataclass(frozen=True)
 class LimitsConfig:

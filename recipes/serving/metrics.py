@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from recipes.serving.served_models import NoSuchModelError, NotReadyError, ServedModels
 from recipes.serving.worker_client import WorkerError
 
+# What is read must arrive within ten seconds, as Prometheus is usually set up, also where a worker is stuck.
+_STATE_SECONDS = 5.0
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -58,15 +63,16 @@ class Metrics:
 
     async def page(self, models: ServedModels) -> bytes:
         """Returns what Prometheus reads, with the state of the models at this moment."""
+        names = models.names
+        states = dict(zip(names, await asyncio.gather(*(_state_of(models, name) for name in names)), strict=True))
         self._restarts.set(models.restarts)
-        for name in models.names:
-            try:
-                async with models.worker(name) as worker:
-                    state = await worker.state()
-            except (NoSuchModelError, NotReadyError, WorkerError):
-                self._ready.labels(name).set(0)
+        # what was said of models that have gone is not said again
+        for gauge in (self._ready, self._load, self._tokens, self._batches, self._rows):
+            gauge.clear()
+        for name, state in states.items():
+            self._ready.labels(name).set(state is not None)
+            if state is None:
                 continue
-            self._ready.labels(name).set(1)
             for kind in ("waiting", "filling", "writing"):
                 self._load.labels(name, kind).set(state.get(kind, 0))
             for kind in ("tokens_written", "tokens_fed", "tokens_shared"):
@@ -76,3 +82,12 @@ class Metrics:
                 self._batches.labels(name, endpoint).set(batches)
                 self._rows.labels(name, endpoint).set(rows)
         return generate_latest(self.registry)
+
+
+async def _state_of(models: ServedModels, name: str) -> dict[str, Any] | None:
+    """Loads and counts of a model; None of one that does not answer."""
+    try:
+        async with models.worker(name) as worker:
+            return await worker.state(_STATE_SECONDS)
+    except (NoSuchModelError, NotReadyError, WorkerError):
+        return None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from recipes.common.errors import ConfigError
 
 SAVED_MODEL_FILE = "saved_model.pb"
+# As in `zoo.export.versions`; larger ones fit into no message.
+_NUMBER = re.compile("[0-9]{1,18}")
 
 
 def find_versions(folder: Path) -> dict[str, dict[int, Path]]:
@@ -59,5 +62,5 @@ def _versions(folder: Path) -> dict[int, Path]:
     return {
         int(entry.name): entry
         for entry in sorted(folder.iterdir())
-        if entry.name.isascii() and entry.name.isdigit() and (entry / SAVED_MODEL_FILE).is_file()
+        if _NUMBER.fullmatch(entry.name) and (entry / SAVED_MODEL_FILE).is_file()
     }

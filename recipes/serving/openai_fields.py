@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from typing import Any
 
@@ -181,7 +180,7 @@ class _Fields:
         value = self.take(name, int if kind is int else (int, float), default)
         if value is default:
             return default
-        if not (math.isfinite(value) and least <= value <= most):
+        if not least <= value <= most:
             raise Problem(422, f"{name} must be from {least:g} to {most:g}.")
         return kind(value)
 

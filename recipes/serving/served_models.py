@@ -55,7 +55,7 @@ class Version:
 
 
 class ServedModels:
-    """The models of a folder, looked at again and again.
+    """The models of a folder, looked at again and again, from the moment on that this is entered.
 
     Of each model the newest version is served. A newer one, or one that is written anew in its place, is loaded when
     its files have been the same on two looks, for a copy may be under way. It is warmed beside the old one, takes all
@@ -68,27 +68,37 @@ class ServedModels:
         folder: See `find_versions`.
         options: Options of the workers.
         interval: Seconds between two looks at the folder.
-        drain: Seconds that a version that goes has for its last answers.
+        drain: Seconds that all versions have for their last answers when the server ends.
+        longest: Seconds that a version that is replaced has for its last answers: no request may take longer.
 
     Example:
 
     >>> async with ServedModels(Path("models"), {}) as models:
+    ...     await models.loaded()
     ...     async with models.worker("dates") as worker:
     ...         await worker.call("serve", {"texts": ["1st of May 1999"]})
     """
 
-    def __init__(self, folder: Path, options: dict[str, Any], interval: float = 2.0, drain: float = 30.0) -> None:
-        self._folder, self._options, self._interval, self._drain = folder, options, interval, drain
+    def __init__(
+        self,
+        folder: Path,
+        options: dict[str, Any],
+        interval: float = 2.0,
+        drain: float = 30.0,
+        longest: float = 90.0,
+    ) -> None:
+        self._folder, self._options, self._interval = folder, options, interval
+        self._drain, self._longest, self._ending = drain, longest, asyncio.Event()
         self._current: dict[str, Version] = {}
         self._others: dict[str, list[Version]] = {}
         self._refused: dict[str, set[Any]] = {}
         self._seen: dict[tuple[str, int], Any] | None = None
         self._tasks: set[asyncio.Task] = set()
         self._watching: asyncio.Task | None = None
+        self._loaded = asyncio.Event()
         self.restarts = 0
 
     async def __aenter__(self) -> ServedModels:
-        await self.look()
         self._watching = asyncio.create_task(self._watch())
         return self
 
@@ -102,17 +112,25 @@ class ServedModels:
 
     @property
     def is_ready(self) -> bool:
-        """Whether there are models, and all of them can answer."""
-        return bool(self._current) and all(version.state == AVAILABLE for version in self._current.values())
+        """Whether the models of the beginning have been loaded, and all that are served can answer."""
+        are_available = all(version.state == AVAILABLE for version in self._current.values())
+        return self._loaded.is_set() and bool(self._current) and are_available
+
+    async def loaded(self) -> None:
+        """Waits until each model that was there at the beginning has been loaded, or has failed to."""
+        await self._loaded.wait()
 
     def versions(self, name: str) -> list[Version]:
         """Returns the versions of a model that have a state, the served one first.
 
         Raises:
             NoSuchModelError: If there is no model of the name.
+            NotReadyError: If it is not known yet which models there are.
         """
         current = self._current.get(name)
         versions = [*([current] if current else []), *self._others.get(name, [])]
+        if not versions and not self._loaded.is_set():
+            raise NotReadyError("The models are being loaded.")
         if not versions:
             # a mistyped name is shown; what else stands there may be a text
             shown = f" {name!r}" if re.fullmatch(r"[\w.-]{1,80}", name, re.ASCII) else " of the name given"
@@ -214,6 +232,7 @@ class ServedModels:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
+        self._ending.set()
         for name in list(self._current):
             self._retire(name, self._current.pop(name))
         while self._tasks:
@@ -222,15 +241,16 @@ class ServedModels:
     async def _watch(self) -> None:
         known = None  # each kind of error is logged once, not at each look
         while True:
-            await asyncio.sleep(self._interval)
             kind = None
             try:
                 await self.look()
+                self._loaded.set()
             except Exception as error:  # such as a folder that is being written: it is looked at again
                 kind = type(error).__name__
             if kind is not None and kind != known:
                 _log.error("The models could not be looked at: %s", kind)
             known = kind
+            await asyncio.sleep(self._interval)
 
     async def _load(self, name: str, version: Version) -> bool:
         """Loads a version and serves it; returns whether it could be loaded."""
@@ -264,11 +284,14 @@ class ServedModels:
         self._begin(self._end(name, version))
 
     async def _end(self, name: str, version: Version) -> None:
-        ends = time.monotonic() + self._drain
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._drain):
-                await version.idle.wait()
-        await version.worker.close(max(ends - time.monotonic(), 0))
+        idle, ending = (asyncio.create_task(event.wait()) for event in (version.idle, self._ending))
+        await asyncio.wait([idle, ending], timeout=self._longest, return_when=asyncio.FIRST_COMPLETED)
+        if ending.done():
+            await asyncio.wait([idle], timeout=self._drain)
+        seconds = self._drain if idle.done() else 0
+        for task in (idle, ending):
+            task.cancel()
+        await version.worker.close(seconds)
         self._others[name].remove(version)
         if not self._others[name]:
             del self._others[name]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import grpc
@@ -64,7 +65,7 @@ async def start_grpc(state: ServerState, host: str, port: int) -> tuple[grpc.aio
             "GetModelStatus": (service.status, get_model_status_pb2.GetModelStatusRequest)
         },
     }.items():
-        handlers = {name: service.handler(*method) for name, method in methods.items()}
+        handlers = {name: service.handler(f"/{package}/{name}", *method) for name, method in methods.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(package, handlers),))
     port = server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     await server.start()
@@ -77,10 +78,11 @@ class _Service:
     def __init__(self, state: ServerState) -> None:
         self._state = state
 
-    def handler(self, method: Callable[[Any, Any], Awaitable[Any]], kind: Any) -> grpc.RpcMethodHandler:
+    def handler(self, path: str, method: Callable[[Any, Any], Awaitable[Any]], kind: Any) -> grpc.RpcMethodHandler:
         """Returns how gRPC calls a method.
 
         Args:
+            path: Its path, for the counters.
             method: From a message and the context of the call to a message.
             kind: The class of the messages that it takes.
         """
@@ -94,20 +96,28 @@ class _Service:
                     raise Problem(400, "The request is no message of this method.") from error
                 return (await method(request, context)).SerializeToString()
 
-            return await self._answer(context, answer)
+            # counted with the statuses of HTTP; 499 stands for clients that have gone
+            began, status, metrics = time.monotonic(), 499, self._state.metrics
+            with metrics.open_requests.track_inprogress():
+                try:
+                    answered = await self._answer(context, answer)
+                    status = 200
+                    return answered
+                except Exception as error:  # whatever a method raises has a status
+                    problem = problem_of(error)
+                    status = problem.status
+                    if status not in _CODES:
+                        _log.error("A request failed: %s", type(error).__name__)
+                    await context.abort(_CODES.get(status, grpc.StatusCode.INTERNAL), problem.reason)
+                finally:
+                    metrics.answered(path, status, time.monotonic() - began)
 
         return grpc.unary_unary_rpc_method_handler(call)
 
     async def _answer(self, context: Any, function: Callable[[], Awaitable[Any]]) -> Any:
-        try:
-            headers = {key: value for key, value in context.invocation_metadata() or ()}
-            self._state.require_key(headers.get("authorization"))
-            return await function()
-        except Exception as error:  # whatever a method raises has a status
-            problem = problem_of(error)
-            if problem.status not in _CODES:
-                _log.error("A request failed: %s", type(error).__name__)
-            await context.abort(_CODES.get(problem.status, grpc.StatusCode.INTERNAL), problem.reason)
+        headers = {key: value for key, value in context.invocation_metadata() or ()}
+        self._state.require_key(headers.get("authorization"))
+        return await function()
 
     async def predict(self, request: Any, context: Any) -> Any:
         spec = request.model_spec
@@ -201,10 +211,14 @@ class _Service:
         except (TypeError, ValueError, KeyError) as error:
             raise Problem(422, f"The input {name!r} must be a tensor.") from error
         if array.dtype == object:
-            limit = self._state.limits.text_characters
-            if any(len(text) > 4 * limit for text in array.ravel()):
-                raise Problem(413, f"A text must have at most {limit} characters.")
+            self._require_short(array.ravel())
         return array
+
+    def _require_short(self, texts: Iterable[bytes]) -> None:
+        """Raises a `Problem` if a text is too long; a character has at most four bytes."""
+        limit = self._state.limits.text_characters
+        if any(len(text) > 4 * limit for text in texts):
+            raise Problem(413, f"A text must have at most {limit} characters.")
 
     def _examples(self, given: Any, names: list[str]) -> dict[str, Any]:
         """The texts of a list of `tf.Example`."""
@@ -221,6 +235,8 @@ class _Service:
                 if len(values) != 1:
                     raise Problem(422, f"Each example must have one text as the feature {name!r}.")
                 rows[name].append(values[0])
+        for texts in rows.values():
+            self._require_short(texts)
         return rows
 
 

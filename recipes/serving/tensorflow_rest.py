@@ -22,6 +22,8 @@ from recipes.serving.server_state import ServerState
 DEFAULT_SIGNATURE = "serving_default"
 # Numbers and texts of an answer that takes a while to be written.
 _LARGE = 10_000
+# Most of them in an answer: as JSON each takes some fifty bytes of memory.
+MOST_ENTRIES = 2**22
 _TYPES = {"string": "DT_STRING", "bool": "DT_BOOL", "int32": "DT_INT32", "int64": "DT_INT64", "float32": "DT_FLOAT"}
 _STATES = {"LOADING": "LOADING", "AVAILABLE": "AVAILABLE", "UNLOADING": "UNLOADING", "FAILED": "END"}
 
@@ -53,7 +55,10 @@ async def predict(request: Request) -> JSONResponse:
         inputs = _from_instances(body["instances"], fields) if by_row else _from_inputs(body["inputs"], fields)
         state.require_rows(inputs.values())
         outputs = await unless_gone(request, worker.call(name, inputs, state.limits.seconds))
-    if sum(value.size for value in outputs.values()) < _LARGE:
+    entries = sum(value.size for value in outputs.values())
+    if entries > MOST_ENTRIES:
+        raise Problem(422, f"An answer over HTTP must have at most {MOST_ENTRIES} entries, not {entries}: use gRPC.")
+    if entries < _LARGE:
         return _predictions(outputs, by_row)
     # others are answered while it is written
     return await asyncio.to_thread(_predictions, outputs, by_row)

@@ -6,6 +6,7 @@ The server starts it as `python -m recipes.serving.worker DESCRIPTOR DIRECTORY O
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import json
 import logging
 import os
@@ -15,10 +16,11 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from recipes.serving.continuous_batch import BatchOptions, ContinuousBatch, QueueFullError
@@ -99,9 +101,7 @@ class Worker:
         rows, waiting = options.pop("batch", 32), options.get("waiting", 256)
         self._writer = ContinuousBatch(model, BatchOptions(**options)) if "advance" in model.endpoints else None
         self._batches = {
-            name: DynamicBatch(
-                model, name, rows, waiting, shares=not endpoint.get("properties", {}).get("draws", False)
-            )
+            name: DynamicBatch(model, name, rows, waiting, _sharing(endpoint.get("properties", {})))
             for name, endpoint in model.endpoints.items()
             if name not in _OF_THE_WRITER
         }
@@ -129,6 +129,32 @@ class Worker:
                 raise RefusedError(f"There is no operation {operation!r}.")
         except Exception as error:  # each request is answered, whatever it raises
             self._fail(number, error)
+
+    def warm_up(self) -> None:
+        """Calls what requests call, so that the first one does not wait for what happens once only."""
+        for name, endpoint in self._model.endpoints.items():
+            if name not in _OF_THE_WRITER and _takes_texts(endpoint):
+                # the text may be none for this model; what else fails is the matter of those who ask the endpoint
+                refusals = tf.errors.InvalidArgumentError if name == self._model.default else tf.errors.OpError
+                with contextlib.suppress(refusals):
+                    self._model.call(name, **{field["name"]: ["a"] for field in endpoint["inputs"]})
+        if self._writer is not None:
+            told: list[Written] = []
+            # in a batch of its own, whose tokens nobody counts
+            with ContinuousBatch(self._model) as batch:
+                # any tokens will do: some texts have none
+                prompt = [0] * min(3, batch.max_length - 1)
+                for is_chat in (False, True)[: 1 + batch.is_chat]:
+                    batch.write(WritingRequest(prompt, 2, is_chat=is_chat, **batch.settings), told.append)
+                if batch.is_chat:
+                    batch.chat_tokens([{"role": "user", "content": "a"}])
+            for written in told:
+                if written.error:
+                    raise RuntimeError(f"No text can be written: {written.error}.")
+        elif "generate" in self._model.endpoints:
+            with contextlib.suppress(tf.errors.InvalidArgumentError, UnknownSettingError):
+                name, inputs = call_of(self._model.endpoints, {"text": "a", "max_new_tokens": 1})
+                self._model.call(name, **inputs)
 
     def state(self) -> dict[str, Any]:
         """Returns the loads of the batches, and what was counted."""
@@ -232,17 +258,23 @@ class Worker:
         self._send({"id": number, "error": kind, "message": message})
 
 
+def _takes_texts(endpoint: Mapping[str, Any]) -> bool:
+    return all(field["dtype"] == "string" and field["shape"] == ["batch"] for field in endpoint["inputs"])
+
+
+def _sharing(properties: Mapping[str, Any]) -> Callable[[Mapping[str, np.ndarray]], bool]:
+    """Says of which calls of an endpoint the results do not depend on their places in a batch."""
+    if properties.get("draws", False):
+        return lambda inputs: False
+    if properties.get("may_draw", False):
+        return lambda inputs: not (inputs["temperature"] > 0).any()
+    return lambda inputs: True
+
+
 def _assertion(message: str) -> str:
     """What an assertion of ours says, which holds no text of the user's; of other errors nothing."""
     _, found, rest = message.partition(_ASSERTION)
     return " ".join(rest.partition("\n")[0].partition("[[")[0].split("]")[:1]) if found else "The input is not valid."
-
-
-def warm_up(model: ExportedModel) -> None:
-    """Calls the endpoints that take texts once, so that the first request does not wait for what happens once only."""
-    endpoint = model.endpoints[model.default]
-    if all(field["dtype"] == "string" and field["shape"] == ["batch"] for field in endpoint["inputs"]):
-        model.call(model.default, **{field["name"]: ["a"] for field in endpoint["inputs"]})
 
 
 def main(arguments: list[str]) -> None:
@@ -265,8 +297,8 @@ def main(arguments: list[str]) -> None:
 
     try:
         model = ExportedModel(Path(directory))
-        warm_up(model)
         worker = Worker(model, json.loads(options), send)
+        worker.warm_up()
     except Exception as error:  # whatever a damaged export raises
         # the message of a folder that is no model may show where it is
         said = str(error).replace(directory, Path(directory).name).replace(str(Path(directory).resolve()), "")

@@ -148,9 +148,13 @@ class WorkerClient:
                 if "reason" in answer:
                     return
 
-    async def state(self) -> dict[str, Any]:
-        """Returns loads and counts of the worker."""
-        return await self._ask_once({"operation": "state"}, LOOK_SECONDS)
+    async def state(self, seconds: float = LOOK_SECONDS) -> dict[str, Any]:
+        """Returns loads and counts of the worker.
+
+        Args:
+            seconds: How long somebody waits for them.
+        """
+        return await self._ask_once({"operation": "state"}, seconds)
 
     async def close(self, seconds: float = 30) -> None:
         """Waits for the answers to what was asked, and ends the worker; kills it if it takes longer.

@@ -59,7 +59,7 @@ def test_five_commands(folder, capsys):
         for program in PROGRAMS:
             exec(compile(with_ports(program), "docs/guides/serving.md", "exec"), {"__name__": "documentation"})
         printed = capsys.readouterr().out.strip().splitlines()
-        assert printed[0] == f"[b'{printed[1]}']" and f'["{printed[1]}"]' in answer
+        assert printed[0] == f"[{printed[1].encode()!r}]" and f'["{printed[1]}"]' in answer
     finally:
         os.kill(server.pid, signal.SIGTERM)
         for _ in range(300):

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
 from keras import ops
 
 from zoo.generation.filters import keep, nucleus
@@ -80,7 +81,8 @@ def choose_by_row(logits: Any, numbers: Any, temperature: Any, top_k: Any, top_p
     draws = temperature > 0.0
 
     def drawn() -> Any:
-        scale = 1.0 / ops.where(draws, temperature, 1.0)
+        # of the smallest temperatures the inverse is no number; see `Temperature`
+        scale = ops.minimum(1.0 / ops.where(draws, temperature, 1.0), float(np.finfo("float32").max))
         kept = _filtered(logits, *(ops.expand_dims(setting, 1) for setting in (scale, top_k, top_p, min_p)))
         weights = ops.exp(kept - ops.max(kept, axis=-1, keepdims=True))
         return ops.where(draws, draw(weights, numbers), best)

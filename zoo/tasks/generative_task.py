@@ -139,7 +139,9 @@ class GenerativeTask(Task):
         * those of continuous batching, where a model can do that, see `zoo.tasks.row_endpoints`.
 
         Where results are drawn, the property `draws` of `serve`, `generate` and `chat` is true: a text then depends on
-        its place in the batch. Where texts begin with their prompts, so is `begins_with_prompt`.
+        its place in the batch. Where they are drawn only if a request has a temperature above 0, the property
+        `may_draw` of `generate` and `chat_generate` is true. Where texts begin with their prompts, so is
+        `begins_with_prompt`.
 
         A text longer than the model is an `InvalidArgumentError` that names the rows, unless `truncate` is true.
 
@@ -180,7 +182,7 @@ class GenerativeTask(Task):
 
         # results that depend on the place in the batch; a request may ask for a temperature where there is none
         draws = {"draws": True} if chosen_sampler.needs_numbers else {}
-        may_draw = {"draws": True} if chosen_sampler.needs_numbers or type(chosen_sampler) is Greedy else {}
+        may_draw = {"may_draw": True} if type(chosen_sampler) is Greedy else draws
         continues = self.generator.backbone.config.architecture == "decoder" and not strip_prompt
         repeats = {"begins_with_prompt": True} if continues else {}
         seed = int(as_seed(seed))

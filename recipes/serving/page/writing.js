@@ -2,7 +2,7 @@
 
 import { announcePiece } from "./announcer.js";
 import { labelled, make, textArea } from "./elements.js";
-import { events, predict } from "./server.js";
+import { events, post, predict } from "./server.js";
 import { makeSettings } from "./settings.js";
 import { makeView, stop } from "./view.js";
 
@@ -93,23 +93,21 @@ async function write(path, body, textOf, element, signal) {
 /** Returns the view of a model that makes a text of a text: translations, summaries. */
 export function textToTextView(model, signatures) {
   const source = textArea({ required: true });
-  const most = make("input", { type: "number", step: "1" });
-  const seed = make("input", { type: "number", step: "1" });
-  const parts = [labelled("Text", source)];
-  if (signatures.generate) {
-    const fields = make("div", { class: "columns" }, labelled("Most tokens", most), labelled("Seed", seed));
-    const hint = make("p", { class: "hint" }, "What is empty is as the model has it.");
-    parts.push(make("details", { class: "settings" }, make("summary", {}, "Settings"), hint, fields));
-  }
+  const [settings, values] = makeSettings();
   const run = async (place, signal) => {
-    const isPlain = most.value === "" && seed.value === "";
-    const inputs = { texts: [source.value] };
-    if (!isPlain) Object.assign(inputs, { seed: Number(seed.value), max_new_tokens: Number(most.value) });
-    const endpoint = isPlain ? "serving_default" : "generate";
-    const answer = await predict(model, endpoint, inputs, Object.keys(signatures[endpoint].outputs), signal);
-    const texts = [answer.texts[0]].flat();
+    const set = values();
+    let texts;
+    if (Object.keys(set).length) {
+      const answer = await post("/v1/completions", { model, prompt: source.value, ...set }, signal);
+      texts = answer.choices.map((choice) => choice.text);
+    } else {
+      const outputs = Object.keys(signatures.serving_default.outputs);
+      const answer = await predict(model, "serving_default", { texts: [source.value] }, outputs, signal);
+      texts = [answer.texts[0]].flat();
+    }
     place.replaceChildren(...texts.map((text) => make("p", { class: "text written", dir: "auto" }, text)));
     return texts.length > 1 ? `${texts.length} texts: ${texts.join("; ")}` : texts[0] ? `Written: ${texts[0]}` : "The text is empty.";
   };
+  const parts = [labelled("Text", source), ...(signatures.generate ? [settings] : [])];
   return makeView({ parts, name: "Write", run });
 }

@@ -1,10 +1,11 @@
 """The benchmark of the server: what it counts as wrong, its table, and a short run of the whole."""
 
 import dataclasses
+import importlib.util
 
 import pytest
 
-from recipes.benchmark import serving
+from recipes.benchmark import serving, serving_jobs
 from recipes.common.errors import ConfigError
 
 
@@ -30,6 +31,14 @@ def test_table_and_picture(tmp_path):
     assert (tmp_path / "picture.png").stat().st_size > 5000
 
 
+def test_plans_hold_what_the_export_says(trained, copied, tmp_path, monkeypatch):
+    trained.export(tmp_path / "copies" / "1", max_new_tokens=12, jit_compile=False)
+    name, export = serving_jobs.job_of(tmp_path, "translate")
+    monkeypatch.setattr(serving_jobs, "make_texts", lambda count, seed: copied[:count])
+    plan = serving_jobs.make_plan("translate", name, export, 3, 64)
+    assert [body["prompt"] for body in plan["asked"]] == plan["expected"] == copied[:3] and name == "copies"
+
+
 def test_what_is_asked_for_that_there_is_not(tmp_path):
     with pytest.raises(ConfigError, match="jobs must be of classify, embed, translate, complete, got sing"):
         serving.main(serving.Config(jobs=["sing"]))
@@ -38,7 +47,9 @@ def test_what_is_asked_for_that_there_is_not(tmp_path):
 @pytest.mark.slow
 def test_a_short_run(tmp_path):
     """All four jobs, and one text at a time: nothing fails, and every answer is that of the export."""
-    pytest.importorskip("locust", reason="the extra benchmark is not installed")
+    # not imported here: it changes the sockets of the whole process
+    if importlib.util.find_spec("locust") is None:
+        pytest.skip("the extra benchmark is not installed")
     sizes = {"num_layers": 1, "hidden_dim": 32}
     config = serving.Config(seconds=2, clients=8, texts=8, max_new_tokens=8, sizes=sizes)
     results = serving.main(dataclasses.replace(config, output=str(tmp_path / "serving.json")))

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import threading
 import time
+import urllib.error
+import urllib.request
 
 import keras
 import pytest
@@ -86,7 +88,9 @@ def running(folder, *, api_key=None, limits=None, options=None, interval=0.2):
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     for _ in range(1200):
-        if server.started:
+        # what is asked before is answered when the server has started
+        with contextlib.suppress(urllib.error.HTTPError):  # the models are being loaded
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=60)
             break
         assert thread.is_alive(), "The server did not start."
         time.sleep(0.05)

@@ -128,6 +128,8 @@ WRONG = [
     ("/v1/models/chat:predict", b"{}", 400, "either instances or inputs"),
     ("/v1/models/chat:predict", b'{"instances": []}', 400, "at least one entry"),
     ("/v1/models/chat:predict", b'{"instances": [1]}', 422, "must hold texts"),
+    ("/v1/models/chat:predict", b'{"instances": [1' + b"0" * 400 + b"]}", 422, "must fit into 64 bits"),
+    ("/v1/models/chat:predict", b'{"instances": [18446744073709551616]}', 422, "must fit into 64 bits"),
     ("/v1/models/chat:predict", b'{"instances": [["a"], "b"]}', 422, "rows of equal lengths"),
     ("/v1/models/chat:predict", b'{"instances": [{"x": 1}]}', 400, "Each instance must have the keys texts."),
     ("/v1/models/chat:predict", b'{"instances": ["a"], "x": 1}', 400, "alone"),
@@ -158,8 +160,11 @@ REFUSED = [
     ({"model": "other"}, 404, "There is no model 'other'."),
     ({"prompt": [1, 2]}, 422, "tokens are not taken"),
     ({"prompt": []}, 422, "prompt must be a text or a list of texts"),
+    ({"max_tokens": 10**30}, 422, "A whole number must fit into 64 bits."),
     ({"max_tokens": 0}, 422, "max_tokens must be from 1 to 150."),
     ({"max_tokens": True}, 422, "max_tokens must be of the type int."),
+    ({"temperature": 10**400}, 422, "A whole number must fit into 64 bits."),
+    ({"seed": 2**64 - 1}, 422, "seed must be from 0 to 4.29497e+09."),
     ({"temperature": -1}, 422, "temperature must be from 0 to 100."),
     ({"temperature": "hot"}, 422, "temperature must be of the type int or float."),
     ({"frequency_penalty": 0.5}, 422, "frequency_penalty is not supported."),
@@ -204,6 +209,39 @@ def test_a_client_that_vanishes_frees_its_rows(client, address):
         raise AssertionError(page)
 
 
+ELSEWHERE = [
+    {"Host": "evil.example"},
+    {"Host": "127.0.0.1.evil.example:80"},
+    {"Host": "[::1"},
+    {"Origin": "https://evil.example"},
+    {"Origin": "http://localhost:1"},
+    {"Origin": "null"},
+]
+
+
+@pytest.mark.parametrize("headers", ELSEWHERE, ids=str)
+def test_pages_of_other_sites_are_not_answered(client, address, headers):
+    """A browser sends what any page asks it to send to this machine; without a key nothing else keeps it out."""
+    for answer in (
+        client.get("/v1/models", headers=headers),
+        client.post("/v1/completions", json=ASKED, headers=headers),
+    ):
+        assert answer.status_code == 403 and "no page of another site" in answer.text
+    assert client.get("/health", headers=headers).status_code == 200
+    port = address.rpartition(":")[2]
+    for own in ({"Origin": address}, {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}"}):
+        assert client.post("/v1/completions", json=ASKED, headers=own).status_code == 200
+
+
+def test_answers_that_are_too_large_as_json(client, monkeypatch):
+    from recipes.serving import tensorflow_rest
+
+    monkeypatch.setattr(tensorflow_rest, "MOST_ENTRIES", 500)
+    inputs = {"token_ids": [[5, 6]], "padding_mask": [[True, True]]}
+    answer = client.post("/v1/models/chat:predict", json={"signature_name": "forward", "inputs": inputs})
+    assert answer.status_code == 422 and "at most 500 entries" in answer.text
+
+
 def test_counters(client):
     assert client.post("/v1/completions", json=ASKED).status_code == 200
     page = client.get("/metrics").text
@@ -221,6 +259,8 @@ def test_keys_queues_and_deadlines(models, run_server):
                 assert answer.status_code == 401 and "secret" not in answer.text
             headers = {"Authorization": "Bearer secret"}
             assert client.get("/v1/models", headers=headers).status_code == 200
+            # a key is what keeps others out: behind a proxy the host is another
+            assert client.get("/v1/models", headers={**headers, "Host": "models.example"}).status_code == 200
             answers = []
 
             def ask():

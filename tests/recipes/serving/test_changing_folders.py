@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("msgpack", reason="the extra serve is not installed")
 
 from recipes.serving import served_models  # noqa: E402
-from recipes.serving.served_models import ServedModels  # noqa: E402
+from recipes.serving.served_models import NoSuchModelError, NotReadyError, ServedModels  # noqa: E402
 from recipes.serving.worker_client import WorkerError  # noqa: E402
 
 
@@ -39,6 +39,9 @@ class Process:
     async def close(self, seconds):
         self.over.set()
 
+    async def state(self, seconds):
+        return {"waiting": 0, "batches": {}}
+
 
 @pytest.fixture
 def models(tmp_path, monkeypatch):
@@ -66,6 +69,7 @@ async def until(condition):
 def run(models, check):
     async def within():
         async with models:
+            await models.loaded()
             await check()
 
     asyncio.run(within())
@@ -73,6 +77,46 @@ def run(models, check):
 
 def says(models, name="dates"):
     return models.served(name).worker.about
+
+
+def test_what_is_asked_while_the_models_are_loaded(models, tmp_path):
+    async def check():
+        start, may_go = Process.start.__func__, asyncio.Event()
+
+        async def slow(folder, options):
+            await may_go.wait()
+            return await start(Process, folder, options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Process, "start", slow)
+            write(tmp_path / "titles" / "1", "broken")
+            async with models:
+                for name in ("dates", "titles", "other"):  # at once, when nothing is known
+                    with pytest.raises(NotReadyError, match="are being loaded"):
+                        models.served(name)
+                await until(lambda: models.names == ["dates", "titles"])
+                with pytest.raises(NotReadyError, match="'dates' cannot answer at the moment"):
+                    models.served("dates")
+                assert not models.is_ready
+                may_go.set()
+                await models.loaded()
+                assert says(models) == "one" and models.is_ready
+                with pytest.raises(NoSuchModelError, match="no model 'other'"):
+                    models.served("other")
+
+    asyncio.run(check())
+
+
+def test_the_end_comes_while_the_models_are_loaded(models, monkeypatch):
+    async def never(folder, options):
+        await asyncio.sleep(3600)
+
+    async def check():
+        async with models:
+            await until(lambda: models.names == ["dates"])
+
+    monkeypatch.setattr(Process, "start", never)
+    asyncio.run(asyncio.wait_for(check(), 10))
 
 
 def test_a_copy_under_way_is_waited_for(models, tmp_path):
@@ -139,6 +183,52 @@ def test_a_folder_that_cannot_be_read_holds_up_no_other(models, tmp_path, monkey
         write(tmp_path / "dates" / "2", "two")
         await until(lambda: says(models) == "two")
         assert says(models, "titles") == "titles"
+
+    run(models, check)
+
+
+def test_a_version_that_is_replaced_answers_what_it_was_asked(models, tmp_path):
+    """However long that takes within the limits; only at the end of the server there is less time."""
+    models = ServedModels(tmp_path, {}, interval=0.03, drain=0.1, longest=60)
+
+    async def check():
+        async with models.worker("dates") as old:
+            write(tmp_path / "dates" / "2", "two")
+            await until(lambda: says(models) == "two")
+            await asyncio.sleep(0.4)
+            assert not old.over.is_set()
+        await until(old.over.is_set)
+        request = models.worker("dates")  # one that is never answered
+        newer = await request.__aenter__()
+        write(tmp_path / "dates" / "3", "three")
+        await until(lambda: says(models) == "three")
+        await asyncio.sleep(0.4)
+        assert not newer.over.is_set()
+        return request
+
+    async def within():
+        async with models:
+            await models.loaded()
+            await check()
+            began = asyncio.get_running_loop().time()
+        assert asyncio.get_running_loop().time() - began < 5
+
+    asyncio.run(within())
+
+
+def test_a_model_that_has_gone_is_not_counted(models, tmp_path):
+    pytest.importorskip("prometheus_client", reason="the extra serve is not installed")
+    from recipes.serving.metrics import Metrics
+
+    async def check():
+        metrics = Metrics()
+        write(tmp_path / "titles" / "1", "titles")
+        await until(lambda: "titles" in models.names and models.is_ready)
+        assert b'zoo_model_ready{model="titles"} 1.0' in await metrics.page(models)
+        (tmp_path / "titles").rename(tmp_path / ".titles")
+        await until(lambda: models.names == ["dates"])
+        page = await metrics.page(models)
+        assert b"titles" not in page and b'zoo_model_ready{model="dates"} 1.0' in page
 
     run(models, check)
 

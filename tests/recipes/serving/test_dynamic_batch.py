@@ -79,7 +79,7 @@ def test_a_call_that_fails_fails_alone(model, wrong):
 
 
 def test_calls_that_draw_are_not_put_together(model):
-    with DynamicBatch(model, "lengths", shares=False) as batch:
+    with DynamicBatch(model, "lengths", shares=lambda inputs: False) as batch:
         block(batch, model)
         asked = [ask(batch, [text])[0] for text in (b"one", b"two")]
         model.may_go.set()

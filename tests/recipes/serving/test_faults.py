@@ -163,6 +163,7 @@ STRANGE = [
         -1e308,
         2**63,
         10**30,
+        10**400,
         "",
         "\x00",
         SECRET,
@@ -402,6 +403,14 @@ def test_a_full_disk_and_the_end(folder, tmp_path):
             assert not os.path.exists(f"/proc/{pid}")
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize("key", ["secret\n", " secret", "se cret", "schl\u00fcssel"])
+def test_a_key_that_no_header_can_have_is_refused(folder, monkeypatch, key):
+    monkeypatch.setenv("ZOO_API_KEY", key)
+    with pytest.raises(ConfigError, match="ZOO_API_KEY must be printable ASCII") as caught:
+        serve.main(serve.ServeConfig(str(folder), host="0.0.0.0"))
+    assert "secret" not in str(caught.value)
 
 
 def test_what_cannot_be_served_is_said_at_once(folder, tmp_path):

@@ -29,6 +29,7 @@ def test_three_kinds_of_folders(tmp_path):
     first, tenth = fake(models / "dates" / "1"), fake(models / "dates" / "10")
     (models / "dates" / "11").mkdir()  # nothing in it yet
     (models / "dates" / "notes").mkdir()
+    fake(models / "dates" / ("9" * 20))  # no message holds it
     other = fake(models / "titles")
     fake(models / ".hidden" / "1")
     assert find_versions(models / "dates") == {"dates": {1: first, 10: tenth}}
@@ -72,6 +73,7 @@ def test_versions_are_swapped_and_processes_revived(loop, two_exports, tmp_path,
 
     async def run():
         async with ServedModels(tmp_path / "models", {}, interval=0.1) as models:
+            await models.loaded()
             assert models.names == ["chat"] and models.is_ready
             old = await ask(models)
             answers, stop = [], asyncio.Event()

@@ -23,17 +23,24 @@ from recipes.serving.served_models import ServedModels  # noqa: E402
 from recipes.serving.server_state import ServerState  # noqa: E402
 from recipes.serving.tensorflow_grpc import start_grpc  # noqa: E402
 
+LIMITS = LimitsConfig(body_bytes=50_000, rows=8, text_characters=1000)
+
 
 @pytest.fixture(scope="module")
-def channel(loop, chat_export, tmp_path_factory):
+def metrics():
+    return Metrics()
+
+
+@pytest.fixture(scope="module")
+def channel(loop, chat_export, tmp_path_factory, metrics):
     folder = tmp_path_factory.mktemp("models")
     (folder / "chat").mkdir()
     (folder / "chat" / "3").symlink_to(chat_export)
-    limits = LimitsConfig(body_bytes=50_000, rows=8, text_characters=1000)
 
     async def start():
         models = await ServedModels(folder, {}).__aenter__()
-        return models, *await start_grpc(ServerState(models, limits, Metrics(), "secret"), "127.0.0.1", 0)
+        await models.loaded()
+        return models, *await start_grpc(ServerState(models, LIMITS, metrics, "secret"), "127.0.0.1", 0)
 
     models, server, port = loop.run(start())
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -120,6 +127,34 @@ def test_what_there_is_not(service):
     with pytest.raises(grpc.RpcError) as caught:
         service.Classify(request, metadata=KEY, timeout=60)
     assert caught.value.code().name == "INVALID_ARGUMENT" and "does not classify" in caught.value.details()
+
+
+def test_requests_are_counted(service, metrics):
+    def count(status):
+        labels = {"route": "/tensorflow.serving.PredictionService/Predict", "status": status}
+        return metrics.registry.get_sample_value("zoo_requests_total", labels) or 0
+
+    before = count("200"), count("404"), count("401")
+    service.Predict(request_of(prompts=["hello "], texts=["friend"]), metadata=KEY, timeout=60)
+    for name, metadata in (("other", KEY), ("chat", ())):
+        with pytest.raises(grpc.RpcError):
+            service.Predict(request_of(name=name, texts=["a"]), metadata=metadata, timeout=60)
+    assert (count("200"), count("404"), count("401")) == tuple(number + 1 for number in before)
+    assert metrics.registry.get_sample_value("zoo_open_requests") == 0
+
+
+def test_texts_of_examples_are_limited():
+    from recipes.serving.problems import Problem
+    from recipes.serving.tensorflow_grpc import _Service
+
+    request = classification_pb2.ClassificationRequest()
+    features = request.input.example_list.examples.add().features.feature
+    features["texts"].bytes_list.value.append(b"x" * 4000)
+    service = _Service(ServerState(None, LIMITS, None))
+    assert service._examples(request.input, ["texts"]) == {"texts": [b"x" * 4000]}
+    features["texts"].bytes_list.value[0] += b"x"
+    with pytest.raises(Problem, match="at most 1000 characters"):
+        service._examples(request.input, ["texts"])
 
 
 def test_bytes_that_are_no_message(channel):

@@ -56,8 +56,9 @@ def test_a_decoder_with_processors(client, chat_model):
     options = {"processors": [{"name": "repetition_penalty", "penalty": 1.3}], "jit_compile": False}
     answer = client.post("/v1/completions", json={"model": "chat", "prompt": "hello", "max_tokens": 5}).json()
     assert answer["choices"][0]["text"] == chat_model.generate("hello", max_new_tokens=5, strip_prompt=True, **options)
-    answer = client.post("/v1/chat/completions", json={"model": "chat", "messages": TALK}).json()
-    assert answer["choices"][0]["message"]["content"] == chat_model.generate(TALK, max_new_tokens=9, **options)
+    for change, most in (({}, 9), ({"max_tokens": 5}, 5)):
+        answer = client.post("/v1/chat/completions", json={"model": "chat", "messages": TALK, **change}).json()
+        assert answer["choices"][0]["message"]["content"] == chat_model.generate(TALK, max_new_tokens=most, **options)
 
 
 def test_drawn_texts_do_not_depend_on_others(client, chat_model):
@@ -89,9 +90,10 @@ def test_settings_that_an_endpoint_does_not_take(client, model, change, reason):
 @pytest.mark.parametrize(
     ("model", "change", "reason"),
     [
-        ("chat", {"max_tokens": 5}, "max_new_tokens is not taken by this model for conversations"),
-        ("draws", {"seed": 5}, "seed is not taken by this model for conversations"),
-        ("copies", {}, "This model has no endpoint chat."),
+        ("chat", {"n": 2}, "n must be 1 with this model."),
+        ("draws", {"min_p": 0.5}, "min_p is not taken by this model."),
+        ("draws", {"temperature": 0.5}, "must be below 0, the settings of the export, with Sample"),
+        ("copies", {}, "This model has no endpoint chat_generate."),
     ],
 )
 def test_conversations_that_cannot_be_answered_so(client, model, change, reason):

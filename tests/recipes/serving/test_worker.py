@@ -172,6 +172,46 @@ def test_answered_requests_are_forgotten(inside):
     assert not worker._asked
 
 
+def test_what_requests_call_has_been_called_once_when_a_worker_is_ready(inside, exported, monkeypatch):
+    worker, answers = inside
+    called, run = set(), exported.run
+
+    def noted(endpoint, tensors):
+        called.add(endpoint)
+        return run(endpoint, tensors)
+
+    monkeypatch.setattr(exported, "run", noted)
+    worker.warm_up()
+    assert called >= {"serve", "score", "tokens", "begin", "advance", "continuation", "chat_tokens"}
+    assert "chat_continuation" in called and answers.empty()
+    assert {name: worker.state()[name] for name in ("waiting", "filling", "writing")} == dict.fromkeys(
+        ("waiting", "filling", "writing"), 0
+    )
+
+
+def test_only_texts_that_are_drawn_are_written_alone(inside, exported, monkeypatch):
+    worker, answers = inside
+    may_go, call, batch = threading.Event(), exported.call, worker._batches["generate"]
+
+    def when_it_may(endpoint, **inputs):
+        may_go.wait(30)
+        return call(endpoint, **inputs)
+
+    monkeypatch.setattr(exported, "call", when_it_may)
+    fields = exported.endpoints["generate"]["inputs"]
+    chosen = {field["name"]: field["default"] for field in fields if "default" in field} | {"max_new_tokens": 4}
+    for number, temperature in enumerate([-1.0, -1.0, 0.0, -1.0, 0.9, 0.9]):
+        inputs = {**chosen, "texts": ["hello"], "temperature": temperature}
+        worker.handle({"id": number, "operation": "call", "endpoint": "generate", "inputs": inputs})
+        while number == 0 and batch.load:
+            time.sleep(0.001)
+    may_go.set()
+    texts = {answer["id"]: answer["outputs"]["texts"][0] for answer in (answers.get(timeout=60) for _ in range(6))}
+    assert len({texts[number] for number in range(4)}) == 1 and texts[4] == texts[5]
+    # one that found it idle, two alike, one with a setting of its own, and two that are drawn
+    assert (batch.batches, batch.rows) == (5, 6)
+
+
 def test_a_text_that_is_cancelled_while_it_begins_ends(inside, monkeypatch):
     worker, answers = inside
     write = worker._writer.write

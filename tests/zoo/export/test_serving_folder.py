@@ -168,6 +168,22 @@ EXPORTS = {
     "tagger of pieces": ("sentencepiece", lambda tokenizer: tagger(tokenizer), {}),
     "tagger of bytes": ("normalizing byte level bpe", lambda tokenizer: tagger(tokenizer), {}),
     "tagger of words": ("wordpiece", lambda tokenizer: tagger(tokenizer), {}),
+    "attention": ("wordpiece", lambda tokenizer: tagger(tokenizer), {"attention": True}),
+    "attention of two stacks": (
+        "sentencepiece",
+        lambda tokenizer: Seq2SeqLM(backbone("encoder_decoder", tokenizer), tokenizer),
+        {**SHORT, "attention": True},
+    ),
+    "several labels": (
+        "wordpiece",
+        lambda tokenizer: TextClassifier(encoder(tokenizer), tokenizer, labels=["a", "b"], problem="multi_label"),
+        {},
+    ),
+    "several results": (
+        "sentencepiece",
+        lambda tokenizer: decoder(tokenizer),
+        {**SHORT, "sampler": "sample", "num_results": 2, "return_scores": True},
+    ),
     "answerer": ("sentencepiece", lambda tokenizer: QuestionAnswerer(encoder(tokenizer), tokenizer, stride=4), {}),
     "chat": ("byte level bpe", lambda tokenizer: decoder(tokenizer.with_chat_format("chatml"), max_length=64), SHORT),
     "windows": (

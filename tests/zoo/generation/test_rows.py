@@ -191,3 +191,15 @@ def test_choice_is_that_of_the_sampler(sampler):
     chosen = choose_by_row(ops.convert_to_tensor(logits), ops.convert_to_tensor(numbers), *columns)
     expected = sampler.choose(ops.convert_to_tensor(logits), ops.convert_to_tensor(numbers))
     np.testing.assert_array_equal(ops.convert_to_numpy(chosen), ops.convert_to_numpy(expected))
+
+
+@pytest.mark.parametrize("temperature", [1e-45, 1e-39, 1e-38, 1e-8])
+def test_the_smallest_temperatures_take_the_most_probable_token(temperature):
+    """Also where their inverse is larger than every number of float32."""
+    logits = np.random.default_rng(0).normal(0, 3, (4, SIZE)).astype("float32")
+    rows = np.ones(4, "float32")
+    columns = (rows * np.float32(temperature), rows.astype("int32") * 5, rows * np.float32(0.9), rows * 0)
+    chosen = choose_by_row(ops.convert_to_tensor(logits), ops.convert_to_tensor(rows * 0.99), *columns)
+    assert ops.convert_to_numpy(chosen).tolist() == logits.argmax(axis=-1).tolist()
+    expected = Sample(temperature, top_k=5, top_p=0.9).choose(ops.convert_to_tensor(logits), rows * 0.99)
+    assert ops.convert_to_numpy(expected).tolist() == logits.argmax(axis=-1).tolist()

@@ -107,7 +107,7 @@ def test_errors_are_said_in_the_words_of_the_server(page, address, choose, send)
     send(page)
     assert page.locator(".conversation li").count() == 0
     assert page.get_by_label("Your message").input_value() == "hello " * 400
-    page.evaluate("window.fetch = () => Promise.reject(new TypeError('gone'))")
+    page.evaluate("window.fetch = () => Promise.reject(new TypeError('gone')); 0")
     page.get_by_label("Your message").fill("hello")
     send(page)
     assert page.locator(".view [role=alert]").text_content() == "The server cannot be reached."
@@ -122,7 +122,8 @@ def test_text_to_text(page, address, choose, send):
     assert text and page.locator(".written").text_content() == text
     set_all(page, {"Most tokens": "3"})
     send(page)
-    inputs = {"texts": ["Ada lives in London"], "seed": 0, "max_new_tokens": 3}
+    as_exported = {"seed": 0, "temperature": -1.0, "top_k": -1, "top_p": -1.0, "stop": []}
+    inputs = {"texts": ["Ada lives in London"], "max_new_tokens": 3, **as_exported}
     body = {"signature_name": "generate", "inputs": inputs}
     shorter = httpx.post(path, json=body, timeout=60).json()["outputs"][0]
     assert shorter != text and page.locator(".written").text_content() == shorter
