@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from layers.attention.kernels.plain import grouped_matmul, penalty, to_float32
+from layers.roles import WHOLE
 
 
 class AttentionWeighting(keras.layers.Layer):
@@ -16,10 +17,7 @@ class AttentionWeighting(keras.layers.Layer):
     `(None, heads, None, head_dim)`.
 
     Attributes:
-        # small, and the same on all devices
-    weight_role = WHOLE
-
-    paths: The paths of `attend` that can compute it. "plain" calls `weigh`; "banded", for those whose scores are
+        paths: The paths of `attend` that can compute it. "plain" calls `weigh`; "banded", for those whose scores are
             scaled dot products, calls `normalize`, with scores of any leading axes.
 
     Example:
@@ -32,6 +30,9 @@ class AttentionWeighting(keras.layers.Layer):
     MultiHeadAttention(8, 64, weighting=ReLUAttention())
     ```
     """
+
+    # small, and the same on all devices
+    weight_role = WHOLE
 
     paths: tuple[str, ...] = ("plain",)
 
