@@ -27,26 +27,39 @@ LEAST_SIZE = 2**18
 _portable = ContextVar("portable", default=False)
 # whether XLA compiles all of the graph
 _compiled = ContextVar("compiled", default=False)
+# whether the graph is for another runtime than TensorFlow
+_converted = ContextVar("converted", default=False)
 
 
 @contextlib.contextmanager
-def portable_operations(jit_compile: bool = False) -> Iterator[None]:
+def portable_operations(jit_compile: bool = False, converted: bool = False) -> Iterator[None]:
     """Within it graphs get plain operations only, which every server and converter knows.
 
     Args:
         jit_compile: Whether XLA compiles the graph anyway.
+        converted: Whether the graph is converted for another runtime: converters know operations by the forms that
+            Keras gives them, and not by those that TensorFlow joins.
 
     Example:
 
     >>> with portable_operations():
     ...     keras.export.ExportArchive()  # and so on
     """
-    tokens = _portable.set(True), _compiled.set(jit_compile)
+    variables = _portable, _compiled, _converted
+    tokens = [
+        variable.set(value)
+        for variable, value in zip(variables, (True, jit_compile, converted or _converted.get()), strict=True)
+    ]
     try:
         yield
     finally:
-        _portable.reset(tokens[0])
-        _compiled.reset(tokens[1])
+        for variable, token in zip(variables, tokens, strict=True):
+            variable.reset(token)
+
+
+def is_converted() -> bool:
+    """Whether the graph that is being built is for another runtime than TensorFlow."""
+    return _converted.get()
 
 
 def update_slice(inputs: Any, start: Any, updates: Any) -> Any:
@@ -144,7 +157,7 @@ def joins_operations(training: bool | None) -> bool:
     Args:
         training: Whether the graph is differentiated, for which each operation must leave its result.
     """
-    if training or not has_onednn():
+    if training or is_converted() or not has_onednn():
         return False
     import tensorflow as tf
 

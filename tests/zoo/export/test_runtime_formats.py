@@ -92,11 +92,14 @@ def decoder(tokenizer, **choices):
 
 @pytest.fixture(scope="module")
 def encoders(make_task):
+    def made(task_class, activation, **options):
+        return make_task(task_class, config={"feed_forward": FeedForwardConfig(24, activation)}, **options)
+
     return {
-        "classifier": make_task(TextClassifier, labels=LABELS),
-        "tagger": make_task(TokenClassifier, labels=["O", "B-X", "I-X"], seed=2),
-        "embedder": make_task(TextEmbedder, seed=3),
-        "answerer": make_task(QuestionAnswerer, seed=4),
+        "classifier": made(TextClassifier, "gelu", labels=LABELS),
+        "tagger": made(TokenClassifier, "gelu_tanh", labels=["O", "B-X", "I-X"], seed=2),
+        "embedder": made(TextEmbedder, "relu", seed=3),
+        "answerer": made(QuestionAnswerer, "silu", seed=4),
     }
 
 
