@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from layers.fusion import fused, is_converted
+from layers.fusion import fused, has_keras_forms
 
 
 @fused
@@ -19,7 +19,7 @@ def relu_squared(x: Any) -> Any:
 @fused
 def gelu(x: Any) -> Any:
     """Returns `x * Phi(x)` with the exact normal distribution function (Hendrycks and Gimpel 2016, section 2)."""
-    if keras.backend.backend() != "tensorflow" or is_converted():
+    if keras.backend.backend() != "tensorflow" or has_keras_forms():
         return ops.gelu(x, approximate=False)
     # in the order of operations by which the optimizer of graphs knows it
     return (ops.erf(x * 0.5**0.5) + 1.0) * 0.5 * x

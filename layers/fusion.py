@@ -27,28 +27,28 @@ LEAST_SIZE = 2**18
 _portable = ContextVar("portable", default=False)
 # whether XLA compiles all of the graph
 _compiled = ContextVar("compiled", default=False)
-# whether the graph is for another runtime than TensorFlow
-_converted = ContextVar("converted", default=False)
+# whether operations have the forms of Keras, and not those that TensorFlow joins
+_keras_forms = ContextVar("keras_forms", default=False)
 
 
 @contextlib.contextmanager
-def portable_operations(jit_compile: bool = False, converted: bool = False) -> Iterator[None]:
+def portable_operations(jit_compile: bool = False, keras_forms: bool = False) -> Iterator[None]:
     """Within it graphs get plain operations only, which every server and converter knows.
 
     Args:
         jit_compile: Whether XLA compiles the graph anyway.
-        converted: Whether the graph is converted for another runtime: converters know operations by the forms that
-            Keras gives them, and not by those that TensorFlow joins.
+        keras_forms: Whether operations have the forms of Keras, by which the converter of LiteRT knows them, and not
+            those that TensorFlow joins.
 
     Example:
 
     >>> with portable_operations():
     ...     keras.export.ExportArchive()  # and so on
     """
-    variables = _portable, _compiled, _converted
+    variables = _portable, _compiled, _keras_forms
     tokens = [
         variable.set(value)
-        for variable, value in zip(variables, (True, jit_compile, converted or _converted.get()), strict=True)
+        for variable, value in zip(variables, (True, jit_compile, keras_forms or _keras_forms.get()), strict=True)
     ]
     try:
         yield
@@ -57,9 +57,9 @@ def portable_operations(jit_compile: bool = False, converted: bool = False) -> I
             variable.reset(token)
 
 
-def is_converted() -> bool:
-    """Whether the graph that is being built is for another runtime than TensorFlow."""
-    return _converted.get()
+def has_keras_forms() -> bool:
+    """Whether operations of the graph that is being built have the forms of Keras."""
+    return _keras_forms.get()
 
 
 def update_slice(inputs: Any, start: Any, updates: Any) -> Any:
@@ -157,7 +157,7 @@ def joins_operations(training: bool | None) -> bool:
     Args:
         training: Whether the graph is differentiated, for which each operation must leave its result.
     """
-    if training or is_converted() or not has_onednn():
+    if training or has_keras_forms() or not has_onednn():
         return False
     import tensorflow as tf
 

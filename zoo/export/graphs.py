@@ -19,13 +19,13 @@ def specs_of(endpoint: Endpoint) -> list[Any]:
     return [tf.TensorSpec(field.sizes, field.dtype, field.name) for field in endpoint.inputs]
 
 
-def graph_function(name: str, endpoint: Endpoint, converted: bool = False) -> Callable:
+def graph_function(name: str, endpoint: Endpoint, keras_forms: bool = False) -> Callable:
     """Returns a function of tensors that is to be traced: made of plain operations, with arguments by name, too.
 
     Args:
         name: Name of the endpoint, for errors.
         endpoint: The endpoint.
-        converted: Whether the function is for another runtime than TensorFlow.
+        keras_forms: See `layers.fusion.portable_operations`.
 
     Raises:
         ValueError: When traced, if the endpoint returns other tensors than it names.
@@ -36,7 +36,7 @@ def graph_function(name: str, endpoint: Endpoint, converted: bool = False) -> Ca
         return value if tf.is_tensor(value) else tf.convert_to_tensor(value)
 
     def call(*inputs: Any) -> Any:
-        with portable_operations(converted=converted):
+        with portable_operations(keras_forms=keras_forms):
             outputs = endpoint.function(*inputs)
         is_named = isinstance(outputs, dict)
         outputs = {key: as_tensor(value) for key, value in outputs.items()} if is_named else as_tensor(outputs)
@@ -48,16 +48,17 @@ def graph_function(name: str, endpoint: Endpoint, converted: bool = False) -> Ca
     return call
 
 
-def named_function(name: str, endpoint: Endpoint) -> Any:
-    """Returns the endpoint as a `tf.function` with a dictionary of the named outputs, for another runtime.
+def named_function(name: str, endpoint: Endpoint, keras_forms: bool = False) -> Any:
+    """Returns the endpoint as a `tf.function` with a dictionary of the named outputs.
 
     Args:
         name: Name of the endpoint, for errors.
         endpoint: The endpoint.
+        keras_forms: See `layers.fusion.portable_operations`.
     """
     import tensorflow as tf
 
-    call = graph_function(name, endpoint, converted=True)
+    call = graph_function(name, endpoint, keras_forms)
 
     def named(*inputs: Any) -> dict[str, Any]:
         # an output that is an input needs a tensor of its own

@@ -25,7 +25,7 @@ def write_files(folder: Path, endpoints: Mapping[str, Endpoint], weights: str) -
     import tensorflow as tf
 
     module = tf.Module()
-    signatures = {name: named_function(name, endpoint) for name, endpoint in endpoints.items()}
+    signatures = {name: named_function(name, endpoint, keras_forms=True) for name, endpoint in endpoints.items()}
     module.functions = signatures
     module.held = [function.get_concrete_function().variables for function in signatures.values()]
     with tempfile.TemporaryDirectory() as place:
