@@ -22,7 +22,7 @@ PLACEMENTS = ("post", "pre", "sandwich", "res_post", "parallel")
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TransformerBlock(keras.layers.Layer):
-    """One block of a Transformer, made of the parts that it is given.
+    """One block of a Transformer: the given sublayers with residuals, norms and dropout.
 
     With `f` a sublayer (self-attention, then cross-attention where there is one, then feed-forward) and dropout on the
     output of each:

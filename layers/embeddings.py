@@ -103,7 +103,7 @@ class TokenEmbedding(keras.layers.Layer):
         return self.widen(self.look_up(token_ids))
 
     def look_up(self, token_ids: Any) -> Any:
-        """Returns the vectors of the table, for models that do something with them before they are made wider.
+        """Returns the vectors of the table, for models that use them before they are mapped to the width of the model.
 
         Args:
             token_ids: Integers `(...)`.
@@ -114,7 +114,7 @@ class TokenEmbedding(keras.layers.Layer):
         return self.table(token_ids)
 
     def widen(self, vectors: Any) -> Any:
-        """Returns what a call makes of vectors of the table.
+        """Returns the embeddings of vectors of the table: scaled, and mapped to the width of the model.
 
         Args:
             vectors: As `look_up` returns them.
@@ -131,7 +131,7 @@ class TokenEmbedding(keras.layers.Layer):
         return vectors
 
     def project(self, hidden: Any) -> Any:
-        """Logits over the vocabulary, by the transposed linear map where there is one and the transposed table.
+        """Logits over the vocabulary, by the transposed linear map (if there is one) and the transposed table.
 
         Args:
             hidden: `(..., dim)`.
@@ -145,7 +145,7 @@ class TokenEmbedding(keras.layers.Layer):
         return self.score(self.narrow(hidden))
 
     def narrow(self, hidden: Any) -> Any:
-        """Returns vectors of the width of the table, by the transposed linear map; as they are where there is none.
+        """Returns vectors of the width of the table, by the transposed linear map; unchanged if there is none.
 
         Args:
             hidden: `(..., dim)`.
@@ -176,7 +176,7 @@ class TokenEmbedding(keras.layers.Layer):
 
     @contextlib.contextmanager
     def transposed(self) -> Iterator[None]:
-        """Within it `score` multiplies by a transposed copy of the table, which is made once.
+        """A context in which `score` multiplies by a transposed copy of the table, which is made once.
 
         On a processor the product of a few rows with a transposed matrix takes twice as long as with such a copy (XLA
         of TensorFlow 2.21, two rows and more), so it pays in a loop of a dozen steps. On other devices, and of a

@@ -25,7 +25,7 @@ _OF_ROUTER = """
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class MixtureOfExperts(keras.layers.Layer):
-    """Feed-forward experts, to some of which a `Router` sends each token.
+    """Feed-forward experts; a `Router` sends each token to a few of them.
 
     `y = sum_{e in K} g_e expert_e(x)`, where the router tells the experts K of a token and their weights g, in float32.
     Experts are the network of `FeedForward`, plain or gated. With shared experts, `y` also has the output of a network

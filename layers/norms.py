@@ -223,7 +223,7 @@ class ScaleNorm(LastAxisNorm):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class DynamicTanh(keras.layers.Layer):
-    """An element-wise stand-in for a norm: `gamma * tanh(alpha * x) + beta`, without statistics.
+    """An element-wise replacement for a norm: `gamma * tanh(alpha * x) + beta`, without statistics.
 
     Args:
         alpha: Initial value of the one learned slope.

@@ -4,7 +4,7 @@
 
 Each process gets its share of the cores, or one GPU. What the first one says is shown; the others are heard when they
 fail. When one ends with an error all are stopped, and the same command goes on from the last saved state. On several
-machines the scheduler starts the processes, see docs/scale.md.
+machines the scheduler starts the processes, see docs/guides/scale.md.
 """
 
 from __future__ import annotations

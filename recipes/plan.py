@@ -4,8 +4,8 @@ python -m recipes.plan --preset llama_3_8b --mesh '{"data": 8, "model": 8}' --de
 python -m recipes.plan --preset gpt2_small --batch 64 --lora_rank 8 --json true
 
 Nothing is trained or allocated, and no accelerator is needed. What is assumed is said where it is computed, in
-`zoo.planning`: `job` (what lies where), `memory`, `operations`, `traffic`, `duration`. See docs/scale.md for how the
-figures compare with measured ones.
+`zoo.planning`: `job` (what lies where), `memory`, `operations`, `traffic`, `duration`. docs/guides/scale.md compares
+the figures with measured ones.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from layers.fusion import update_slice
 
 
 class CacheLayout:
-    """How one attention layer keeps keys and values: which slot holds which entry.
+    """The layout of a key-value cache of one attention layer: which slot holds which entry.
 
     Entries are numbered in the order of writing, each row for itself. A cache is a plain tree of tensors with the batch
     on axis 0: writing returns a new one, so that any loop can carry it, and a compiler that sees the old one die
@@ -80,7 +80,7 @@ class CacheLayout:
     def extend(
         self, cache: dict[str, Any], key: Any, value: Any, index: Any, count: Any = None
     ) -> tuple[Any, Any, Any, dict[str, Any]]:
-        """Writes new entries and returns what the new queries attend to.
+        """Writes new entries, and returns the keys, values and positions for the new queries.
 
         Args: as for `write`.
 
@@ -139,7 +139,7 @@ class WholeCache(CacheLayout):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class RollingCache(CacheLayout):
-    """Keeps the last entries, written round and round: entry i is in slot `i % slots`.
+    """Keeps the last entries, overwritten in turn: entry i is in slot `i % slots`.
 
     For a sliding window decoding then takes the same memory however long the text gets.
 

@@ -78,7 +78,7 @@ class Latents(keras.layers.Layer):
         return RMSNorm(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
 
     def build_queries(self, inputs_shape: tuple) -> tuple:
-        """Builds what makes latents of queries; the shape of what `of_queries` returns."""
+        """Builds the projections of queries to latents; returns the shape of the result of `of_queries`."""
         if self.query_latent is None:
             return inputs_shape
         self.query_latent.build(inputs_shape)
@@ -87,7 +87,7 @@ class Latents(keras.layers.Layer):
         return shape
 
     def build_memory(self, memory_shape: tuple) -> tuple:
-        """Builds what makes latents of a memory, unless it is built; the shape of the latents."""
+        """Builds the projections of a memory to latents, if needed; returns the shape of the latents."""
         shape = (*memory_shape[:-1], self.dim)
         for layer, its_shape in (
             (self.latent, memory_shape),
@@ -100,7 +100,7 @@ class Latents(keras.layers.Layer):
         return shape
 
     def of_queries(self, inputs: Any) -> Any:
-        """Returns what queries are made of, `(batch, length, query_dim or width)`."""
+        """Returns the latents of queries, or the inputs without such latents, `(batch, length, query_dim or width)`."""
         return inputs if self.query_latent is None else self.query_latent_norm(self.query_latent(inputs))
 
     def of_memory(self, memory: Any) -> tuple[Any, Any]:

@@ -128,11 +128,11 @@ class AttentionMask:
 
     @property
     def bounded_by_index(self) -> bool:
-        """Whether the indices of queries tell, without looking at any tensor, which keys are out of their sight."""
+        """Whether indices alone, without any tensor, tell which keys a query cannot see."""
         return self.uses_order and self.default_positions and self.prefix_length is None
 
     def key_range(self, first_query: Any, last_query: Any, key_length: Any) -> Any:
-        """The keys that a run of queries may see, as far as order tells.
+        """The range of keys that a run of queries may see, judged by order alone.
 
         Args:
             first_query: Index of the first query, an int or a scalar tensor.
@@ -158,7 +158,7 @@ class AttentionMask:
         return first, last
 
     def padded(self, more_queries: Any, more_keys: Any) -> "AttentionMask":
-        """The same mask for longer sequences: what it says of the queries and keys at their ends is of no meaning.
+        """The same mask for longer sequences; its values for the added queries and keys have no meaning.
 
         Args:
             more_queries: Number of further queries, an int or a scalar tensor.

@@ -41,7 +41,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Args:
         num_heads: Number of query heads.
-        head_dim: Width of one query and key head; free of the model width.
+        head_dim: Width of one query and key head; independent of the model width.
         num_key_value_heads: Number of key-value heads, a divisor of `num_heads` (default); 1 is multi-query attention.
         value_head_dim: Width of one value head. Default `head_dim`.
         output_dim: Width of the result. Default the width of `inputs`.
@@ -57,20 +57,20 @@ class MultiHeadAttention(keras.layers.Layer):
         logit_soft_cap: If given, scores become `cap * tanh(score / cap)`.
         query_norm, key_norm: Norms of queries and keys, layers such as `RMSNorm`, before the position encoding; None
             for none.
-        norm_scope: What these norms take for one vector: "head", each head for itself, or "width", all heads together.
-        weighting: What makes weights of queries and keys in place of the softmax: an `AttentionWeighting`, or a
-            function of scores and visibility; None for the softmax.
+        norm_scope: The vector that these norms normalise: "head", each head separately, or "width", all heads together.
+        weighting: Computes the attention weights in place of the softmax: an `AttentionWeighting`, or a function of
+            scores and visibility; None for the softmax.
         sinks: Whether each head has a learned score that takes part in the softmax and has no value.
-        latents: `Latents` that queries, keys and values are made of; None for the inputs themselves.
+        latents: `Latents` from which queries, keys and values are projected; None for the inputs themselves.
         output_gate: Whether heads are multiplied by `sigmoid(inputs W_gate)` before the output projection.
         dropout: Rate of the dropout on the attention weights.
         kernel_initializer: Initializer of the projections.
-        value_initializer, output_initializer: Those of the value and the output projection, where they differ.
+        value_initializer, output_initializer: Initializers of the value and the output projection, if they differ.
         bias_initializer: Initializer of the biases of the projections.
-        path: How the attention is computed where that is possible: "plain", "blocked", "banded" or "fused", see
-            `layers.attention.attend`; where it is not (with a cache, say), and with "auto", the path that suits.
-        cache_layout: How `make_cache` lays out keys and values. Default a `RollingCache` of the window where there is
-            one with a limit to the left, else a `WholeCache`.
+        path: How the attention is computed: "plain", "blocked", "banded" or "fused", see `layers.attention.attend`.
+            With "auto", and for calls that do not support the path (with a cache, say), the most suitable one.
+        cache_layout: How `make_cache` lays out keys and values. Default a `RollingCache` if the window has a limit to
+            the left, else a `WholeCache`.
 
     Call arguments:
         inputs: Queries, `(batch, length, width)`.
@@ -84,15 +84,15 @@ class MultiHeadAttention(keras.layers.Layer):
         prefix_length: Integers `(batch,)`: positions below are visible to all queries of the row (prefix LM).
         positions: Positions of the queries (and of the keys in self-attention), `(length,)` or `(batch, length)`.
             Default `0, 1, 2, ...`, from `cache_index` on with a cache. With a cache they are consecutive in each row
-            and go on where the last call ended; entries at positions below zero are padding that nobody sees. With an
-            index per row, padding on the right, at positions below zero, is not kept: the next call of the row has the
-            index after its last token.
+            and continue where the last call ended; entries at positions below zero are padding, which no query sees.
+            With an index per row, padding on the right, at positions below zero, is not kept: the next call of the row
+            has the index after its last token.
         sequence_length: Number of tokens of the whole text, a scalar, `(batch,)` or, for packed sequences, `(batch,
             length)`, for positions that depend on it (see `RotaryEmbedding`). Default the largest position plus one;
             with a cache or `segment_ids` it must be given.
         cache: Key-value cache of this layer, from `make_cache`; the new keys and values are written to it.
         cache_index: Number of entries in the cache already, a scalar integer, or one per row `(batch,)`.
-        projected_memory: What `project_memory` returned; takes the place of `memory`.
+        projected_memory: The result of `project_memory`, in place of `memory`.
         return_weights: Whether to return the attention weights too.
         mask, inputs_mask, memory_mask: Keras's masks of `inputs` (the first two) and `memory`, filled in by Keras.
         training: Whether dropout is active.
@@ -399,7 +399,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.output_projection(output)
 
     def project_memory(self, memory: Any) -> dict[str, Any]:
-        """Returns keys and values of `memory`, computed once and given to many calls as `projected_memory`.
+        """Returns keys and values of `memory`, which many calls can take as `projected_memory`.
 
         Args:
             memory: `(batch, memory_length, memory_width)`.

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from layers.attention.kernels.plain import grouped_matmul, penalty, to_float32
+from layers.roles import WHOLE
 
 
 class AttentionWeighting(keras.layers.Layer):
@@ -16,10 +17,7 @@ class AttentionWeighting(keras.layers.Layer):
     `(None, heads, None, head_dim)`.
 
     Attributes:
-        # small, and the same on all devices
-    weight_role = WHOLE
-
-    paths: The paths of `attend` that can compute it. "plain" calls `weigh`; "banded", for those whose scores are
+        paths: The paths of `attend` that can compute it. "plain" calls `weigh`; "banded", for those whose scores are
             scaled dot products, calls `normalize`, with scores of any leading axes.
 
     Example:
@@ -32,6 +30,9 @@ class AttentionWeighting(keras.layers.Layer):
     MultiHeadAttention(8, 64, weighting=ReLUAttention())
     ```
     """
+
+    # small, and the same on all devices
+    weight_role = WHOLE
 
     paths: tuple[str, ...] = ("plain",)
 
@@ -113,5 +114,5 @@ def dot_products(query: Any, key: Any, scale: float = 1.0) -> Any:
 
 
 def hide(scores: Any, visible: Any) -> Any:
-    """Scores that are very low (-1e38) where `visible` is false; as they are where it is None."""
+    """Scores with -1e38 where `visible` is false; unchanged if `visible` is None."""
     return scores if visible is None else scores - penalty(visible, scores.dtype)

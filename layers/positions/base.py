@@ -86,7 +86,7 @@ class PositionHooks:
         scale: float,
         projections: Projections,
     ) -> Any:
-        """Returns what is added to the scaled scores, or None.
+        """Returns the bias that is added to the scaled scores, or None.
 
         Args:
             query: What `on_queries` returned, as `(batch, heads, query_length, head_dim)`.
@@ -169,7 +169,7 @@ class PositionEncoding(PositionHooks, keras.layers.Layer):
 
 
 def register_position(kind: str) -> Callable[[type], type]:
-    """Returns a decorator that makes a class of position encodings known by name, and to Keras files.
+    """Returns a decorator that registers a class of position encodings by name, also for Keras files.
 
     Args:
         kind: The name, for `make_position` and for `PositionConfig.kind` of models.

@@ -46,7 +46,7 @@ def log_buckets(distance: np.ndarray, num_buckets: int, max_distance: int) -> np
 @register_position("disentangled")
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class DisentangledPositions(PositionEncoding):
-    """Adds to each score those of the query with a vector of the distance, and of that vector with the key.
+    """Adds to each score the products of the query with a vector of the distance, and of that vector with the key.
 
     With `r` the vector of the bucket of the distance, `W_Q` and `W_K` the projections of the attention layer itself and
     `q = x_i W_Q`, `k = x_j W_K`, the score of a query and a key is `q . k + q . (r W_K) + (r W_Q) . k`, times `scale`.

@@ -162,7 +162,7 @@ class RotaryEmbedding(PositionEncoding):
         return ROTARY_SCALINGS[self.scaling["kind"]](self.base, self.rotary_dim, self.scaling, sequence_length)
 
     def rotate(self, x: Any, cos: Any, sin: Any) -> Any:
-        """Rotates `x`, `(batch, length, heads, head_dim)`, by what `cos_sin` gave for its positions."""
+        """Rotates `x`, `(batch, length, heads, head_dim)`, by the result of `cos_sin` for its positions."""
         if len(x.shape) != 4 or x.shape[-1] != self.head_dim:
             raise ValueError(
                 f"x must have shape (batch, length, heads, head_dim = {self.head_dim}), got {tuple(x.shape)}."

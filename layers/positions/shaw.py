@@ -99,7 +99,7 @@ class ShawRelativePositions(PositionEncoding):
         return output + self.value_context(weights, query_positions, key_positions)
 
     def key_bias(self, query: Any, query_positions: Any, key_positions: Any) -> Any:
-        """What the vectors of the keys add to the scores before these are scaled.
+        """The term that the vectors of the keys add to the scores, before scaling.
 
         Args:
             query: Shape `(batch, heads, query_length, head_dim)`.
@@ -124,7 +124,7 @@ class ShawRelativePositions(PositionEncoding):
         return ops.reshape(ops.transpose(picked, (0, 2, 1)), (batch, heads, query_length, key_length))
 
     def value_context(self, weights: Any, query_positions: Any, key_positions: Any) -> Any:
-        """What the vectors of the values add to the output of attention.
+        """The term that the vectors of the values add to the output of attention.
 
         Args:
             weights: Attention weights, shape `(batch, heads, query_length, key_length)`; zero where masked.

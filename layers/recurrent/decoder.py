@@ -20,7 +20,7 @@ BRIDGES = ("dense", "copy", "backward", "context")
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class RecurrentDecoder(keras.layers.Layer):
-    """Recurrent layers that write a target, looking at an encoded source; each way of looking is a value.
+    """Recurrent layers that write a target from an encoded source; how they attend to it is an argument.
 
     With E y the embedded last token, s_t the state of the last layer, m_j the encoder's outputs and `[;]` joining:
 
@@ -217,7 +217,7 @@ class RecurrentDecoder(keras.layers.Layer):
             bridge.build((None, bridge_dim))
 
     def start(self, memory: Any, memory_mask: Any, encoder_states: list) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns what the steps carry on and what they only read.
+        """Returns the state that steps change, and the tensors that they only read.
 
         Args:
             memory, memory_mask, encoder_states: See the call arguments.

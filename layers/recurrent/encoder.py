@@ -110,7 +110,7 @@ class RecurrentEncoder(keras.layers.Layer):
 
     @property
     def output_dim(self) -> int | None:
-        """Width of the outputs; None where it is that of inputs that are not known yet."""
+        """Width of the outputs; None if it depends on inputs that are not known yet."""
         if not self.layers_by_direction:
             return None
         return sum(layer.units for layer in self.layers_by_direction[0])

@@ -178,7 +178,7 @@ class RecurrentLayer(keras.layers.Layer):
         return lambda inputs: ops.matmul(ops.cast(inputs, self.compute_dtype), kernel) + bias
 
     def make_context_projection(self, dim: int) -> Callable[[Any], Any]:
-        """Returns the map of the last `dim` inputs, the `context`, to what they add to the gates.
+        """Returns the map of the last `dim` inputs, the `context`, to their part of the gates.
 
         Args:
             dim: Width of the context `(..., dim)`; the map gives `(..., gates * units)`.

@@ -12,7 +12,7 @@ READOUTS = ("state", "attentional", "concatenation", "maxout")
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class RecurrentReadout(keras.layers.Layer):
-    """The vector that the logits are a linear map of.
+    """The vector from which a linear map computes the logits.
 
     * "state": the decoder's state s_t (Sutskever et al. 2014).
     * "attentional": `tanh(W [c_t; s_t])`, without bias (Luong et al. 2015, equation 5).

@@ -13,7 +13,7 @@ SCHEDULES = ("linear", "exponential", "inverse_sigmoid")
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class ScheduledSampling(keras.layers.Layer):
-    """Tosses, for each token of a batch, whether the decoder is given the true previous token or its own.
+    """Draws, for each token of a batch, whether the decoder reads the true previous token or its own.
 
     The probability of the true one falls with the number i of batches that were tossed for in training:
 

@@ -13,7 +13,7 @@ CENTERS = ("predicted", "monotonic")
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class AttentionWindow(keras.layers.Layer):
-    """A window of `2 D + 1` source positions around a centre p_t, which a decoder attends to in its step t.
+    """A window of `2 D + 1` source positions around a centre p_t, to which a decoder attends in its step t.
 
     * "predicted" (local-p): `p_t = S sigmoid(v_p^T tanh(W_p h_t))`, with S the number of source tokens and h_t the
       query; the attention weights are multiplied by `exp(-(s - p_t)^2 / (2 sigma^2))` with `sigma = D / 2`, through

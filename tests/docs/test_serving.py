@@ -1,4 +1,4 @@
-"""The commands and programs of docs/serving.md, in an empty folder, with a training of seconds."""
+"""The commands and programs of docs/guides/serving.md, in an empty folder, with a training of seconds."""
 
 import os
 import re
@@ -16,7 +16,7 @@ for name in ("msgpack", "starlette", "uvicorn", "openai", "prometheus_client", "
     pytest.importorskip(name, reason="the extras serve and test are not installed")
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guides" / "serving.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[1].splitlines()
 PROGRAMS = re.findall(r"^```py\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 QUICK = """--data.train pairs.tsv --data.validation pairs.tsv --training.epochs 1 --training.warmup_steps 2
@@ -57,7 +57,7 @@ def test_five_commands(folder, capsys):
         answer = subprocess.run(ask, shell=True, check=True, capture_output=True, text=True, timeout=200).stdout
         assert answer.startswith('{"predictions":["') and answer.endswith('"]}'), answer
         for program in PROGRAMS:
-            exec(compile(with_ports(program), "docs/serving.md", "exec"), {"__name__": "documentation"})
+            exec(compile(with_ports(program), "docs/guides/serving.md", "exec"), {"__name__": "documentation"})
         printed = capsys.readouterr().out.strip().splitlines()
         assert printed[0] == f"[{printed[1].encode()!r}]" and f'["{printed[1]}"]' in answer
     finally:

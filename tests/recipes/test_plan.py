@@ -96,8 +96,8 @@ def test_defaults_are_those_of_the_planner():
 
 
 def test_table_of_the_page():
-    """What docs/scale.md says of up to ten thousand devices is what its command prints."""
-    page = (Path(__file__).parents[2] / "docs/scale.md").read_text()
+    """What docs/guides/scale.md says of up to ten thousand devices is what its command prints."""
+    page = (Path(__file__).parents[2] / "docs/guides/scale.md").read_text()
     table = page[page.index("| devices | rows, batches") :].partition("\n\n")[0]
     for line in table.splitlines()[2:]:
         devices, sizes, sent, *seconds, share, hours = (

@@ -16,7 +16,7 @@ DEFAULT_TARGETS = ("query", "value")
 
 @dataclasses.dataclass(frozen=True)
 class LoraReport:
-    """What `enable_lora` adapted.
+    """The result of `enable_lora`: which layers it adapted, and how many weights train.
 
     Args:
         layers: Paths of the layers.

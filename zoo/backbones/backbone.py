@@ -126,7 +126,7 @@ class Backbone(keras.Model):
         return super().__call__(inputs, *args, **kwargs)
 
     def quantize(self, mode: str = "int8", **kwargs: Any) -> None:
-        """Stores weights in fewer bits, for prediction; `Task.quantize` does so for a whole task, and reports it.
+        """Stores weights in fewer bits, for prediction. `Task.quantize` does this for a whole task and reports it.
 
         Args:
             mode: "int8" or "int4".
@@ -166,7 +166,7 @@ class Backbone(keras.Model):
         return self.score(self.output_vectors(hidden))
 
     def output_vectors(self, hidden: Any) -> Any:
-        """Returns hidden states led to the width of the table of output vectors, `(batch, length, output_dim)`.
+        """Returns hidden states mapped to the width of the table of output vectors, `(batch, length, output_dim)`.
 
         Args:
             hidden: `(batch, length, width)`.
@@ -194,16 +194,16 @@ class Backbone(keras.Model):
 
     @property
     def attention_kinds(self) -> tuple[str, ...]:
-        """The keys of what `attention_weights` returns: "encoder", "decoder", "cross"; none where it has none."""
+        """The keys of the result of `attention_weights`: "encoder", "decoder", "cross"; empty if it has none."""
         return ()
 
     @property
     def decodes_rows(self) -> bool:
-        """Whether each row can be at an index of its own, so that texts come and go while others go on."""
+        """Whether each row can have its own index, so that texts can begin and end while others continue."""
         return False
 
     def start_decoding(self, inputs: dict[str, Any], capacity: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns what a decoding loop carries and what it only reads.
+        """Returns the state that a decoding loop changes, and the tensors that it only reads.
 
         Args:
             inputs: Of an encoder-decoder `encoder_token_ids` and `encoder_padding_mask`, `(batch, encoder_length)`. For
@@ -268,7 +268,7 @@ class Backbone(keras.Model):
         return state if shift is None else None
 
     def can_rewind(self, capacity: int) -> bool:
-        """Returns whether tokens that were fed can be taken back, by feeding others at their positions.
+        """Returns whether fed tokens can be replaced by feeding others at their positions.
 
         Args:
             capacity: Number of positions of the state.
@@ -367,11 +367,11 @@ class Backbone(keras.Model):
 
     @property
     def active_variables(self) -> list[keras.Variable]:
-        """The variables without those of low-rank updates that are not active: what outputs depend on."""
+        """The variables that outputs depend on: all but those of inactive low-rank updates."""
         return active_variables(self)
 
     def parameter_count(self) -> int:
-        """Returns the number of weights, shared ones counted once, those of low-rank updates not at all."""
+        """Returns the number of weights. Shared weights count once; low-rank updates do not count."""
         return sum(size_of(weight) for weight in self.weights if not is_factor(weight))
 
 

@@ -213,7 +213,7 @@ class RecurrentSeq2Seq(Backbone):
         return self.target_embedding.transposed() if self.output_projection is None else contextlib.nullcontext()
 
     def start_decoding(self, inputs: dict[str, Any], capacity: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns what a decoding loop carries and what it only reads.
+        """Returns the state that a decoding loop changes, and the tensors that it only reads.
 
         Args:
             inputs, capacity: See `Backbone.start_decoding`. The state has the same size for any capacity.

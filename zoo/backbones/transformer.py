@@ -308,7 +308,7 @@ class Transformer(Backbone):
         return self.pooler(hidden[:, 0])
 
     def start_decoding(self, inputs: dict[str, Any], capacity: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns what a decoding loop carries and what it only reads.
+        """Returns the state that a decoding loop changes, and the tensors that it only reads.
 
         Args:
             inputs, capacity: See `Backbone.start_decoding`.

@@ -268,7 +268,7 @@ EXPERT_OPTIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class FeedForwardConfig:
-    """The position-wise network, or experts of which each token uses a few.
+    """The position-wise network, or a mixture of experts.
 
     Args:
         intermediate_dim: Width of the inner layer; with experts, of each.

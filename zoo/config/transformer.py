@@ -250,7 +250,7 @@ class TransformerConfig(ModelConfig):
 
     @property
     def embedding_dim(self) -> int:
-        """Width of what positions and segments are added to."""
+        """Width of the vectors to which positions and segments are added."""
         embedding = self.embedding
         return embedding.factor_dim if embedding.factor_after_norm else self.hidden_dim
 
@@ -263,7 +263,7 @@ class TransformerConfig(ModelConfig):
 
     @property
     def embedding_factor(self) -> float:
-        """What embeddings are multiplied by."""
+        """The factor on embeddings."""
         scale = self.embedding.scale
         if isinstance(scale, bool):
             return self.hidden_dim**0.5 if scale else 1.0

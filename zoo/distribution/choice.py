@@ -31,7 +31,7 @@ class Mesh(NamedTuple):
 
 
 def use(distribution: str | Mapping[str, int] | None) -> None:
-    """Chooses what all models train on that are made from now on.
+    """Chooses the devices for all models that are made from now on.
 
     Args:
         distribution: None for one device. On TensorFlow "mirrored": each device of this machine has the weights and a

@@ -72,7 +72,7 @@ class Endpoint:
 
 
 def describe(endpoints: Mapping[str, Endpoint]) -> dict[str, Any]:
-    """Returns what `signature.json` of an export says.
+    """Returns the content of `signature.json` of an export.
 
     Args:
         endpoints: By name; the first is the default one.

@@ -13,7 +13,7 @@ WARMUP_FILE = "tf_serving_warmup_requests"
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What a client sends.
+    """A request of a client: an endpoint with its inputs.
 
     Args:
         endpoint: Name of the endpoint.

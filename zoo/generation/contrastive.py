@@ -14,7 +14,7 @@ from zoo.generation.samplers import Sampler, register_sampler
 @register_sampler("contrastive")
 @dataclasses.dataclass(frozen=True)
 class Contrastive(Sampler):
-    """Contrastive search: of the most probable tokens the one whose hidden state is least like those before it.
+    """Contrastive search: a probable token whose hidden state is unlike those of the earlier tokens.
 
     The next token maximises `(1 - alpha) * p(v) - alpha * max_j cos(h_v, h_j)` over the `top_k` most probable tokens v,
     where h_v is the hidden state that the model has after reading v and h_j are those of all tokens before. Each step

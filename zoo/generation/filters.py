@@ -59,7 +59,7 @@ class Temperature(LogitProcessor):
 @register_processor("normalized")
 @dataclasses.dataclass(frozen=True)
 class Normalized(LogitProcessor):
-    """Makes logits log-probabilities: beam search then ranks texts by what the processors before it leave."""
+    """Turns logits into log-probabilities, so beam search ranks texts by the result of the processors before it."""
 
     unbounded = False
 
@@ -191,7 +191,7 @@ class MinP(LogitProcessor):
 @register_processor("typical_p")
 @dataclasses.dataclass(frozen=True)
 class TypicalP(LogitProcessor):
-    """Keeps the tokens whose information is closest to what is expected, up to a share of the probability.
+    """Keeps the tokens whose information is closest to the entropy, up to a share of the probability.
 
     The most probable token can be removed: it may say too little. The most typical one stays.
 

@@ -13,7 +13,7 @@ register_processor = Register("processor")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Context:
-    """What a processor may look at: the texts so far, and what would end them.
+    """The input of a processor: the texts so far, and the tokens that end them.
 
     Attributes:
         prompt: Int32 `(rows, prompt_length)`, padded on the left with -1; no columns without a prompt. The token that
@@ -75,7 +75,7 @@ class Context:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LogitProcessor:
-    """A rule for what may come next, applied to the logits before the sampler chooses.
+    """A rule for the next token, applied to the logits before the sampler chooses.
 
     A subclass is a frozen dataclass whose fields are plain values, so that it compares by value and goes through
     JSON, and defines `__call__`.

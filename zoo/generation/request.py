@@ -22,7 +22,7 @@ FIRST_RESULTS = 1 << 24
 
 @dataclasses.dataclass(frozen=True)
 class GenerationOptions:
-    """What a compiled program of generation depends on: the settings of its loop.
+    """The settings of a decoding loop, on which its compiled program depends.
 
     Args:
         max_new_tokens: Most tokens that any row generates, at least 1; for a loop also an int32 scalar that follows

@@ -46,11 +46,11 @@ class TextGenerator(TokenGenerator):
     ) -> Any:
         """Writes a text for each text: its continuation, or with an encoder-decoder what it is mapped to.
 
-        A chat model answers a conversation, a list of messages `{"role": ..., "content": ...}`: what it returns is the
-        text of the answer alone, up to the end of its turn. Control tokens that a message spells stay text.
+        A chat model answers a conversation, a list of messages `{"role": ..., "content": ...}`. It returns the text of
+        the answer alone, up to the end of its turn. Control tokens that a message spells stay text.
 
-        Texts of similar length share a batch; the result of each is its own, whatever the others are. Of `sampler`,
-        `processors`, `stop`, and the two lengths together, those that are None are what the task's `generation` says.
+        Texts of similar length share a batch; the result of each does not depend on the others. If `sampler`,
+        `processors`, `stop` or both lengths are None, the task's `generation` applies.
 
         Args:
             texts: One text or many: prompts, or sources of an encoder-decoder. With a `CausalLM` whose tokenizer has a
@@ -58,14 +58,14 @@ class TextGenerator(TokenGenerator):
             sampler: "greedy", "sample", "beam", "contrastive", a dictionary such as `{"name": "sample", "top_p": 0.9}`,
                 or a `Sampler`. Default "greedy".
             max_length: Most tokens of prompt and continuation together, or of an output with its end token. Default the
-                `max_length` of the model; where no length is given, an output is at most 50 tokens longer than its
+                `max_length` of the model. If no length is given, an output is at most 50 tokens longer than its
                 source.
-            max_new_tokens: Most tokens that are generated. Default what `max_length` leaves.
+            max_new_tokens: Most tokens that are generated. Default: up to `max_length`.
             stop: What ends a text in addition to the end tokens: a string, or a list of strings, token ids and lists of
                 token ids. A stop is not part of the text. (With beam search, strings cut the text at its end only.)
-            processors: List of logit processors, see `zoo.generation.get_processors`. The text that they look at is the
-                prompt with its continuation, or the output without its source.
-            beginnings: With an encoder-decoder what each output begins with: one text, or one per source.
+            processors: List of logit processors, see `zoo.generation.get_processors`. They see the prompt with its
+                continuation, or the output without its source.
+            beginnings: With an encoder-decoder, the beginning of each output: one text, or one per source.
             strip_prompt: Whether to return what was generated without the prompt or beginning; an answer never holds
                 its conversation.
             truncate: Whether longer texts are cut, instead of being an error; default as the preprocessor does it. A
@@ -83,9 +83,9 @@ class TextGenerator(TokenGenerator):
                 distribution of texts in less time. "prompt_lookup" proposes what followed the last tokens earlier in
                 the text, see `zoo.generation.PromptLookup`. With samplers that define `weights`.
             lookahead: Tokens that are proposed at a time, by default 4; None without a draft.
-            cache: What an earlier call returned: `texts` (or `beginnings` with an encoder-decoder, whose sources are
-                given again) are then put behind the results of that call, without computing these again. All rows
-                form one batch.
+            cache: The cache of an earlier call. `texts` then continue the results of that call, without computing
+                these again (with an encoder-decoder, `beginnings` do, and the sources are given again). All rows form
+                one batch.
             return_cache: Whether to return a cache too. Excludes beam search, stop strings and `num_results`.
             jit_compile: Whether XLA compiles the loop: seconds once per shape, then twice as fast. Default True, but on
                 PyTorch, which has no XLA here, False.

@@ -12,7 +12,7 @@ from zoo.preprocessing.windows import Windows, make_windows
 
 
 class WindowedPreprocessor(EncoderPreprocessor):
-    """Single texts, of which those that do not fit may become several rows: windows that overlap.
+    """Single texts; a long text may become several rows, windows that overlap.
 
     A subclass defines `windows`.
 

@@ -33,7 +33,7 @@ _LOCK = threading.Lock()
 
 @dataclasses.dataclass(frozen=True)
 class QuantizationReport:
-    """What `quantize` changed.
+    """The result of `quantize`: layers, and bytes before and after.
 
     Args:
         mode: The mode.
@@ -55,7 +55,7 @@ class QuantizationReport:
 
 
 class Adaptation:
-    """What was done to the weights of a task after it was made: quantized, given low-rank updates.
+    """Quantization and low-rank updates of the weights of a task.
 
     The updates belong to the backbone, so that all its tasks share them.
 
@@ -252,7 +252,7 @@ class Adaptation:
         self.renew_training()
 
     def remove_adapters(self, *names: str) -> None:
-        """Takes low-rank updates away; with the last ones, what trained before `enable_lora` trains again.
+        """Removes low-rank updates. After the last ones, the weights that trained before `enable_lora` train again.
 
         Args:
             *names: Names of updates.

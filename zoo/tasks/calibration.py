@@ -11,7 +11,7 @@ _LOWEST, _HIGHEST = 0.01, 100.0
 
 
 class Calibration(NamedTuple):
-    """A temperature, and what it changes on the data that it was fitted to.
+    """A temperature, and its effect on the data that it was fitted to.
 
     Args:
         temperature: What logits are divided by; from 0.01 to 100, and a warning says where it is one of these.

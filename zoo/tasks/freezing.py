@@ -11,7 +11,7 @@ from zoo.backbones.places import EMBEDDINGS, level_of, place_of
 
 @dataclasses.dataclass(frozen=True)
 class FreezeReport:
-    """What `freeze` changed.
+    """The result of `freeze`: which parts it froze, and how many weights train.
 
     Args:
         parts: The parts that were named.

@@ -200,7 +200,7 @@ class MaskedLM(EncoderTask):
         return self.map_batches(guesses, rows, batch_size)
 
     def predict_texts(self, x: Any, batch_size: int) -> list[Any]:
-        """Returns what `fill_mask` finds."""
+        """Returns the result of `fill_mask`."""
         return self.fill_mask(x, batch_size=batch_size)
 
     def token_endpoints(self) -> dict[str, Endpoint]:

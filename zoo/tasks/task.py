@@ -41,7 +41,7 @@ KERAS_OPTIONS = ("name", "dtype", "trainable")
 
 
 class Task(TextModel):
-    """A backbone with what it takes to do one job: a head, and a preprocessor between texts and tokens.
+    """A backbone with a head and a preprocessor between texts and tokens, for one job.
 
     A subclass names its `preprocessor_class` and `architectures`, and defines `call`, `default_loss`, `predict_texts`
     and `endpoints`.
@@ -201,10 +201,9 @@ class Task(TextModel):
         Args:
             directory: Where to; replaced if it holds an export.
             format: The format.
-            examples: Real inputs, a few, for a SavedModel: a text for each, or a tuple of texts where the default
-                endpoint has several inputs; for a chat model also a conversation. `model_card.md` shows what the model
-                makes of them, and a server answers them before it says that it is ready, so that no first request is
-                slow. Without any there are no such requests.
+            examples: A few real inputs for a SavedModel: a text each, or a tuple of texts if the default endpoint has
+                several inputs; for a chat model also conversations. `model_card.md` shows the outputs for them. A
+                server answers them before it says that it is ready, so that no first request is slow.
             weights: "float32", or "int8" for matrices in 8 bits, by the tool of the format; not for a SavedModel, which
                 has the weights of the model (see `quantize`).
             strings: Whether there is an endpoint `serve` that takes strings, with the format "onnx": where
@@ -362,7 +361,7 @@ class Task(TextModel):
         base_model: str | None = None,
         message: str = "Upload model",
     ) -> str:
-        """Puts the model on the Hugging Face hub, with a model card; all of it in one commit, or nothing.
+        """Uploads the model to the Hugging Face Hub with a model card: everything in one commit, or nothing.
 
         Args:
             address: `owner/name`, with `@revision` behind it for a branch. It is made if there is none.
@@ -452,14 +451,14 @@ class Task(TextModel):
 
     @property
     def active_variables(self) -> list[keras.Variable]:
-        """The variables without those of low-rank updates that are not active: what outputs depend on."""
+        """The variables that outputs depend on: all but those of inactive low-rank updates."""
         return active_variables(self)
 
     def require_trainable(self, what: str) -> None:
         self.adaptation.require_trainable(what)
 
     def freeze(self, *parts: str) -> FreezeReport:
-        """Keeps parts of the model as they are in training; see `zoo.tasks.freezing.freeze`."""
+        """Excludes parts of the model from training, see `zoo.tasks.freezing.freeze`."""
         report = freeze(self, parts)
         self.adaptation.renew_training()
         return report

@@ -141,7 +141,7 @@ class TextClassifier(EncoderTask):
 
     @property
     def temperature(self) -> float:
-        """What logits are divided by before they become probabilities."""
+        """The temperature: logits are divided by it before the softmax or sigmoid."""
         return self._temperature
 
     @temperature.setter
@@ -150,7 +150,7 @@ class TextClassifier(EncoderTask):
 
     @property
     def threshold(self) -> float | tuple[float, ...]:
-        """Least probability of a label, of several: one number, or one per label."""
+        """The least probability at which a label holds, with several labels: one number, or one per label."""
         return self._threshold
 
     @threshold.setter
@@ -281,7 +281,7 @@ class TextClassifier(EncoderTask):
     # Calibration.
 
     def calibrate(self, x: Any, y: Any, *, batch_size: int = 32) -> Calibration:
-        """Sets the temperature by which held-out data are likeliest; it changes no label, but of several.
+        """Sets the temperature that maximises the likelihood of held-out data.
 
         Thresholds of several labels are of probabilities: tune them afterwards. Further training does not change the
         temperature: calibrate again.
@@ -341,7 +341,7 @@ class TextClassifier(EncoderTask):
     def rank(
         self, query: str, documents: Sequence[str], *, top: int | None = None, batch_size: int = 32
     ) -> list[RankedText]:
-        """Returns documents with their scores for a query, the best one first: a cross-encoder.
+        """Returns documents with their scores for a query, the best one first (for a cross-encoder).
 
         Args:
             query: The first text of each pair.

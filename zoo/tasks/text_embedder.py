@@ -155,7 +155,7 @@ class TextEmbedder(EncoderTask):
         return np.array(vectors, "float32").reshape(len(vectors), width or self.width)
 
     def predict_texts(self, x: Any, batch_size: int) -> np.ndarray:
-        """Returns what `embed` does."""
+        """Returns the result of `embed`."""
         return self.embed(x, batch_size=batch_size)
 
     def _cut(self, vectors: Any, width: int | None) -> Any:

@@ -31,8 +31,8 @@ def _run_as_written(step: Callable) -> Callable:
 class TextModel(DistributedModel):
     """A model whose `fit`, `evaluate` and `predict` take raw rows, as its preprocessor does.
 
-    Raw rows are texts and what else the preprocessor takes: lists, arrays and tensors of strings, `tf.data` of these,
-    generators and `keras.utils.PyDataset` of batches of them. What holds no strings is on token level and goes to
+    Raw rows are texts and the other inputs of the preprocessor: lists, arrays and tensors of strings, `tf.data` of
+    these, generators and `keras.utils.PyDataset` of batches of them. Data without strings are on token level and go to
     Keras.
 
     A subclass gives itself a `preprocessor` and `input_names`, and defines `call`, `default_loss` and `predict_texts`.
@@ -59,11 +59,11 @@ class TextModel(DistributedModel):
         return keras.optimizers.Adam(1e-4, global_clipnorm=1.0)
 
     def default_metrics(self) -> list[Any]:
-        """Returns the weighted metrics of a `compile` that is given no metrics."""
+        """Returns the weighted metrics that `compile` uses by default."""
         return []
 
     def predict_texts(self, x: Any, batch_size: int) -> Any:
-        """Returns what `predict` gives for raw inputs, one entry per row.
+        """Returns the predictions of `predict` for raw inputs, one entry per row.
 
         Args:
             x: Raw inputs of the user, not checked yet.
@@ -72,7 +72,7 @@ class TextModel(DistributedModel):
         raise NotImplementedError(f"{type(self).__name__} does not predict from texts.")
 
     def require_trainable(self, what: str) -> None:
-        """Raises a ValueError where the weights cannot train.
+        """Raises a ValueError if the weights cannot train.
 
         Args:
             what: What needs them to, for the error.
@@ -81,7 +81,7 @@ class TextModel(DistributedModel):
     # Training.
 
     def compile(self, optimizer: Any = "auto", loss: Any = "auto", **kwargs: Any) -> None:
-        """Configures training; what is left out gets the task's default.
+        """Configures training. Arguments that are left out get the task's defaults.
 
         Args:
             optimizer: Default `default_optimizer()`. On TensorFlow, `Adam` and `AdamW` of Keras update each weight by
@@ -115,7 +115,7 @@ class TextModel(DistributedModel):
         update_by_one_kernel(self.optimizer)
 
     def renew_training(self) -> None:
-        """Compiles again with what `compile` was given and a fresh optimizer, for the variables that train now."""
+        """Compiles again with the same arguments and a fresh optimizer, for the variables that now train."""
         self.train_function = self.test_function = self.predict_function = None
         if not self.compiled:
             return
@@ -152,23 +152,23 @@ class TextModel(DistributedModel):
         """Trains, on raw texts or on token-level batches.
 
         Args:
-            x: Texts (list, array or tensor of strings), what else the task takes (a `CausalLM` also conversations,
-                lists of messages), a `tf.data.Dataset` of `x`, `(x, y)` or `(x, y, sample_weight)` (rows, or batches of
-                rows), a generator or `keras.utils.PyDataset` of such batches, or anything on token level that
+            x: Texts (list, array or tensor of strings), or other inputs of the task (conversations, lists of messages,
+                for a `CausalLM`); a `tf.data.Dataset` of `x`, `(x, y)` or `(x, y, sample_weight)` (rows, or batches of
+                rows); a generator or `keras.utils.PyDataset` of such batches; or anything on token level that
                 `keras.Model.fit` takes.
             y: Targets, where the task has them.
             batch_size: Rows per batch. Default 32.
             epochs: Number of passes over the data.
             sample_weight: Weight of each row, `(rows,)`.
-            class_weight: Weight of labels, by name or number; those that are not named have 1.
+            class_weight: Weight of labels, by name or number; the default is 1.
             validation_data: `(x, y)`, `(x, y, sample_weight)`, a dataset, or for tasks without targets `x` alone.
             validation_split: Share of the rows, taken from the end, that is kept for validation, in [0, 1).
             validation_batch_size: Rows per batch of validation. Default `batch_size`.
             shuffle: Whether rows are shuffled anew in each epoch; a dataset keeps its order.
-            packed: For a `CausalLM`: whether texts, those of the validation too, stand end to end in rows without
-                padding, without seeing each other: True for rows of the longest that the model takes, or the length of
-                a row. Conversations stay whole, as many in a row as fit. Otherwise each text is a row, and one that is
-                longer than the model an error.
+            packed: For a `CausalLM`: whether texts, also those of the validation, are placed end to end in rows without
+                padding, without seeing each other: True for rows of the longest length that the model takes, or the
+                length of a row. Conversations stay whole. Otherwise each text is a row, and a text that is longer than
+                the model is an error.
             **kwargs: Passed on to `keras.Model.fit`.
 
         Returns:
@@ -220,14 +220,14 @@ class TextModel(DistributedModel):
         class_weight: Mapping[Any, float] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """As `keras.Model.train_on_batch`, on a batch of raw rows too; `class_weight` as for `fit`."""
+        """Like `keras.Model.train_on_batch`, also for a batch of raw rows; `class_weight` as for `fit`."""
         self._prepare_training("train_on_batch()")
         batch = self._feed.for_one_batch(x, y, sample_weight, None, class_weight)
         self._build_optimizer()
         return super().train_on_batch(*batch, **kwargs)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
-        """As `keras.Model.test_on_batch`, on a batch of raw rows too."""
+        """Like `keras.Model.test_on_batch`, also for a batch of raw rows."""
         if not self.compiled:
             self.compile()
         return super().test_on_batch(*self._feed.for_one_batch(x, y, sample_weight, seed=EVALUATION_SEED), **kwargs)
@@ -269,7 +269,7 @@ class TextModel(DistributedModel):
         return self.predict_texts(x, require_count(32 if batch_size is None else batch_size, "batch_size"))
 
     def predict_on_batch(self, x: Any) -> Any:
-        """As `keras.Model.predict_on_batch`; of raw rows what `predict` gives."""
+        """Like `keras.Model.predict_on_batch`; for raw rows, like `predict`."""
         if is_raw(x):
             return self.predict(x)
         self._feed.require_token_level(x, "x")

@@ -103,7 +103,7 @@ class TokenClassifier(EncoderTask):
 
     @property
     def temperature(self) -> float:
-        """What logits are divided by before they become probabilities."""
+        """The temperature: logits are divided by it before the softmax."""
         return self._temperature
 
     @temperature.setter
@@ -175,7 +175,7 @@ class TokenClassifier(EncoderTask):
         return [np.concatenate(found[start:end]) for start, end in zip(starts, [*starts[1:], None], strict=False)]
 
     def calibrate(self, x: Any, y: Any, *, batch_size: int = 32) -> Calibration:
-        """Sets the temperature by which held-out data are likeliest; it changes no label.
+        """Sets the temperature that maximises the likelihood of held-out data. It changes no label.
 
         Further training does not change the temperature: calibrate again.
 

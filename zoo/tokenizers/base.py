@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
-    """Text to token ids and back, by the same operations eagerly, in `tf.data`, in `tf.function` and in a SavedModel.
+    """Text to token ids and back, by the same operations in Python, `tf.data`, `tf.function` and a SavedModel.
 
     Eager calls run as one graph from the sixteenth on (`zoo.tokenizers.eager_graphs`), unless a subclass needs values
     in Python: it then tokenizes eagerly alone, neither in `tf.data` nor in a SavedModel.
@@ -74,7 +74,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
 
     @classmethod
     def from_preset(cls, preset: str | os.PathLike) -> Tokenizer:
-        """Returns the tokenizer of a model; `Tokenizer.from_preset` one of any class.
+        """Returns the tokenizer of a model; `Tokenizer.from_preset` returns one of any class.
 
         Args:
             preset: What `Task.from_preset` takes.
@@ -161,7 +161,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
     def tokenize_with_offsets(
         self, texts: Any, unit: str = "characters", special_tokens: bool | Sequence[str] = False
     ) -> tuple[Any, Any, Any]:
-        """Splits texts into token ids and says where in its text each token comes from.
+        """Splits texts into token ids, and returns the place of each token in its text.
 
         Bytes that are not valid UTF-8 count as the characters by which Python's `decode("utf-8", "replace")` replaces
         them. A token may come from a part of a character (byte-level BPE, byte tokens); its positions then span the

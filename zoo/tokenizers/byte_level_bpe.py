@@ -36,7 +36,7 @@ _APART = f"(?s)[^{RE2_SPACE}](?:.*[^{RE2_SPACE}])?"
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
-    """Byte pair encoding of bytes: any text has tokens, and every valid text comes back exactly.
+    """Byte pair encoding of bytes: it covers any text, and restores every valid text exactly.
 
     A text is split into words by the model's regular expression; the bytes of each word are merged, pair by pair, in
     the order of the merges. Ids equal those of the `tokenizers` library. Bytes that are not valid UTF-8 are read as

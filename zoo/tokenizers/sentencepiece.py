@@ -219,7 +219,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
 
     @property
     def proto(self) -> bytes:
-        """The serialized `ModelProto`, what a `*.model` file holds."""
+        """The serialized `ModelProto`: the content of a `*.model` file."""
         return self._proto
 
     @property

@@ -72,7 +72,7 @@ def plan_batches(
     batch_sizes: Sequence[int],
     generator: np.random.Generator | None = None,
 ) -> BatchPlan:
-    """Put every row into one batch of the shortest bucket that holds it.
+    """Puts every row into one batch of the shortest bucket that holds it.
 
     The rows left over in a bucket, too few for a batch, move on to the next longer one; so at most one batch, of the
     longest bucket, is filled up with rows without tokens, and the number of batches does not depend on the order.

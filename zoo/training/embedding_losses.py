@@ -105,7 +105,7 @@ def _hidden(texts: Any, partners: Any, candidates: Any) -> Any:
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TripletLoss(EmbeddingLoss):
-    """How far a negative is from being `margin` further away from the anchor than the positive, at least 0.
+    """`max(0, margin + distance(anchor, positive) - distance(anchor, negative))`.
 
     Args:
         margin: The margin.
@@ -159,7 +159,7 @@ class TripletLoss(EmbeddingLoss):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class MatryoshkaLoss(keras.losses.Loss):
-    """A loss of embeddings, added up over their first entries of several widths, which so learn to stand alone.
+    """The sum of a loss over several widths of the embeddings, whose first entries can then be used alone.
 
     Embeddings that are cut to a width are scaled to length 1 again, as `TextEmbedder.embed(width=...)` does.
 

@@ -9,7 +9,7 @@ from keras import ops
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class WeightedBinaryCrossEntropy(keras.losses.Loss):
-    """Binary cross-entropy of logits, the mean over labels, in which a label that holds has a weight of its own.
+    """Binary cross-entropy of logits, the mean over labels, with a weight for the positive cases of each label.
 
     With weights above 1 for rare labels, a missed label costs more than a label too many. The weight that makes both
     kinds of decisions weigh the same is the number of rows without the label over that of rows with it.

@@ -12,7 +12,7 @@ from zoo.training.one_kernel import apply_adam, has_one_kernel, one_update
 
 
 def layer_decay_factors(task: keras.Model, decay: float) -> dict[str, float]:
-    """Returns what each weight's learning rate is multiplied by in layer-wise learning-rate decay.
+    """Returns the factor on each weight's learning rate in layer-wise learning-rate decay.
 
     The head, and what stands behind the blocks, has the whole rate; the last block of a stack `decay` times as much,
     the block before it `decay ** 2`, and so on; embeddings, and what else stands before the first block, have
@@ -61,7 +61,7 @@ def layer_decay_factors(task: keras.Model, decay: float) -> dict[str, float]:
 def scale_learning_rates(
     optimizer: keras.optimizers.Optimizer, factors: Mapping[str, float]
 ) -> keras.optimizers.Optimizer:
-    """Returns an optimizer with the learning rate of each weight multiplied by a factor of its own.
+    """Returns an optimizer that multiplies the learning rate of each weight by its own factor.
 
     Decoupled weight decay, a share of the learning rate, is multiplied too; clipping and accumulated gradients are as
     before.

@@ -102,7 +102,7 @@ class TokenNegativeLogLikelihood(_TokenMean):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class Perplexity(TokenNegativeLogLikelihood):
-    """`exp` of the mean negative log-likelihood per token: the mean is over all batches, then comes the exponential.
+    """`exp` of the mean negative log-likelihood per token. The mean is over all batches, before the exponential.
 
     Args:
         name: Name in the logs.
@@ -151,7 +151,7 @@ def are_hits(logits: Any, labels: Any) -> Any:
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TokenAccuracy(_TokenMean):
-    """Share of tokens whose label has the largest logit; among equal logits the first one wins.
+    """Share of tokens whose label has the largest logit. Among equal logits, the first one counts.
 
     Args:
         name: Name in the logs.

@@ -156,7 +156,7 @@ class IdentityPreference(PreferenceLoss):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class OddsRatioPreference(PreferenceLoss):
-    """The loss of ORPO: that of the chosen reply, and `-beta log sigmoid` of the logarithm of the odds ratio.
+    """The loss of ORPO: cross-entropy of the chosen reply minus `beta log sigmoid` of the log odds ratio.
 
     The first is its mean cross-entropy per token. The odds of a reply are `P / (1 - P)`, P its likelihood per token:
     the exponential of its mean log-likelihood. There is no reference model.

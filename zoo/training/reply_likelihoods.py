@@ -12,7 +12,7 @@ from zoo.training.task_models import TaskModel
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class ReplyLikelihoods(TaskModel):
-    """What a language model gives groups of replies: their log-likelihoods and numbers of tokens.
+    """A language model that returns the log-likelihoods and numbers of tokens of groups of replies.
 
     A model around another one, to train it by `fit` with a loss of preferences; save the language model, which shares
     all weights.

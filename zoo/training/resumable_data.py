@@ -65,7 +65,7 @@ class ResumableBatches:
         self.dataset = dataset
 
     def start_epoch(self, epoch: int, skip_batches: int = 0) -> None:
-        """Sets what the next iteration over `dataset` gives.
+        """Sets the epoch and the batch with which the next iteration over `dataset` begins.
 
         Args:
             epoch: Number of the epoch, from 0.

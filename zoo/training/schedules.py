@@ -140,7 +140,7 @@ class WarmupLinear(_WarmupSchedule):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class WarmupStableDecay(_WarmupSchedule):
-    """Linear warm-up, a constant stretch, and a decay that is started when the training is to end.
+    """Linear warm-up, a constant learning rate, and a decay at the end of the training.
 
     Args:
         peak: Learning rate of the constant stretch.
@@ -194,7 +194,7 @@ class WarmupStableDecay(_WarmupSchedule):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class WithWarmup(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up before another schedule, or before a learning rate that stays as it is.
+    """Linear warm-up before another schedule, or before a constant learning rate.
 
     Args:
         schedule: Any schedule, which begins with the update behind the warm-up, or a number.

@@ -65,7 +65,7 @@ class CosineRegression(EmbeddingLoss):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class CoSENT(keras.losses.Loss):
-    """Penalty for each two rows of a batch whose cosines are in another order than their similarities.
+    """Penalty for each pair of rows of a batch whose cosines are not ordered as their similarities.
 
     It is `log(1 + sum exp(scale * (cosine_j - cosine_i)))` over all rows i and j with `y_i > y_j`: only the order of
     the similarities counts, as it does for Spearman's correlation, not their size.

@@ -19,7 +19,7 @@ def _by_side(y_true: Any, y_pred: Any) -> tuple[Any, Any]:
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class SpanCrossEntropy(keras.losses.Loss):
-    """Cross-entropy of the first and of the last token among all of a row, the mean of the two.
+    """The mean of the cross-entropies of the first and of the last token of a span, over the tokens of a row.
 
     Args:
         reduction, name: See `keras.losses.Loss`.
@@ -55,7 +55,7 @@ class SpanCrossEntropy(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class SpanAccuracy(keras.metrics.MeanMetricWrapper):
-    """Share of rows whose first and last token both have the largest logit of their kind.
+    """Share of rows whose first and last token are both predicted correctly.
 
     Args:
         name: Name in the logs.

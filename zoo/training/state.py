@@ -38,9 +38,9 @@ class TrainingState(keras.callbacks.Callback):
     Each state is a folder `epoch-EEEEE-batch-BBBBBBBB` of safetensors and JSON, written under a temporary name,
     flushed to the disk and renamed: a kill or a full disk while saving leaves the previous state whole. States are
     saved when the training begins, every `save_every` batches, after every epoch (after its validation), and when a
-    callback stops the training within an epoch. The last batch of an epoch is left to the save after the epoch.
+    callback stops the training within an epoch.
 
-    It must be the last of the callbacks given to `fit`, as it saves what the others have just noted. Do not give
+    It must be the last of the callbacks given to `fit`, because it saves the state of the others. Do not give
     `steps_per_epoch`: Keras then keeps one iterator across epochs. After a resume within an epoch, Keras' progress bar
     counts the batches that are left.
 

@@ -118,7 +118,7 @@ def _states_in(directory: Path) -> list[tuple[tuple[int, int], Path]]:
 
 
 def saved_position(directory: str | Path) -> tuple[int, int] | None:
-    """Returns the latest position of which a `TrainingState` has saved a state; None if there is none.
+    """Returns the latest position with a state that a `TrainingState` saved; None if there is none.
 
     Args:
         directory: Folder of the states.

@@ -46,7 +46,7 @@ def attend(
     preferred_path: str = "auto",
     return_weights: bool = False,
 ) -> Any:
-    """Scaled dot-product attention of any kind, by the path that suits (Vaswani et al. 2017, equation 1).
+    """Scaled dot-product attention with any mask, by the most suitable path (Vaswani et al. 2017, equation 1).
 
     weights = softmax(soft_cap * tanh(scale * query key^T / soft_cap) + bias + mask), output = dropout(weights) value.
     The softmax is computed in float32 whatever the type of the inputs. A query that sees no key gets zero.
@@ -182,7 +182,7 @@ def choose_path(
 
 
 def path_up_to(mask: AttentionMask, length: int | None) -> str:
-    """The `path` of a layer whose sequences are never longer than a length, where a graph is built before it is known.
+    """The `path` for a layer with a known longest length, for graphs built before the lengths are known.
 
     A window in an unknown length is computed chunk by chunk, which a sequence that is hardly longer than the window
     pays for and gains nothing by.

@@ -121,3 +121,10 @@ def test_paths():
         attend(x, x, x, path="blocked", **options)
     with pytest.raises(ValueError, match="must be None with weighting"):
         attend(x, x, x, sinks=np.zeros(2), **options)
+
+
+def test_weights_of_a_weighting_have_a_role_on_several_devices():
+    """The base class says it, so that classes of one's own need not."""
+    from layers.roles import WHOLE
+
+    assert Differential().weight_role == WHOLE

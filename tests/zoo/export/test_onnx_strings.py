@@ -35,8 +35,8 @@ def real_texts():
     """Sentences of this project's pages."""
     root = Path(__file__).parents[3]
     lines = (root / "README.md").read_text(encoding="utf-8").splitlines()
-    lines += (root / "docs/recipes.md").read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if re.search(r"\w+ \w+", line) and "<|" not in line]
+    lines += (root / "docs/guides/data.md").read_text(encoding="utf-8").splitlines()
+    return [line[:140] for line in lines if re.search(r"\w+ \w+", line) and "<|" not in line]
 
 
 @pytest.fixture(scope="module")

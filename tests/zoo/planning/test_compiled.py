@@ -215,7 +215,7 @@ def test_programs_of_tpus():
     """Plans are for accelerators unless told otherwise: against programs for TPU v5e. No TPU is needed.
 
     Memory is that of large programs: most of what small ones hold is in memory of the chip that the analysis leaves
-    out. What is planned by what XLA says, as docs/scale.md shows it. Traffic is that of small ones.
+    out. What is planned by what XLA says, as docs/guides/scale.md shows it. Traffic is that of small ones.
     """
     decoder = dataclasses.replace(
         LLAMA,

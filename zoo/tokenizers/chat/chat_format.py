@@ -15,7 +15,7 @@ from zoo.tokenizers.chat.turn import DATE, Message, Turn, common_prefix, units
 
 @dataclasses.dataclass(frozen=True)
 class ChatFormat:
-    r"""How a model writes conversations: fixed text around what each role says.
+    r"""How a model writes conversations: fixed text around the words of each role.
 
     A format is data, not a program: it tells the words of a user from the control tokens around them, so that nobody
     can write control tokens, and it is the same in Python and in the graph of an export.
@@ -77,7 +77,7 @@ class ChatFormat:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ChatFormat:
-        """Returns the format of what `to_dict` returned.
+        """Returns the format that `to_dict` described.
 
         Raises:
             ValueError: If a key is missing, unknown, or has a value of another type.

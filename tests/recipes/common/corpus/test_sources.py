@@ -195,13 +195,13 @@ def test_mistakes(tmp_path):
 
 
 def test_what_is_not_installed_is_named_with_its_extra():
-    """The package is in no registry: the command is that of docs/corpora.md."""
+    """The package is in no registry: the command is that of docs/guides/corpora.md."""
     command = 'pip install -e ".[corpus]"'
     with pytest.raises(
         ConfigError, match=re.escape(f"no_such_library is not installed; the extra corpus brings it: {command}")
     ):
         sources.import_extra("no_such_library.part", "corpus")
-    assert command in (ROOT / "docs/corpora.md").read_text()
+    assert command in (ROOT / "docs/guides/corpora.md").read_text()
 
 
 def test_extra_for_the_benchmark_of_corpora():

@@ -1,4 +1,4 @@
-"""The code of docs/programs.md for W&B, MLflow and Optuna, where these are installed; training is stood in for."""
+"""The code of docs/guides/training.md for W&B, MLflow and Optuna, where these are installed; nothing is trained."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 
 from recipes import tag
 
-PAGE = (Path(__file__).parents[2] / "docs" / "programs.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "training.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```py\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -19,7 +19,7 @@ def names_of(package):
     pytest.importorskip(package, reason=f"{package} is not installed")
     (block,) = [block for block in BLOCKS if f"import {package}\n" in block]
     names = {"__name__": "documentation"}
-    exec(compile(block, f"docs/programs.md ({package})", "exec"), names)
+    exec(compile(block, f"docs/guides/training.md ({package})", "exec"), names)
     return SimpleNamespace(**names)
 
 
