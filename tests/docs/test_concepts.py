@@ -1,0 +1,72 @@
+"""Every number of docs/concepts is computed by the code of its page, or measured and on a page of results."""
+
+import re
+from pathlib import Path
+
+import pytest
+from page_code import python_blocks
+
+PAGES = sorted((Path(__file__).parents[2] / "docs" / "concepts").glob("*.md"))
+ROOT = Path(__file__).parents[2]
+# a decimal number, or one of at least four digits; years are none
+NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+|(?:,\d{3})+)(?![\w]|\.\d)")
+CITATION = re.compile(r"(?:sections?|appendix|equations?|tables?|Qwen|Gemma|Llama|Python|Keras) [\d.A-Z]+|`[^`]*`")
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+MEASURED = re.compile(r"<!-- cells from (\S+) -->\n((?:\|.*\n)+)")
+LINK = re.compile(r"\]\((\.\./(?:results|layers/\w+)\.md)")
+
+
+def numbers(text: str) -> set[str]:
+    """Numbers of a text, without thin spaces and separators of thousands, and with as many decimals as they have."""
+    return {number.replace(",", "") for number in NUMBER.findall(text.replace("{,}", ","))}
+
+
+def computed(page: Path) -> set[str]:
+    """Numbers that the code of a page holds or that stand, compared, in its outputs."""
+    text = "\n".join(f"{block.code}\n{block.output or ''}" for block in python_blocks(page))
+    found = re.findall(r"\d[\d_]*(?:\.\d+|\.)?(?:,\d{3})*", text)
+    return {number.replace("_", "").replace(",", "") for number in found}
+
+
+def same(number: str, known: set[str]) -> bool:
+    """Whether a number, or the same one with fewer zeros at its end, is known."""
+    whole, _, decimals = number.partition(".")
+    short = f"{whole}.{decimals.rstrip('0')}"
+    return bool({number, short, short.rstrip(".")} & known)
+
+
+def test_there_are_pages():
+    assert len(PAGES) >= 12
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_numbers_are_computed(page):
+    text = page.read_text(encoding="utf-8")
+    prose = CITATION.sub("", FENCE.sub("", text))
+    known = computed(page)
+    for target in set(LINK.findall(text)):
+        known |= numbers((page.parent / target).read_text(encoding="utf-8"))
+    missing = sorted(number for number in numbers(prose) if not same(number, known))
+    assert not missing, f"{page.name} states numbers that no code of it computes: {', '.join(missing)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_measured_tables(page):
+    for target, table in MEASURED.findall(page.read_text(encoding="utf-8")):
+        source = (page.parent / target).read_text(encoding="utf-8")
+        known = {cell.strip() for line in source.splitlines() if line.startswith("|") for cell in line.split("|")}
+        for line in table.splitlines()[2:]:
+            cells = {cell.strip() for cell in line.strip("|").split("|")}
+            assert cells <= known, f"{page.name}: {sorted(cells - known)} is not in a table of {target}"
+
+
+def test_each_page_is_in_the_course_and_leads_on():
+    index = (PAGES[0].parent / "index.md").read_text(encoding="utf-8")
+    order = re.findall(r"^\| \d+ \| \[[^\]]+\]\((\w+\.md)\)", index, re.MULTILINE)
+    assert sorted(order) == [page.name for page in PAGES if page.name != "index.md"]
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert re.findall(r"- concepts/(\w+\.md)", navigation) == ["index.md", *order]
+    for name, following in zip(["index.md", *order], order, strict=False):
+        text = (PAGES[0].parent / name).read_text(encoding="utf-8")
+        assert re.search(rf"^Next: \[[^\]]+\]\({following}\)\.$", text, re.MULTILINE), f"{name} leads elsewhere"
+        assert name == "index.md" or "## Play with it" in text, f"{name} has no cell to play with"
