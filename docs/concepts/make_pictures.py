@@ -43,7 +43,15 @@ def matrix(axis, values, title: str, rows=(), columns=(), shades: str = "Blues",
     axis.imshow(values, cmap=shades, vmin=0, vmax=1.25 * top)
     for (row, column), value in np.ndenumerate(values):
         dark = value > 0.75 * top
-        axis.text(column, row, f"{value:.4g}", ha="center", va="center", color="white" if dark else "black", fontsize=9)
+        axis.text(
+            column,
+            row,
+            f"{value:.4f}".rstrip("0").rstrip("."),
+            ha="center",
+            va="center",
+            color="white" if dark else "black",
+            fontsize=9,
+        )
     axis.set_xticks(range(values.shape[1]), columns or [""] * values.shape[1])
     axis.set_yticks(range(values.shape[0]), rows or [""] * values.shape[0])
     axis.tick_params(length=0)
@@ -52,12 +60,12 @@ def matrix(axis, values, title: str, rows=(), columns=(), shades: str = "Blues",
 
 def task_shapes():
     """Boxes for what goes in, below, and what comes out, above."""
-    figure, axes = plt.subplots(1, 4, figsize=(10, 2.6), layout="constrained", width_ratios=[3, 3, 3, 5])
+    figure, axes = plt.subplots(1, 4, figsize=(10, 2.6), layout="constrained")
     for axis, title, places_in, places_out in (
         (axes[0], "N to 1: classify", range(3), [1]),
         (axes[1], "1 to N: generate", [0], range(3)),
         (axes[2], "N to N: tag", range(3), range(3)),
-        (axes[3], "N to M: translate", range(3), [3, 4]),
+        (axes[3], "N to M: translate", range(3), [0.5, 1.5]),
     ):
         last = max(places_in)
         for place in places_in:
@@ -154,7 +162,7 @@ def rotated_pair():
     """A query and a key before and behind the rotation, at two pairs of positions of the same distance."""
     rotary = RotaryEmbedding(2)
     query, key = np.array([1.0, 2.0]), np.array([3.0, 1.0])
-    figure, axes = plt.subplots(1, 3, figsize=(10, 3.6), layout="constrained", sharex=True, sharey=True)
+    figure, axes = plt.subplots(1, 3, figsize=(10, 4.4), sharex=True, sharey=True)
     for axis, places in zip(axes, (None, (2, 1), (12, 11)), strict=True):
         turned = [query, key]
         title = "not turned"
@@ -169,6 +177,7 @@ def rotated_pair():
             xlim=(-3.8, 3.8), ylim=(-3.8, 3.8), aspect="equal", title=f"{title}\nproduct {turned[0] @ turned[1]:.4f}"
         )
         axis.grid(alpha=0.3)
+    figure.subplots_adjust(left=0.04, right=0.99, wspace=0.08)
     return figure
 
 
