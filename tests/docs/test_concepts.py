@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+|(?:,\d{3})+)(?![\w]|\.\d)")
 CITATION = re.compile(r"(?:sections?|appendix|equations?|tables?|Qwen|Gemma|Llama|Python|Keras) [\d.A-Z]+|`[^`]*`")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-MEASURED = re.compile(r"<!-- rows from (\S+) -->\n((?:\|.*\n)+)")
+MEASURED = re.compile(r"<!-- rows from (\S+) -->\n\n((?:\|.*\n)+)")
 
 
 def plain(number: str) -> str:
