@@ -12,8 +12,8 @@ from page_code import python_blocks
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "concepts").glob("*.md"))
 ROOT = Path(__file__).parents[2]
-# a decimal number, or one of at least four digits; years are none
-NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+|(?:,\d{3})+)(?![\w]|\.\d)")
+# decimal numbers and integers from 100 on, but years
+NUMBER = re.compile(r"(?<![\w.,])(?!(?:19|20)\d\d\b)(?:\d+\.\d+|\d{1,3}(?:,\d{3})+|\d{3,})(?!\w|[.,]\d)")
 CITATION = re.compile(r"(?:sections?|appendix|equations?|tables?|Qwen|Gemma|Llama|Python|Keras) [\d.A-Z]+|`[^`]*`")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 MEASURED = re.compile(r"<!-- rows from (\S+) -->\n\n((?:\|.*\n)+)")
