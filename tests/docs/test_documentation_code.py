@@ -6,6 +6,7 @@ The blocks of a page share their names, top to bottom. `tests/helpers/page_code.
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from page_code import Block, python_blocks, run_block
 
@@ -26,8 +27,9 @@ def test_blocks_run(page, tmp_path, monkeypatch):
             pytest.importorskip(package, reason=f"{page.name} needs {package}")
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "documentation"}
-    for block in python_blocks(page):
-        run_block(block, names, name_of(page))
+    with np.printoptions():  # those that a page sets end with it
+        for block in python_blocks(page):
+            run_block(block, names, name_of(page))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
