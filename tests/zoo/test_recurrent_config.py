@@ -49,6 +49,7 @@ def test_widths():
             {"input_feeding": True, "attention": "current_state"},
             "readout must be 'attentional' with input_feeding=True, got 'state'",
         ),
+        ({"attention": "current_state"}, "readout must be another than 'state' with attention='current_state', whose"),
         ({"readout_dim": 3}, "readout_dim must be None with readout='state', got 3"),
         ({"reset_after": False, "cell": "lstm"}, "reset_after must be True with cell='lstm', got False"),
         ({"reverse_source": True}, "reverse_source must be False with bidirectional=True"),

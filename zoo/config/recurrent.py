@@ -185,6 +185,12 @@ class RecurrentConfig(ModelConfig):
             self.readout,
             "'attentional' with input_feeding=True",
         )
+        require(
+            self.attention != "current_state" or self.readout != "state",
+            "readout",
+            self.readout,
+            "another than 'state' with attention='current_state', whose context only the readout reads",
+        )
 
     def _require_schedule(self) -> None:
         if self.feeding != "scheduled_sampling":

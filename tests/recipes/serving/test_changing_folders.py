@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("msgpack", reason="the extra serve is not installed")
 
 from recipes.serving import served_models  # noqa: E402
-from recipes.serving.served_models import NoSuchModelError, NotReadyError, ServedModels  # noqa: E402
+from recipes.serving.served_models import AVAILABLE, NoSuchModelError, NotReadyError, ServedModels  # noqa: E402
 from recipes.serving.worker_client import WorkerError  # noqa: E402
 
 
@@ -223,7 +223,8 @@ def test_a_model_that_has_gone_is_not_counted(models, tmp_path):
     async def check():
         metrics = Metrics()
         write(tmp_path / "titles" / "1", "titles")
-        await until(lambda: "titles" in models.names and models.is_ready)
+        # a name is known before its first version can answer
+        await until(lambda: "titles" in models.names and models.versions("titles")[0].state == AVAILABLE)
         assert b'zoo_model_ready{model="titles"} 1.0' in await metrics.page(models)
         (tmp_path / "titles").rename(tmp_path / ".titles")
         await until(lambda: models.names == ["dates"])

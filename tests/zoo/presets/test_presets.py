@@ -126,7 +126,7 @@ def test_every_preset_is_listed_and_makes_a_model():
 
 
 def test_the_page_lists_published_weights():
-    page = (REFERENCE.parents[1] / "docs" / "presets.md").read_text(encoding="utf-8")
+    page = (REFERENCE.parents[1] / "docs" / "guides" / "checkpoints.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `([\w.]+)` \| `(hf://.+)` \|$", page, re.MULTILINE)
     assert dict(listed) == {name: preset.weights for name, preset in list_presets().items() if preset.weights}
 
