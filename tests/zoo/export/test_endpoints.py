@@ -103,7 +103,7 @@ def test_other_formats_are_refused(make_task, tmp_path):
     for model in (task, task.backbone):
         with pytest.raises(ValueError, match="format must be one of 'tf_saved_model', 'onnx', .*, got 'torch'"):
             model.export(tmp_path / "export", format="torch")
-    message = r"export\(\) of a TextClassifier must be among format, examples, weights, strings, attention, got \['labels'\]"
+    message = r"of a TextClassifier must be among format, examples, weights, strings, attention, got \['labels'\]"
     with pytest.raises(TypeError, match=message):
         task.export(tmp_path / "export", labels=3)
 
