@@ -37,7 +37,7 @@ INVALID, BUSY, LATE, FAILED = "invalid", "busy", "late", "failed"
 # What the assertions in a graph begin with, when TensorFlow raises them.
 _ASSERTION = "assertion failed: ["
 # How their texts lead to the rows and values at fault, which are not shown: requests share a batch.
-_LEADS_TO_VALUES = re.compile(r"(; rows and [a-z ]+:|, got|, is not at)$")
+_LEADS_TO_VALUES = re.compile(r"(; rows and [a-z ]+:|, got| in row|, is not at)$")
 
 
 class RefusedError(ValueError):
