@@ -17,6 +17,7 @@ from recipes.serving.bodies import read_json
 from recipes.serving.disconnects import unless_gone
 from recipes.serving.problems import Problem
 from recipes.serving.server_state import ServerState
+from recipes.serving.whole_texts import OF_THE_WRITER
 
 # The signature that is meant when none is named.
 DEFAULT_SIGNATURE = "serving_default"
@@ -105,6 +106,8 @@ async def classify(request: Request) -> JSONResponse:
 async def status(request: Request) -> JSONResponse:
     """Answers which versions of a model there are."""
     state: ServerState = request.app.state.server
+    if request.scope["path"].endswith((":predict", ":classify")):  # a GET, as a request without a body often is
+        raise Problem(405, "Send this request with POST and a body of JSON.")
     name, number = _place(request)
     versions = [each for each in state.models.versions(name) if number in (None, each.number)]
     if not versions:
@@ -157,10 +160,11 @@ def find_endpoint(about: dict[str, Any], name: Any) -> tuple[str, dict[str, Any]
     Raises:
         Problem: If there is none of the name.
     """
+    endpoints = {key: value for key, value in about["endpoints"].items() if key not in OF_THE_WRITER}
     name = about["default"] if name == DEFAULT_SIGNATURE else name
-    if not isinstance(name, str) or name not in about["endpoints"]:
-        raise Problem(400, f"signature_name must be one of {', '.join([DEFAULT_SIGNATURE, *about['endpoints']])}.")
-    return name, about["endpoints"][name]
+    if not isinstance(name, str) or name not in endpoints:
+        raise Problem(400, f"signature_name must be one of {', '.join([DEFAULT_SIGNATURE, *endpoints])}.")
+    return name, endpoints[name]
 
 
 def signature_infos(about: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,9 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+# Endpoints for the server alone: what they are fed says how much memory and time they take.
+OF_THE_WRITER = ("begin", "advance")
+
 
 class UnknownSettingError(ValueError):
     """A request asks for what an endpoint does not take."""

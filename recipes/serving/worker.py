@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import secrets
 import signal
 import socket
@@ -28,15 +29,15 @@ from recipes.serving.dynamic_batch import DynamicBatch, LateError
 from recipes.serving.exported_model import ExportedModel
 from recipes.serving.logs import set_up_logs
 from recipes.serving.messages import pack, receive
-from recipes.serving.whole_texts import UnknownSettingError, call_of, text_of
+from recipes.serving.whole_texts import OF_THE_WRITER, UnknownSettingError, call_of, text_of
 from recipes.serving.writing import STOP, WritingRequest, Written
 
 # Kinds of errors, as the server tells them from each other.
 INVALID, BUSY, LATE, FAILED = "invalid", "busy", "late", "failed"
-# Endpoints for the server alone: what they are fed says how much memory and time they take.
-_OF_THE_WRITER = ("begin", "advance")
 # What the assertions in a graph begin with, when TensorFlow raises them.
 _ASSERTION = "assertion failed: ["
+# How their texts lead to the rows and values at fault, which are not shown: requests share a batch.
+_LEADS_TO_VALUES = re.compile(r"(; rows and [a-z ]+:|, got| in row|, is not at)$")
 
 
 class RefusedError(ValueError):
@@ -103,7 +104,7 @@ class Worker:
         self._batches = {
             name: DynamicBatch(model, name, rows, waiting, _sharing(endpoint.get("properties", {})))
             for name, endpoint in model.endpoints.items()
-            if name not in _OF_THE_WRITER
+            if name not in OF_THE_WRITER
         }
         self._asked: dict[int, _Asked] = {}
         self._tokenizing = concurrent.futures.ThreadPoolExecutor(2, "tokens")
@@ -133,7 +134,7 @@ class Worker:
     def warm_up(self) -> None:
         """Calls what requests call, so that the first one does not wait for what happens once only."""
         for name, endpoint in self._model.endpoints.items():
-            if name not in _OF_THE_WRITER and _takes_texts(endpoint):
+            if name not in OF_THE_WRITER and _takes_texts(endpoint):
                 # the text may be none for this model; what else fails is the matter of those who ask the endpoint
                 refusals = tf.errors.InvalidArgumentError if name == self._model.default else tf.errors.OpError
                 with contextlib.suppress(refusals):
@@ -275,7 +276,10 @@ def _sharing(properties: Mapping[str, Any]) -> Callable[[Mapping[str, np.ndarray
 def _assertion(message: str) -> str:
     """What an assertion of ours says, which holds no text of the user's; of other errors nothing."""
     _, found, rest = message.partition(_ASSERTION)
-    return " ".join(rest.partition("\n")[0].partition("[[")[0].split("]")[:1]) if found else "The input is not valid."
+    if not found:
+        return "The input is not valid."
+    said = rest.partition("\n")[0].partition("[[")[0].partition("]")[0]
+    return _LEADS_TO_VALUES.sub("", said).rstrip(" .:") + "."
 
 
 def main(arguments: list[str]) -> None:

@@ -134,6 +134,7 @@ WRONG = [
     ("/v1/models/chat:predict", b'{"instances": [{"x": 1}]}', 400, "Each instance must have the keys texts."),
     ("/v1/models/chat:predict", b'{"instances": ["a"], "x": 1}', 400, "alone"),
     ("/v1/models/chat:predict", b'{"instances": ["a"], "signature_name": "no"}', 400, "signature_name must be one of"),
+    ("/v1/models/chat:predict", b'{"inputs": {}, "signature_name": "begin"}', 400, "signature_name must be one of"),
     ("/v1/models/chat:predict", json.dumps({"instances": ["hello " * 1000]}).encode(), 422, "leave room"),
     ("/v1/models/chat:predict", json.dumps({"instances": ["x" * 9001]}).encode(), 413, "at most 9000 characters"),
     ("/v1/models/chat:predict", b'{"instances": ["\\ud800"]}', 422, "without surrogates"),
@@ -152,6 +153,12 @@ def test_wrong_requests(client, path, body, status, reason):
     answer = client.post(path, content=body)
     assert answer.status_code == status
     assert reason in answer.json()["error"] and "hello" not in answer.text and "/" not in answer.json()["error"]
+
+
+@pytest.mark.parametrize("path", ["/v1/models/chat:predict", "/v1/models/chat/versions/1:classify"])
+def test_a_request_without_a_body_is_told_the_method(client, path):
+    answer = client.get(path)
+    assert answer.status_code == 405 and "POST" in answer.json()["error"]
 
 
 ASKED = {"model": "chat", "prompt": "hello", "max_tokens": 2}
