@@ -372,7 +372,9 @@ def test_a_worker_is_killed_under_load(server):
     for thread in threads:
         thread.join()
     assert set(codes["other"]) == {200} and not failures
-    assert set(codes["chat"]) == {200, 503} and codes["chat"][-1] == 200
+    assert set(codes["chat"]) == {200, 503}
+    # the last of the three to be answered may have been refused before the new worker was there
+    assert httpx.post(f"{server.address}/v1/completions", json=BODY, timeout=60).status_code == 200
     assert server.workers["other"] == old["other"]
 
 
