@@ -2,7 +2,7 @@
 
 import sys
 
-from recipes.common.lazy_imports import LazyImports
+from recipes.command.lazy_imports import LazyImports
 
 # `import zoo` in a recipe waits until the recipe uses it: configs, their help and their mistakes come before
 LAZY = (

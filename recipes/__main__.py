@@ -1,23 +1,153 @@
-"""Lists the recipes: `python -m recipes`."""
+"""The command `zoo`, also `python -m recipes`: lists recipes, configs and presets, and runs recipes.
 
-import ast
+PYTHON_ARGCOMPLETE_OK
+"""
+
+import argparse
+import os
+import runpy
+import shlex
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+from recipes.command.extras import MissingExtraError
+from recipes.command.lists import ConfigFile, configs, presets, recipes
+
+# words before those of a recipe: `zoo run NAME`
+_WORDS_OF_RUN = 3
 
 
-def recipes() -> dict[str, str]:
-    """Returns the first line of what each recipe says of itself, by name, without importing any."""
-    folder = Path(__file__).parent
-    files = [path for path in folder.glob("*.py") if not path.name.startswith("__")]
-    packages = [path for path in folder.glob("*/__main__.py")]
-    lines = {}
-    for path in (*files, *packages):
-        name = path.stem if path in files else path.parent.name
-        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        lines[name] = docstring.partition("\n")[0]
-    return dict(sorted(lines.items()))
+class CommandError(Exception):
+    """A mistake in a command line that its parser cannot see; the message names the command and what is allowed."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command.
+
+    Args:
+        arguments: Words of the command line; None means those of this process.
+
+    Raises:
+        SystemExit: With 2 after a mistake, 0 after `--help`, and with the status of a recipe that was run.
+    """
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    parser = make_parser()
+    if "_ARGCOMPLETE" in os.environ:
+        _complete(parser)
+    given = parser.parse_args(words)
+    try:
+        given.action(given)
+    except MissingExtraError as error:
+        parser.exit(2, f"zoo: error: {error}\n")
+    except CommandError as error:
+        parser.exit(2, f"{error}\n")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Returns the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="zoo", description="Sequence models for Keras: presets, recipes and their configs.", allow_abbrev=False
+    )
+    parser.set_defaults(action=lambda given: parser.print_help())
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+
+    def command(within: Any, name: str, summary: str, action: Callable[[argparse.Namespace], None]) -> Any:
+        made = within.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        made.set_defaults(action=action)
+        return made
+
+    command(commands, "recipes", "List the recipes.", lambda given: _print(recipes()))
+    command(commands, "configs", "List the configs that come with the recipes.", lambda given: _print_configs())
+    words = command(commands, "presets", "List the named architectures with their numbers of weights.", _print_presets)
+    named = words.add_argument("words", nargs="*", help="words, of which a name holds any; none for all names")
+    named.completer = lambda **context: list(presets())
+    config = commands.add_parser("config", help="Copy a config.", description="Copy a config.", allow_abbrev=False)
+    config.set_defaults(action=lambda given: config.print_help())
+    parts = config.add_subparsers(title="commands", metavar="COMMAND")
+    copy = command(parts, "copy", "Copy a config to a file of your own, to be changed.", _copy_config)
+    _with_choices(copy.add_argument("name", metavar="NAME", help="name of a config, see `zoo configs`"), configs)
+    copy.add_argument("file", metavar="FILE.yaml", type=Path, help="file to write; it must not exist")
+    run = command(commands, "run", "Run a recipe: `zoo run NAME --help` lists its keys.", _run)
+    _with_choices(run.add_argument("name", metavar="NAME", help="name of a recipe, see `zoo recipes`"), recipes)
+    run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the recipe")
+    return parser
+
+
+def _with_choices(argument: Any, names: Callable[[], dict[str, Any]]) -> None:
+    """Lets an argument be one of some names, which are looked for when they are needed."""
+
+    def known(name: str) -> str:
+        if name not in names():
+            raise argparse.ArgumentTypeError(f"there is no {name!r}; known: {', '.join(names())}")
+        return name
+
+    argument.type = known
+    argument.completer = lambda **context: list(names())
+
+
+def _print(lines: dict[str, str]) -> None:
+    width = max(map(len, lines))
+    for name, line in lines.items():
+        print(f"{name:{width}s}  {line}")
+
+
+def _print_configs() -> None:
+    _print({f"{name} ({config.recipe})": config.summary for name, config in configs().items()})
+
+
+def _print_presets(given: argparse.Namespace) -> None:
+    chosen = {
+        name: preset
+        for name, preset in presets().items()
+        if not given.words or any(word in name for word in given.words)
+    }
+    if not chosen:
+        words = " or ".join(given.words)
+        raise CommandError(f"zoo presets: error: no preset has {words} in its name; `zoo presets` lists all")
+    _print({name: f"{kind:15s}  {size:13,d}  {summary}" for name, (kind, size, summary) in chosen.items()})
+
+
+def _copy_config(given: argparse.Namespace) -> None:
+    config: ConfigFile = configs()[given.name]
+    text = config.path.read_text(encoding="utf-8")
+    quoted = shlex.quote(str(given.file))
+    try:
+        # the comment says how this file is run
+        with open(given.file, "x", encoding="utf-8") as file:
+            file.write(text.replace(f"recipes/configs/{config.path.name}", quoted))
+    except FileExistsError as error:
+        raise CommandError(
+            f"zoo config copy: error: FILE.yaml must not exist, got '{given.file}', which does"
+        ) from error
+    except FileNotFoundError as error:
+        raise CommandError(f"zoo config copy: error: FILE.yaml: there is no folder '{given.file.parent}'") from error
+    except OSError as error:
+        raise CommandError(f"zoo config copy: error: {error}") from error
+    print(f"{given.file}: run it with: zoo run {config.recipe} --config {quoted}")
+
+
+def _run(given: argparse.Namespace) -> None:
+    from recipes.common import config
+
+    config.PROGRAM.set("zoo run {}")
+    sys.argv = [given.name, *given.arguments]
+    runpy.run_module(f"recipes.{given.name}", run_name="__main__", alter_sys=True)
+
+
+def _complete(parser: argparse.ArgumentParser) -> None:
+    """Answers the shell, which asks for the words that may come next; those after `zoo run NAME` are the recipe's."""
+    import argcomplete
+
+    words = argcomplete.split_line(os.environ["COMP_LINE"], int(os.environ["COMP_POINT"]))[3]
+    if len(words) < _WORDS_OF_RUN or words[1] != "run" or words[2] not in recipes():
+        argcomplete.autocomplete(parser)
+        return
+    # the recipe completes, to which its own name is that of the program
+    os.environ["_ARGCOMPLETE"] = str(_WORDS_OF_RUN)
+    _run(argparse.Namespace(name=words[2], arguments=[]))
 
 
 if __name__ == "__main__":
-    print("python -m recipes.<name> --help\n")
-    for name, line in recipes().items():
-        print(f"  {name:20s} {line}")
+    main()

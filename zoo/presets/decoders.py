@@ -10,7 +10,7 @@ from zoo.config import (
     PositionConfig,
     TransformerConfig,
 )
-from zoo.presets.registry import register_preset
+from zoo.presets.catalogue import register_listed
 
 
 def gpt2_config(
@@ -105,25 +105,11 @@ def llama_config(
     )
 
 
-GPT2 = 'Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", table 2'
-# name: hidden_dim, num_layers, num_heads, parameters
-GPT2_SIZES = {
-    "small": (768, 12, 12, 124_439_808),
-    "medium": (1024, 24, 16, 354_823_168),
-    "large": (1280, 36, 20, 774_030_080),
-    "xl": (1600, 48, 25, 1_557_611_200),
-}
-for size, (width, layers, heads, parameters) in GPT2_SIZES.items():
-    register_preset(
-        f"gpt2_{size}",
-        gpt2_config(50257, width, layers, heads, 1024),
-        f"GPT-2 {size}.",
-        GPT2,
-        parameters,
-        "hf://openai-community/gpt2" + ("" if size == "small" else f"-{size}"),
-    )
+register_listed("gpt2_small", gpt2_config(50257, 768, 12, 12, 1024))
+register_listed("gpt2_medium", gpt2_config(50257, 1024, 24, 16, 1024))
+register_listed("gpt2_large", gpt2_config(50257, 1280, 36, 20, 1024))
+register_listed("gpt2_xl", gpt2_config(50257, 1600, 48, 25, 1024))
 
-LLAMA3 = 'Grattafiori et al. 2024, "The Llama 3 Herd of Models"'
 LLAMA3_SCALING = {
     "kind": "llama3",
     "factor": 32.0,
@@ -131,39 +117,14 @@ LLAMA3_SCALING = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
-register_preset(
-    "llama_3_8b",
-    llama_config(128256, 4096, 14336, 32, 32, 8, 8192, base=500000.0),
-    "Llama 3 8B.",
-    f"{LLAMA3}, table 3",
-    8_030_261_248,
-    "hf://meta-llama/Meta-Llama-3-8B",
-)
-register_preset(
+register_listed("llama_3_8b", llama_config(128256, 4096, 14336, 32, 32, 8, 8192, base=500000.0))
+register_listed(
     "llama_3.2_1b",
     llama_config(128256, 2048, 8192, 16, 32, 8, 131072, base=500000.0, scaling=LLAMA3_SCALING, tie_output=True),
-    "Llama 3.2 1B: scaled rotary positions for long texts, tied output.",
-    LLAMA3,
-    1_235_814_400,
-    "hf://meta-llama/Llama-3.2-1B",
 )
-register_preset(
-    "tinyllama_1.1b",
-    llama_config(32000, 2048, 5632, 22, 32, 4, 2048),
-    "TinyLlama 1.1B: Llama 2 made small, grouped queries.",
-    'Zhang et al. 2024, "TinyLlama"',
-    1_100_048_384,
-    "hf://TinyLlama/TinyLlama-1.1B-Chat-v1.0",
-)
-register_preset(
-    "smollm2_135m",
-    llama_config(49152, 576, 1536, 30, 9, 3, 8192, base=100000.0, tie_output=True),
-    "SmolLM2 135M: a deep and narrow Llama, tied output.",
-    'Ben Allal et al. 2025, "SmolLM2"',
-    134_515_008,
-    "hf://HuggingFaceTB/SmolLM2-135M",
-)
-register_preset(
+register_listed("tinyllama_1.1b", llama_config(32000, 2048, 5632, 22, 32, 4, 2048))
+register_listed("smollm2_135m", llama_config(49152, 576, 1536, 30, 9, 3, 8192, base=100000.0, tie_output=True))
+register_listed(
     "qwen2.5_0.5b",
     llama_config(
         *(151936, 896, 4864, 24, 14, 2, 32768),
@@ -172,12 +133,8 @@ register_preset(
         tie_output=True,
         use_bias=("query", "key", "value"),
     ),
-    "Qwen2.5 0.5B: a Llama with biases on queries, keys and values.",
-    'Qwen Team 2024, "Qwen2.5 Technical Report"',
-    494_032_768,
-    "hf://Qwen/Qwen2.5-0.5B",
 )
-register_preset(
+register_listed(
     "qwen3_0.6b",
     llama_config(
         *(151936, 1024, 3072, 28, 16, 8, 40960),
@@ -187,12 +144,8 @@ register_preset(
         head_dim=128,
         query_key_norm="rms",
     ),
-    "Qwen3 0.6B: a Llama with norms on queries and keys, heads wider than the model.",
-    'Qwen Team 2025, "Qwen3 Technical Report"',
-    596_049_920,
-    "hf://Qwen/Qwen3-0.6B",
 )
-register_preset(
+register_listed(
     "gemma_2_2b",
     TransformerConfig(
         "decoder",
@@ -217,8 +170,4 @@ register_preset(
         dropout=0.0,
         initializer_range=0.02,
     ),
-    "Gemma 2 2B: norms before and after, every other layer local, soft caps.",
-    'Gemma Team 2024, "Gemma 2", table 1',
-    2_614_341_888,
-    "hf://google/gemma-2-2b",
 )

@@ -8,10 +8,7 @@ from zoo.config import (
     PositionConfig,
     TransformerConfig,
 )
-from zoo.presets.registry import register_preset
-
-T5 = 'Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer"'
-FLAN = 'Chung et al. 2022, "Scaling Instruction-Finetuned Language Models"; Shazeer 2020, "GLU Variants" (T5 1.1)'
+from zoo.presets.catalogue import register_listed
 
 
 def t5_config(
@@ -55,17 +52,10 @@ def t5_config(
     )
 
 
-register_preset("t5_small", t5_config(512, 2048, 6, 8), "T5 small.", T5, 60_506_624, "hf://google-t5/t5-small")
-register_preset("t5_base", t5_config(768, 3072, 12, 12), "T5 base.", T5, 222_903_552, "hf://google-t5/t5-base")
-register_preset(
-    "flan_t5_small",
-    t5_config(512, 1024, 8, 6, gated=True),
-    "Flan-T5 small: T5 version 1.1, tuned on instructions.",
-    FLAN,
-    76_961_152,
-    "hf://google/flan-t5-small",
-)
-register_preset(
+register_listed("t5_small", t5_config(512, 2048, 6, 8))
+register_listed("t5_base", t5_config(768, 3072, 12, 12))
+register_listed("flan_t5_small", t5_config(512, 1024, 8, 6, gated=True))
+register_listed(
     "bart_base",
     TransformerConfig(
         "encoder_decoder",
@@ -80,8 +70,4 @@ register_preset(
         dropout=0.1,
         initializer_range=0.02,
     ),
-    "BART base: a denoising encoder-decoder.",
-    'Lewis et al. 2020, "BART", section 2.1',
-    139_420_416,
-    "hf://facebook/bart-base",
 )

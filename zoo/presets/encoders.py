@@ -8,14 +8,7 @@ from zoo.config import (
     PositionConfig,
     TransformerConfig,
 )
-from zoo.presets.registry import register_preset
-
-BERT = "Devlin et al. 2019"
-COMPACT_BERT = 'Turc et al. 2019, "Well-Read Students Learn Better", table 1'
-MINILM = 'Wang et al. 2020, "MiniLM"'
-ROBERTA = 'Liu et al. 2019, "RoBERTa"'
-DISTILBERT = 'Sanh et al. 2019, "DistilBERT"'
-MODERNBERT = 'Warner et al. 2024, "ModernBERT"'
+from zoo.presets.catalogue import register_listed
 
 
 def bert_config(
@@ -101,67 +94,25 @@ def modernbert_config(
     )
 
 
-# name: hidden_dim, num_layers, num_heads, parameters (uncased), paper
+# name: hidden_dim, num_layers, num_heads
 SIZES = {
-    "tiny": (128, 2, 2, 4_385_920, COMPACT_BERT),
-    "mini": (256, 4, 4, 11_170_560, COMPACT_BERT),
-    "small": (512, 4, 8, 28_763_648, COMPACT_BERT),
-    "medium": (512, 8, 8, 41_373_184, COMPACT_BERT),
-    "base": (768, 12, 12, 109_482_240, BERT),
-    "large": (1024, 24, 16, 335_141_888, BERT),
+    "tiny": (128, 2, 2),
+    "mini": (256, 4, 4),
+    "small": (512, 4, 8),
+    "medium": (512, 8, 8),
+    "base": (768, 12, 12),
+    "large": (1024, 24, 16),
 }
 
-for size, (width, layers, heads, parameters, paper) in SIZES.items():
-    register_preset(
-        f"bert_{size}_uncased",
-        bert_config(30522, width, layers, heads),
-        f"BERT {size}, English text in lower case.",
-        paper,
-        parameters,
-        f"hf://google-bert/bert-{size}-uncased"
-        if paper is BERT
-        else f"hf://google/bert_uncased_L-{layers}_H-{width}_A-{heads}",
-    )
-for size, parameters in {"base": 108_310_272, "large": 333_579_264}.items():
-    width, layers, heads, *_ = SIZES[size]
-    register_preset(
-        f"bert_{size}_cased",
-        bert_config(28996, width, layers, heads),
-        f"BERT {size}, English text with capitals.",
-        BERT,
-        parameters,
-        f"hf://google-bert/bert-{size}-cased",
-    )
-register_preset(
-    "minilm_l6",
-    bert_config(30522, 384, 6, 12),
-    "A BERT of 6 layers distilled from a larger one; sentence embeddings.",
-    MINILM,
-    22_713_216,
-    "hf://sentence-transformers/all-MiniLM-L6-v2",
-)
-register_preset(
+for size, (width, layers, heads) in SIZES.items():
+    register_listed(f"bert_{size}_uncased", bert_config(30522, width, layers, heads))
+for size in ("base", "large"):
+    register_listed(f"bert_{size}_cased", bert_config(28996, *SIZES[size]))
+register_listed("minilm_l6", bert_config(30522, 384, 6, 12))
+register_listed(
     "roberta_base",
     # trained without a task for a pooler; position 2 is the first
     bert_config(50265, 768, 12, 12, num_segments=1, position_offset=2, epsilon=1e-5, pooler=False),
-    "BERT base trained longer, on masked tokens alone.",
-    ROBERTA,
-    124_055_040,
-    "hf://FacebookAI/roberta-base",
 )
-register_preset(
-    "distilbert_base_uncased",
-    bert_config(30522, 768, 6, 12, num_segments=0, pooler=False),
-    "A BERT base of half the layers, distilled; no segments, no pooler.",
-    DISTILBERT,
-    66_362_880,
-    "hf://distilbert/distilbert-base-uncased",
-)
-register_preset(
-    "modernbert_base",
-    modernbert_config(50368, 768, 1152, 22, 12, 8192),
-    "Long texts: local attention in two layers of three, rotary positions, GEGLU.",
-    MODERNBERT,
-    149_014_272,
-    "hf://answerdotai/ModernBERT-base",
-)
+register_listed("distilbert_base_uncased", bert_config(30522, 768, 6, 12, num_segments=0, pooler=False))
+register_listed("modernbert_base", modernbert_config(50368, 768, 1152, 22, 12, 8192))

@@ -1,9 +1,9 @@
 """Recurrent encoder-decoders in their published sizes."""
 
 from zoo.config import RecurrentConfig
-from zoo.presets.registry import register_preset
+from zoo.presets.catalogue import register_listed
 
-register_preset(
+register_listed(
     "rnn_fixed_context",
     RecurrentConfig(
         vocabulary_size=15000,
@@ -16,10 +16,8 @@ register_preset(
         readout="maxout",
         readout_dim=500,
     ),
-    "The RNN encoder-decoder: the source in one vector, given to the decoder at each step.",
-    'Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder", section 4.1 and appendix A',
 )
-register_preset(
+register_listed(
     "lstm_fixed_context",
     RecurrentConfig(
         vocabulary_size=80000,
@@ -31,10 +29,8 @@ register_preset(
         reverse_source=True,
         bridge="copy",
     ),
-    "Deep LSTMs: the decoder continues from the last states of an encoder that reads the source backwards.",
-    'Sutskever et al. 2014, "Sequence to Sequence Learning with Neural Networks", section 3.4',
 )
-register_preset(
+register_listed(
     "rnnsearch",
     RecurrentConfig(
         vocabulary_size=30000,
@@ -47,8 +43,6 @@ register_preset(
         readout="maxout",
         readout_dim=500,
     ),
-    "RNNsearch-50: the first soft attention, additive, queried by the previous state.",
-    'Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and Translate", appendix A.2',
 )
 LUONG = {
     "vocabulary_size": 50000,
@@ -65,16 +59,5 @@ LUONG = {
     "readout": "attentional",
     "dropout": 0.2,
 }
-LUONG_PAPER = 'Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine Translation", section 4.1'
-register_preset(
-    "luong_global",
-    RecurrentConfig(score="dot", **LUONG),
-    "Attention after the cell over the whole source, inner product, input feeding.",
-    LUONG_PAPER,
-)
-register_preset(
-    "luong_local",
-    RecurrentConfig(score="bilinear", window=10, window_center="predicted", **LUONG),
-    "Attention after the cell to 10 positions on each side of a predicted one, bilinear, input feeding.",
-    LUONG_PAPER,
-)
+register_listed("luong_global", RecurrentConfig(score="dot", **LUONG))
+register_listed("luong_local", RecurrentConfig(score="bilinear", window=10, window_center="predicted", **LUONG))

@@ -18,10 +18,10 @@ class Preset:
     Args:
         name: The name.
         config: The configuration.
-        description: One line.
-        paper: Where the architecture is from.
-        parameters: Number of weights where it is known, to be shown without counting.
-        weights: Where its published weights are, `hf://owner/name`; None where there are none.
+        description: Description in one line.
+        paper: The paper of the architecture.
+        parameters: Number of weights, if it is known, to show it without counting.
+        weights: Address of the published weights, `hf://owner/name`; None if there are none.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Preset:
     weights: str | None = None
 
     def parameter_count(self) -> int:
-        """Returns the exact number of weights; none are allocated."""
+        """Returns the exact number of weights, without allocating any."""
         with shapes_only():
             return Backbone.from_config(self.config).parameter_count()
 
@@ -45,18 +45,18 @@ def register_preset(
     parameters: int | None = None,
     weights: str | None = None,
 ) -> None:
-    """Adds a preset.
+    """Registers a preset.
 
     Args:
-        name: The name; must be new.
+        name: The name, which must be new.
         config: The configuration.
-        description: One line.
-        paper: Where the architecture is from.
-        parameters: Number of weights where it is known.
-        weights: Where its published weights are, `hf://owner/name`.
+        description: Description in one line.
+        paper: The paper of the architecture.
+        parameters: Number of weights, if it is known.
+        weights: Address of the published weights, `hf://owner/name`.
 
     Raises:
-        ValueError: If the name is taken.
+        ValueError: If the name is in use.
     """
     if name in _PRESETS:
         raise ValueError(f"A preset named {name!r} exists already.")
@@ -67,7 +67,7 @@ def get_preset(name: str) -> Preset:
     """Returns the preset of a name.
 
     Raises:
-        ValueError: If there is none, naming the nearest.
+        ValueError: If the name is unknown. The message suggests the nearest.
     """
     if name not in _PRESETS:
         raise ValueError(f"There is no preset {name!r}.{near_preset(name)} Known presets: {', '.join(_PRESETS)}.")
@@ -94,11 +94,12 @@ def preset_config(name: str, /, **overrides: Any) -> TransformerConfig:
 
     Args:
         name: Name of the preset.
-        **overrides: Fields of the configuration, for example `vocabulary_size=8000`; of a part those that differ, for
-            example `norm={"kind": "rms"}`. Another kind keeps those choices of the preset that it has.
+        **overrides: Fields of the configuration, for example `vocabulary_size=8000`. For a part, a dictionary of the
+            fields that differ, for example `norm={"kind": "rms"}`. If the kind changes, the choices of the preset that
+            the new kind has are kept.
 
     Raises:
-        ValueError: If there is no such preset or field (naming the nearest), or a value is out of range.
+        ValueError: If the preset or a field is unknown (the message suggests the nearest), or a value is out of range.
 
     Example:
 
@@ -135,12 +136,16 @@ class PresetTable(dict[str, Preset]):
         return preset_table(self)
 
 
-def list_presets() -> PresetTable:
-    """Returns all presets by name; printed, they are a table.
+def list_presets(*words: str) -> PresetTable:
+    """Returns presets by name, as a dictionary that prints as a table.
+
+    Args:
+        *words: Words. A preset is returned if its name contains any of them. Without words all presets are returned.
 
     Example:
 
     >>> zoo.list_presets()["bert_base_uncased"].parameters
     109482240
     """
-    return PresetTable(_PRESETS)
+    chosen = (name for name in _PRESETS if not words or any(word in name for word in words))
+    return PresetTable({name: _PRESETS[name] for name in chosen})
